@@ -71,7 +71,7 @@ FAULTS = {
         (trunk("NoValue"), "it has no value_function"),
     ],
     "batches_of_one_and_none": [(trunk("Squeezed"), "max")],
-    "rows_are_independent": [(trunk("Centred"), "a row's outputs are others")],
+    "rows_are_independent": [(trunk("Centred"), "rows alone with one other, its outputs: .*, expected")],
     "takes_bytes_and_floats": [(trunk("NotCast"), "dtype")],
     "describes_what_is_built": [
         (trunk("Net", describe=too_wide), "is 99 wide; built, it is 3 wide"),
@@ -82,9 +82,9 @@ FAULTS = {
         (trunk("IdleLayer"), "does not move idle.weight, idle.bias"),
         (trunk("Detached"), "does not move layer.weight, layer.bias"),
     ],
-    "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, up to .* apart")],
-    "frameworks_agree": [(in_tf("AnotherActivation"), "torch and tf with the same weights: up to")],
-    "traced_equals_eager": [(in_tf("EagerBranch"), "traced, up to")],
+    "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, its outputs: .*, expected")],
+    "frameworks_agree": [(in_tf("AnotherActivation"), "torch and tf with the same weights, its outputs: .*, expected")],
+    "traced_equals_eager": [(in_tf("EagerBranch"), "traced, against eagerly, its outputs: .*, expected")],
     "evaluates_batches": [
         (trunk("OtherRowsInTraining"), r"one number per row, .* found shape \(1,\) for 8 rows"),
         (trunk("WritesIntoItsInput"), r"must not write into its inputs; input_dict\['obs'\] has changed"),
@@ -110,9 +110,11 @@ FAULTS = {
         (memory("SaysNothing"), "its class has no is_memory = True"),
     ],
     "state_keeps_its_shapes": [(memory("TwiceTheState"), r"\(3, 5\).*\(3, 10\)")],
-    "steps_equal_a_sequence": [(memory("Backwards"), "acting and the sequence differ")],
-    "state_carries_everything": [(memory("KeepsItself"), "continued from a state, up to")],
-    "state_at_seq_lens": [(memory("LastPaddedState"), "the state 0 is not that of step 1")],
+    "steps_equal_a_sequence": [
+        (memory("Backwards"), "step 0 by itself, against the sequence, its outputs: .*, expected")
+    ],
+    "state_carries_everything": [(memory("KeepsItself"), "continued from a state, against all steps: ")],
+    "state_at_seq_lens": [(memory("LastPaddedState"), "the state 0, against that of step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],
 }
 #: Found on other ground than a declaration: each has a test of its own below.

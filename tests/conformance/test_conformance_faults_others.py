@@ -42,7 +42,6 @@ from rlcatalog_testing.checks import (
     exporters,
     filters,
     frameworks,
-    slopes,
     ways_in,
     wrappers,
 )
@@ -375,7 +374,7 @@ def plugged(monkeypatch, tmp_path):
                 (tmp_path / f"{name}.py").write_text(lines)
         if part == "sail":
             monkeypatch.syspath_prepend(str(tmp_path))
-            commands._asked.cache_clear()
+            commands._ask_for_help.cache_clear()
         spec = replace(SPECS[part], **(fault.declared or {}))
         hooks: dict[str, Any] = {HOOKS[type(spec)]: [spec]}
         if part == "plain":
@@ -409,7 +408,7 @@ def _forget():
 
 
 MODULES = (
-    ways_in, distributions, draws, densities, slopes, codecs, action_codecs, filters, wrappers, commands, frameworks,
+    ways_in, distributions, draws, densities, codecs, action_codecs, filters, wrappers, commands, frameworks,
     exporters,
 )  # fmt: skip
 CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}

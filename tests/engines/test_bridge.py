@@ -15,7 +15,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog_ppo import PPO
 from rlcatalog_testing import PolicyOutputs, check_same_outputs
-from rlcatalog_testing.agreement import outputs_of
+from rlcatalog_testing.engines import outputs_of
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 

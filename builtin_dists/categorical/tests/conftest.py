@@ -15,8 +15,8 @@ class Kit:
         self.framework = framework
         self.lib = importlib.import_module({"torch": "torch", "tf": "tensorflow"}[framework])
 
-    def load(self, module, name):
-        return getattr(importlib.import_module(f"rlcatalog_categorical.{module}.{self.framework}"), name)
+    def load(self, name):
+        return getattr(importlib.import_module(f"rlcatalog_categorical.{self.framework}"), name)
 
     def tensor(self, value, dtype=None):
         if self.framework == "torch":

@@ -24,11 +24,11 @@ PRECISION = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-
 
 
 def bits(kit, logits=LOGITS, dtype=None):
-    return kit.load("bernoulli", "Bernoulli")(kit.tensor(logits, dtype))
+    return kit.load("Bernoulli")(kit.tensor(logits, dtype))
 
 
 def masked(kit, logits=LOGITS, mask=MASK, dtype=None):
-    cls = kit.load("bernoulli", "Bernoulli")
+    cls = kit.load("Bernoulli")
     return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask.reshape(len(mask), -1))))
 
 
@@ -110,7 +110,7 @@ def test_no_forced_bit_differs_in_a_million_draws(kit, dtype):
 
 def test_a_mask_of_another_width_is_refused(kit):
     with pytest.raises(ActionMaskError, match=r"two columns per bit .* expected 8 columns, found shape \(7, 4\)"):
-        kit.load("bernoulli", "Bernoulli").masked(kit.tensor(LOGITS), kit.tensor(np.ones((ROWS, N), bool)))
+        kit.load("Bernoulli").masked(kit.tensor(LOGITS), kit.tensor(np.ones((ROWS, N), bool)))
 
 
 def test_samples_follow_the_probabilities(kit):
@@ -125,7 +125,7 @@ def test_samples_follow_the_probabilities(kit):
 
 
 def test_gradients_are_those_of_finite_differences(kit):
-    cls, at = kit.load("bernoulli", "Bernoulli"), LOGITS[:2].astype(np.float64)
+    cls, at = kit.load("Bernoulli"), LOGITS[:2].astype(np.float64)
     other = kit.tensor(OTHER[:2].astype(np.float64))
     for function in (
         lambda d: d.logp(kit.tensor(np.array([[0, 1, 1, 0], [1, 0, 1, 0]]))),
@@ -194,7 +194,7 @@ def test_extreme_logits_give_finite_numbers(kit, dtype):
     assert (drawn[logits < -1e4] == 0).all()
     for value in (dist.logp(sample), dist.logp(1 - drawn), dist.entropy(), dist.kl(other), dist.kl(dist)):
         assert np.isfinite(kit.array(value)).all()
-    assert np.isfinite(kit.gradient(lambda x: kit.load("bernoulli", "Bernoulli")(x).entropy(), logits)).all()
+    assert np.isfinite(kit.gradient(lambda x: kit.load("Bernoulli")(x).entropy(), logits)).all()
 
 
 def test_the_frameworks_agree(kits):
@@ -224,7 +224,7 @@ def test_another_kind_is_refused(kit):
 
 
 def test_multi_binary_of_any_rank_is_served_where_rllib_has_nothing(kit):
-    cls = kit.load("bernoulli", "Bernoulli")
+    cls = kit.load("Bernoulli")
     for space, count in ((spaces.MultiBinary(5), 5), (spaces.MultiBinary((2, 3, 4)), 24), (spaces.MultiBinary([1]), 1)):
         assert cls.required_model_output_shape(space, {}) == count
 
@@ -232,7 +232,7 @@ def test_multi_binary_of_any_rank_is_served_where_rllib_has_nothing(kit):
 def test_it_can_be_traced_with_an_unknown_batch_size():
     import tensorflow as tf
 
-    from rlcatalog_categorical.bernoulli.tf import Bernoulli
+    from rlcatalog_categorical.tf import Bernoulli
 
     @tf.function(input_signature=[tf.TensorSpec([None, N], tf.float32)])
     def run(inputs):

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog_categorical.slates.table import Slates
+from rlcatalog_categorical.slates import Slates
 
 RANDOM = np.random.default_rng(0)
 
@@ -23,7 +23,7 @@ def logits(rows, columns):
 @pytest.mark.parametrize("module", ["categorical", "bernoulli", "gumbel", "multi"])
 def test_inputs_may_be_arrays(kit, module):
     names = {"bernoulli": "Bernoulli", "gumbel": "GumbelSoftmax", "multi": "MultiCategorical"}
-    cls = kit.load(module, names[module]) if module in names else _categorical(kit)
+    cls = kit.load(names[module]) if module in names else _categorical(kit)
     options = {"input_lens": (2, 3)} if module == "multi" else {}
     inputs = logits(4, 5)
     made = [cls(given, **options) for given in (inputs, kit.tensor(inputs))]
@@ -39,7 +39,7 @@ def _categorical(kit):
 
 @pytest.mark.parametrize("lens", [(2, 3), (3, 3)], ids=["padded", "equal"])
 def test_inputs_of_another_rank_or_width_are_refused(kit, lens):
-    cls, total = kit.load("multi", "MultiCategorical"), sum(lens)
+    cls, total = kit.load("MultiCategorical"), sum(lens)
     for shape in ((4, total, 1), (total,), (4, total + 1), (4, 1, total)):
         with pytest.raises(ModelContractError, match=rf"input_lens .* takes inputs \[B, {total}\], found \("):
             cls(kit.tensor(np.zeros(shape, np.float32)), input_lens=lens)
@@ -47,7 +47,7 @@ def test_inputs_of_another_rank_or_width_are_refused(kit, lens):
 
 @pytest.mark.parametrize("rows", [2, 3, 5])
 def test_actions_of_several_choices_are_one_per_row_of_the_inputs(kit, rows):
-    dist = kit.load("multi", "MultiCategorical")(kit.tensor(logits(rows, 5)), input_lens=(2, 3))
+    dist = kit.load("MultiCategorical")(kit.tensor(logits(rows, 5)), input_lens=(2, 3))
     actions = np.zeros((rows, 2), np.int64)
     by_list = kit.array(dist.logp([kit.tensor(column) for column in actions.T]))
     np.testing.assert_array_equal(kit.array(dist.logp(kit.tensor(actions))), by_list)
@@ -59,7 +59,7 @@ def test_actions_of_several_choices_are_one_per_row_of_the_inputs(kit, rows):
 
 def test_a_single_choice_may_be_a_list_of_one(kit):
     inputs = logits(4, 3)
-    dist = kit.load("multi", "MultiCategorical")(kit.tensor(inputs), input_lens=(3,))
+    dist = kit.load("MultiCategorical")(kit.tensor(inputs), input_lens=(3,))
     values = np.array([2, 0, 1, 1])
     expected = log_softmax(inputs, axis=1)[np.arange(4), values]
     np.testing.assert_allclose(kit.array(dist.logp([kit.tensor(values)])), expected, rtol=1e-5)
@@ -67,14 +67,14 @@ def test_a_single_choice_may_be_a_list_of_one(kit):
 
 def test_the_parts_of_several_choices_are_as_wide_as_these(kit):
     space = SpaceInfo.read(spaces.MultiDiscrete([2, 5, 3]), "action")
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     parts = cls.parts(space, 10, {"input_lens": (2, 5, 3)})
     assert [(part.info.n, part.size) for part in parts] == [(2, 2), (5, 5), (3, 3)]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_the_temperature_of_the_config_is_the_distributions(kit, temperature):
-    cls = kit.load("gumbel", "GumbelSoftmax")
+    cls = kit.load("GumbelSoftmax")
     space = SpaceInfo.read(spaces.Discrete(3), "action")
     options = cls.options_for(space, {"gumbel_softmax_temperature": temperature})
     assert cls(kit.tensor(logits(2, 3)), **options).temperature == temperature

@@ -19,7 +19,7 @@ MASK = np.array([[True, False, True, True]] * ROWS)
 
 
 def gumbel(kit, logits=LOGITS, dtype=None, **kwargs):
-    return kit.load("gumbel", "GumbelSoftmax")(kit.tensor(logits, dtype), None, **kwargs)
+    return kit.load("GumbelSoftmax")(kit.tensor(logits, dtype), None, **kwargs)
 
 
 def points(temperature, rows=ROWS, n=N):
@@ -114,7 +114,7 @@ def test_a_lower_temperature_comes_closer_to_one_hots(kit):
 def test_gradients_flow_through_rsample_and_not_through_sample(kit):
     weights = np.arange(N, dtype=np.float32)
     weighing = kit.tensor(weights)
-    cls = kit.load("gumbel", "GumbelSoftmax")
+    cls = kit.load("GumbelSoftmax")
 
     def drawn(x, **kwargs):
         kit.seed(3)
@@ -137,7 +137,7 @@ def test_gradients_flow_through_rsample_and_not_through_sample(kit):
 
 @pytest.mark.parametrize("temperature", [0.4, 2.0])
 def test_gradients_of_logp_are_those_of_finite_differences(kit, temperature):
-    cls, at = kit.load("gumbel", "GumbelSoftmax"), LOGITS[:3].astype(np.float64)
+    cls, at = kit.load("GumbelSoftmax"), LOGITS[:3].astype(np.float64)
     x = points(1.0)[:3]
     x[1] = [0, 1, 0, 0]
     x[2] = [0.25, 0, 0.75, 0]
@@ -150,7 +150,7 @@ def test_gradients_of_logp_are_those_of_finite_differences(kit, temperature):
 
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 5.0])
 def test_the_estimate_of_the_entropy_has_finite_gradients(kit, temperature):
-    cls = kit.load("gumbel", "GumbelSoftmax")
+    cls = kit.load("GumbelSoftmax")
     logits = np.concatenate([LOGITS * 20] * 50).astype(np.float32)
     found = kit.gradient(lambda x: cls(x, temperature=temperature).entropy_estimate(), logits)
     assert np.isfinite(found).all()
@@ -173,7 +173,7 @@ def test_there_is_no_closed_form_and_it_says_so(kit):
 
 
 def masked(kit, logits, mask, dtype=None, **kwargs):
-    cls = kit.load("gumbel", "GumbelSoftmax")
+    cls = kit.load("GumbelSoftmax")
     return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask)), None, **kwargs)
 
 
@@ -196,7 +196,7 @@ def test_under_a_mask_the_density_is_that_over_the_allowed_values(kit):
     whole = np.insert(x, 1, 0.0, axis=1).astype(np.float32)
     np.testing.assert_allclose(kit.array(dist.logp(kit.tensor(whole))), expected, rtol=1e-4, atol=1e-4)
     assert (kit.array(dist.logp(np.full(ROWS, 1))) < -1e38).all()
-    cls = kit.load("gumbel", "GumbelSoftmax")
+    cls = kit.load("GumbelSoftmax")
     found = kit.gradient(lambda t: cls(cls.masked(t, kit.tensor(MASK))).logp(kit.tensor(whole)), LOGITS)
     assert np.isfinite(found).all()
     np.testing.assert_array_equal(found[~MASK], 0)
@@ -266,7 +266,7 @@ def test_wrong_arguments_are_refused(kit):
 def test_it_can_be_traced_with_an_unknown_batch_size():
     import tensorflow as tf
 
-    from rlcatalog_categorical.gumbel.tf import GumbelSoftmax
+    from rlcatalog_categorical.tf import GumbelSoftmax
 
     @tf.function(input_signature=[tf.TensorSpec([None, N], tf.float32)])
     def run(inputs):

@@ -25,7 +25,7 @@ PRECISION = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-
 
 
 def multi(kit, logits=LOGITS, lens=RAGGED, dtype=None, **kwargs):
-    return kit.load("multi", "MultiCategorical")(kit.tensor(logits, dtype), None, lens, **kwargs)
+    return kit.load("MultiCategorical")(kit.tensor(logits, dtype), None, lens, **kwargs)
 
 
 def parts(array, lens):
@@ -83,7 +83,7 @@ def test_entropy_and_kl_are_those_of_torch_distributions_and_exhaustive_sums(kit
 @both_lens
 @pytest.mark.parametrize("dtype", PRECISION)
 def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     one, other = (
         cls(cls.masked(kit.tensor(x, dtype), kit.tensor(MASK), input_lens=lens), None, lens) for x in (LOGITS, OTHER)
     )
@@ -111,7 +111,7 @@ def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):
     kit.seed(0)
-    cls, k = kit.load("multi", "MultiCategorical"), len(lens)
+    cls, k = kit.load("MultiCategorical"), len(lens)
     times = 10**6 // (ROWS * k) + 1
     logits = np.tile(np.where(MASK, LOGITS, 50), (times, 1))  # however likely they were
     inputs = cls.masked(kit.tensor(logits, dtype), kit.tensor(np.tile(MASK, (times, 1))))
@@ -125,7 +125,7 @@ def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):
 
 def test_padding_is_never_drawn_even_where_a_mask_allows_nothing(kit):
     kit.seed(1)
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     inputs = cls.masked(kit.tensor(np.tile(LOGITS, (2000, 1))), kit.tensor(np.zeros((2000 * ROWS, 9), bool)))
     dist = cls(inputs, None, RAGGED)
     for sample in (dist.sample(), dist.deterministic_sample()):
@@ -153,7 +153,7 @@ def test_samples_follow_the_probabilities(kit, lens):
 
 @both_lens
 def test_gradients_are_those_of_finite_differences(kit, lens):
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     at, other = LOGITS[:2].astype(np.float64), kit.tensor(OTHER[:2].astype(np.float64))
     actions = np.array([[1, 0, 2], [2, 1, 0]])
     for function in (
@@ -252,7 +252,7 @@ def test_wrong_arguments_are_refused(kit):
     with pytest.raises(ModelContractError, match="input_lens differ"):
         multi(kit).kl(multi(kit, lens=EQUAL))
     with pytest.raises(ModelContractError, match="takes another MultiCategorical"):
-        multi(kit).kl(kit.load("bernoulli", "Bernoulli")(kit.tensor(LOGITS)))
+        multi(kit).kl(kit.load("Bernoulli")(kit.tensor(LOGITS)))
 
 
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1e-6]
@@ -271,7 +271,7 @@ def test_extreme_logits_give_finite_numbers(kit, dtype):
         assert np.isfinite(kit.array(dist.logp(sample))).all()
     for value in (dist.entropy(), dist.kl(other), dist.kl(dist), dist.logp(np.tile([0, 0, 3], (len(rows), 1)))):
         assert np.isfinite(kit.array(value)).all()
-    gradient = kit.gradient(lambda x: kit.load("multi", "MultiCategorical")(x, None, lens).entropy(), logits)
+    gradient = kit.gradient(lambda x: kit.load("MultiCategorical")(x, None, lens).entropy(), logits)
     assert np.isfinite(gradient).all()
 
 
@@ -287,7 +287,7 @@ def test_the_frameworks_agree(kits):
 
 
 def test_what_is_stored_gives_the_same_numbers(kit):
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     dist = cls(cls.masked(kit.tensor(LOGITS), kit.tensor(MASK)), None, RAGGED)
     stored = kit.array(dist.sample()).astype(np.float32)
     again = multi(kit, kit.array(dist.inputs))
@@ -297,14 +297,14 @@ def test_what_is_stored_gives_the_same_numbers(kit):
 
 def test_the_inputs_are_left_alone(kit):
     given = kit.tensor(LOGITS.copy())
-    dist = kit.load("multi", "MultiCategorical")(given, None, RAGGED)
+    dist = kit.load("MultiCategorical")(given, None, RAGGED)
     dist.sample(), dist.entropy(), dist.kl(dist)
     np.testing.assert_array_equal(kit.array(given), LOGITS)
     assert dist.inputs is given
 
 
 def test_what_is_remembered_while_acting_serves_in_training():
-    from rlcatalog_categorical.multi.torch import MultiCategorical
+    from rlcatalog_categorical.torch import MultiCategorical
 
     lens = (2, 5, 7)  # used nowhere else
     with torch.inference_mode():
@@ -317,7 +317,7 @@ def test_what_is_remembered_while_acting_serves_in_training():
 def test_it_can_be_traced_with_an_unknown_batch_size():
     import tensorflow as tf
 
-    from rlcatalog_categorical.multi.tf import MultiCategorical
+    from rlcatalog_categorical.tf import MultiCategorical
 
     @tf.function(input_signature=[tf.TensorSpec([None, 9], tf.float32)])
     def run(inputs):
@@ -349,7 +349,7 @@ BOX_LENS = [
 
 @pytest.mark.parametrize(("space", "lens"), BOX_LENS, ids=lambda value: str(value) if isinstance(value, tuple) else "")
 def test_each_value_of_a_space_counts_its_own_range(kit, space, lens):
-    cls = kit.load("multi", "MultiCategorical")
+    cls = kit.load("MultiCategorical")
     assert cls.required_model_output_shape(space, {}) == sum(lens)
     assert type(cls.required_model_output_shape(space, {})) is int
     assert cls.options_for(SpaceInfo.read(space, "action"), {}) == {"input_lens": lens}

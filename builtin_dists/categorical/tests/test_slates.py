@@ -12,7 +12,7 @@ from scipy import stats
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError, UnsupportedSpaceError
-from rlcatalog_categorical.slates.table import Slates
+from rlcatalog_categorical.slates import Slates
 
 N, K, ROWS = 4, 2, 7
 ALL = np.array([pair for pair in itertools.product(range(N), repeat=K) if len(set(pair)) == K])
@@ -23,7 +23,7 @@ LOWEST = np.finfo(np.float32).min
 
 def slates(kit, logits=LOGITS, dtype=None, **kwargs):
     kwargs = kwargs or {"nvec": (N,) * K}
-    return kit.load("slates", "SlateMultiCategorical")(kit.tensor(logits, dtype), None, **kwargs)
+    return kit.load("SlateMultiCategorical")(kit.tensor(logits, dtype), None, **kwargs)
 
 
 def truth(logits=LOGITS, allowed=None):
@@ -96,7 +96,7 @@ def test_the_most_likely_slate(kit):
 
 
 def test_a_sample_changed_in_place_is_scored_as_it_is():
-    from rlcatalog_categorical.slates.torch import SlateMultiCategorical
+    from rlcatalog_categorical.torch import SlateMultiCategorical
 
     dist = SlateMultiCategorical(torch.from_numpy(LOGITS), nvec=(N,) * K)
     sample = dist.sample()
@@ -110,7 +110,7 @@ def test_a_mask_forbids_every_slate_with_a_forbidden_item(kit):
     mask = np.array([[0, 1, 0, 1, 1, 1, 0, 1]] * ROWS, bool)
     allowed = [(a, b) for a, b in ALL if 2 not in (a, b) and a != 0]
     assert allowed == [(1, 0), (1, 3), (3, 0), (3, 1)]
-    cls = kit.load("slates", "SlateMultiCategorical")
+    cls = kit.load("SlateMultiCategorical")
     options = cls.options_for(SpaceInfo.read(spaces.MultiDiscrete([N] * K), "action"), {})
     inputs, other = (cls.masked(kit.tensor(x), kit.tensor(mask), **options) for x in (LOGITS, OTHER))
     dist = cls(inputs, None, **options)
@@ -174,7 +174,7 @@ def test_gradients_are_those_of_finite_differences(kit):
     for function in (lambda d: d.logp(actions), lambda d: d.entropy()):
 
         def value(x, function=function):
-            return function(kit.load("slates", "SlateMultiCategorical")(x, None, nvec=(N,) * K))
+            return function(kit.load("SlateMultiCategorical")(x, None, nvec=(N,) * K))
 
         np.testing.assert_allclose(kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7)
 
@@ -204,7 +204,7 @@ def test_wrong_arguments_are_refused(kit):
     ],
 )
 def test_a_space_without_a_fair_number_of_slates_is_refused(kit, space, says):
-    cls = kit.load("slates", "SlateMultiCategorical")
+    cls = kit.load("SlateMultiCategorical")
     with pytest.raises(UnsupportedSpaceError, match=says):
         cls.required_model_output_shape(space, {})
     with pytest.raises(UnsupportedSpaceError, match=says):
@@ -212,7 +212,7 @@ def test_a_space_without_a_fair_number_of_slates_is_refused(kit, space, says):
 
 
 def test_the_size_is_the_number_of_slates(kit):
-    cls = kit.load("slates", "SlateMultiCategorical")
+    cls = kit.load("SlateMultiCategorical")
     for nvec, count in (([4, 4], 12), ([5], 5), ([3, 3, 3], 6), ([[3, 3]], 6)):
         space = spaces.MultiDiscrete(np.array(nvec))
         assert cls.required_model_output_shape(space, {}) == count
@@ -227,7 +227,7 @@ def test_the_frameworks_agree(kits):
 
 
 def test_what_is_remembered_while_acting_serves_in_training():
-    from rlcatalog_categorical.slates.torch import SlateMultiCategorical
+    from rlcatalog_categorical.torch import SlateMultiCategorical
 
     nvec = (6, 6)  # used nowhere else
     with torch.inference_mode():
@@ -240,7 +240,7 @@ def test_what_is_remembered_while_acting_serves_in_training():
 def test_it_can_be_traced_with_an_unknown_batch_size():
     import tensorflow as tf
 
-    from rlcatalog_categorical.slates.tf import SlateMultiCategorical
+    from rlcatalog_categorical.tf import SlateMultiCategorical
 
     @tf.function(input_signature=[tf.TensorSpec([None, 12], tf.float32)])
     def run(inputs):

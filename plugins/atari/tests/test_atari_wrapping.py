@@ -25,7 +25,7 @@ from gymnasium.wrappers import (
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, ConfigTypeError, NotServedError
-from rlcatalog_atari.wrapping import wrap
+from rlcatalog_atari.wrapper import wrap
 
 BREAKOUT, NO_SKIP, FREEWAY = "ALE/Breakout-v5", "BreakoutNoFrameskip-v4", "ALE/Freeway-v5"
 FIRE = 1

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rlcatalog_compat import kept
-from rlcatalog_compat.porting import porter
-from rlcatalog_compat.porting.porter import port
+from rlcatalog_compat import layers
+from rlcatalog_compat.codemod import porter
+from rlcatalog_compat.codemod.porter import port
 
 CORPUS = tomllib.loads((Path(__file__).parent / "data/port_corpus.toml").read_text(encoding="utf-8"))
 HEAD = """\
@@ -187,7 +187,7 @@ def kept_weights(net):
 
 def test_statistics_of_untrained_batch_normalisation_go_on():
     tf = pytest.importorskip("tensorflow")
-    net = SimpleNamespace(kept_layers=kept.start())
-    out = kept.batch_normalization(net, "bn", tf.constant(ROWS), training=True, trainable=False)
+    net = SimpleNamespace(kept_layers=layers.start())
+    out = layers.batch_normalization(net, "bn", tf.constant(ROWS), training=True, trainable=False)
     np.testing.assert_allclose(np.mean(out, 0), np.zeros(4), atol=1e-5)
     assert net.kept_layers["bn"].trainable_variables == []

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_compat.porting.porter import port
+from rlcatalog_compat.codemod.porter import port
 
 TORCH = """\
 import gym

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rlcatalog_cli import main
-from rlcatalog_compat import frames, kept
-from rlcatalog_compat.porting import commands
-from rlcatalog_compat.porting.porter import port
+from rlcatalog_compat import frames, layers
+from rlcatalog_compat.codemod import commands
+from rlcatalog_compat.codemod.porter import port
 
 HEAD = """\
 from rlcatalog_compat.rllib.utils.framework import try_import_tf
@@ -90,6 +90,24 @@ def test_lines(old, new):
     assert ported(HEAD + old + "\n") == (HEAD + new + "\n", [])
 
 
+def test_where_of_the_older_tensorflow_chooses_rows():
+    tf = pytest.importorskip("tensorflow")
+    lines = "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()\ny = tf.where(rows, x, -x)\n"
+    content, notes = ported(lines)
+    assert "y = tf.compat.v1.where(rows, x, -x)" in content
+    assert notes == []
+    assert ported(content) == (content, [])
+    given = np.arange(6.0).reshape(3, 2)
+    names = {"x": tf.constant(given), "rows": tf.constant([True, False, True])}
+    exec(content, names)
+    assert names["y"].numpy().tolist() == [[0, 1], [-2, -3], [4, 5]]
+
+
+def test_where_of_todays_tensorflow_stays():
+    line = "y = tf.where(rows, x, -x)\n"
+    assert ported(HEAD + line) == (HEAD + line, [])
+
+
 def test_the_older_try_import_tf():
     found, _ = ported("from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny = tf.log(x)\n")
     assert found == (
@@ -120,7 +138,7 @@ def build(size):
 def test_operations_on_keras_inputs_become_layers():
     found, notes = ported(HEAD + MASK)
     assert notes == []
-    layer = "rlcatalog_compat.lifted.apply(lambda x: {}, {})"
+    layer = "rlcatalog_compat.operations.apply(lambda x: {}, {})"
     mask = layer.format("tf.sequence_mask(x[0], tf.shape(x[1])[1])", "[seq_in, inputs]")
     assert f"        inputs,\n        mask={mask},  # hides padding\n" in found
     assert layer.format("tf.expand_dims(tf.concat([x[0], x[1]], axis=1), 1)", "[out, h]") in found
@@ -139,7 +157,7 @@ def test_the_older_valid_padding_is_todays_same_padding():
 def test_operations_of_keras_backend_become_layers_too():
     build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
     found, _ = ported(HEAD + build)
-    assert "return rlcatalog_compat.lifted.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)" in found
+    assert "return rlcatalog_compat.operations.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)" in found
 
 
 def test_a_mask_as_long_as_the_padding_runs():
@@ -172,12 +190,12 @@ def test_batch_normalisation_becomes_a_layer_of_the_model():
     assert (
         """
         super(Net, self).__init__(*args)
-        self.kept_layers = rlcatalog_compat.kept.start()
+        self.kept_layers = rlcatalog_compat.layers.start()
         self.batch_norm = 3
 """
         in found
     )
-    kept = "rlcatalog_compat.kept.batch_normalization"
+    kept = "rlcatalog_compat.layers.batch_normalization"
     inputs = 'input_dict["obs"], training=input_dict["is_training"], momentum=0.9'
     assert f'x = {kept}(\n            self, "batch_normalization", {inputs})  # as in the page\n' in found
     assert f'return {kept}(self, "second", x, training=False), state' in found
@@ -186,7 +204,7 @@ def test_batch_normalisation_becomes_a_layer_of_the_model():
 def test_a_class_without_constructor_gets_one():
     code = HEAD + "class Net(TFModelV2):\n    def forward(self, x):\n        return tf.layers.batch_normalization(x)\n"
     found, _ = ported(code)
-    assert "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.kept" in found
+    assert "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.layers" in found
 
 
 def test_a_keras_models_call_without_state():
@@ -221,8 +239,8 @@ def test_layers_of_tensorflow_1_are_kept_by_the_model():
     """
     found, notes = ported(HEAD + textwrap.dedent(code))
     assert notes == []
-    assert "try_import_tf\nimport rlcatalog_compat.kept\n" in found
-    kept = "rlcatalog_compat.kept"
+    assert "try_import_tf\nimport rlcatalog_compat.layers\n" in found
+    kept = "rlcatalog_compat.layers"
     assert f"        super().__init__(*args, **kwargs)\n        self.kept_layers = {kept}.start()\n" in found
     assert f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.nn.tanh)  # hidden\n' in found
     assert f'x = {kept}.batch_normalization(self, "bn{{}}".format(i), x, training=True)\n' in found
@@ -235,18 +253,18 @@ def test_kept_layers_are_the_same_at_each_pass():
 
     class Net:
         def __init__(self):
-            self.kept_layers = kept.start()
+            self.kept_layers = layers.start()
 
     net, other, x = Net(), Net(), tf.random.normal([2, 4, 4, 1])
     for function, arguments in [("conv2d", (3, 2)), ("flatten", ()), ("batch_normalization", ()), ("dense", (2,))]:
-        called = getattr(kept, function)
+        called = getattr(layers, function)
         first = called(net, function, x, *arguments)
         assert np.array_equal(called(net, function, x, *arguments), first)
     assert list(net.kept_layers) == ["conv2d", "flatten", "batch_normalization", "dense"]
-    assert not np.array_equal(kept.dense(net, "second", x, 2), kept.dense(other, "second", x, 2))
-    bias = kept.get_variable(net, "bias", (3,), initializer=0.5)
+    assert not np.array_equal(layers.dense(net, "second", x, 2), layers.dense(other, "second", x, 2))
+    bias = layers.get_variable(net, "bias", (3,), initializer=0.5)
     assert bias.numpy().tolist() == [0.5] * 3
-    assert kept.get_variable(net, "bias", (3,)) is bias
+    assert layers.get_variable(net, "bias", (3,)) is bias
 
 
 def test_convolutions_of_frames_are_those_of_keras_2():
@@ -419,4 +437,6 @@ def test_calls_of_the_older_interface_of_gym_are_listed():
 
 
 def test_what_the_command_wrote_is_no_news_to_it():
-    assert ported("import rlcatalog_compat.kept\n") == ("import rlcatalog_compat.kept\n", [])
+    for module in ("layers", "operations", "frames"):
+        line = f"import rlcatalog_compat.{module}\n"
+        assert ported(line) == (line, [])

@@ -8,9 +8,9 @@ from gymnasium import spaces
 
 from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog_filters.config import FiltersConfig
+from rlcatalog_filters.encoded import leaves_to_filter
 from rlcatalog_filters.mean_std import scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
-from rlcatalog_filters.selection import leaves_to_filter
 
 
 @pytest.mark.parametrize(

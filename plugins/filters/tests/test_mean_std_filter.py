@@ -301,5 +301,5 @@ def test_no_filter_hands_on_what_it_is_given():
 def test_only_the_exported_names_are_found():
     for name in rlcatalog_filters.__all__:
         assert getattr(rlcatalog_filters, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'Filter'"):
+    with pytest.raises(AttributeError, match="No rlcatalog_filters attribute Filter"):
         rlcatalog_filters.Filter

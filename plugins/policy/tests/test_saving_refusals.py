@@ -209,7 +209,7 @@ def entry(shape, dtype="F32", offsets="[0, 0]"):
         (entry([0] * 100), "length <= 32"),
         (entry([1.0], offsets="[0, 4]"), "Expected `int`, got `float`"),
         (entry([], dtype="F8", offsets="[0, 4]"), "dtype 'F8' is not among BOOL"),
-        (entry([], offsets="[4, 8]"), "do not lie side by side at byte 0"),
+        (entry([], offsets="[4, 8]"), "its header speaks of 4 bytes, 0 follow it"),
         (entry("[" * 9_000 + "]" * 9_000), "its header cannot be read"),
         (" " * (1 << 25), "its header would have 33554432 bytes; .* 16777216 are the most"),
     ],
@@ -221,6 +221,24 @@ def test_a_crafted_header_is_refused_at_once(written, arrays, refused, header, w
     begun = time.perf_counter()
     refused(written, why)
     assert time.perf_counter() - begun < 5  # the long numbers took 22 s to be multiplied
+
+
+def test_arrays_that_share_bytes_are_refused(written, arrays, edit, refused):
+    # Names, shapes, dtypes and the length are the model's; the last array is moved onto the first.
+    path = arrays(written, "weights")
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    last = max(header.values(), key=lambda entry: entry["data_offsets"][1])
+    last["data_offsets"] = [0, last["data_offsets"][1] - last["data_offsets"][0]]
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + content[8 + length :]
+    name = f"weights-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+    files = {**edit(written)["files"], name: hashlib.sha256(data).hexdigest()}
+    del files[path.name]
+    path.rename(written / name).write_bytes(data)
+    edit(written, files=files)
+    refused(written, "not a safetensors file, truncated or changed since it was saved: .*[oO]ffset")
 
 
 def test_more_arrays_than_a_header_may_name_are_not_written():

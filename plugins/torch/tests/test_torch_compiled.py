@@ -18,7 +18,7 @@ import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing.examples import examples_of, quiet
-from rlcatalog_testing.running import observations_of
+from rlcatalog_testing.passes import observations_of
 from rlcatalog_torch import RecurrentNetwork
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

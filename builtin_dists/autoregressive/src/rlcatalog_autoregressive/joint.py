@@ -13,7 +13,7 @@ from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormEr
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import inner_model
 from rlcatalog.spaces import parts_of
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, children_layout
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, children_layout, itself
 
 
 class JointDistribution(ActionDistribution):
@@ -286,7 +286,7 @@ class JointDistribution(ActionDistribution):
         drawn = ops.without_gradient(self._flat(self._draw_again()))
         params = self._params(self._independent, self._context, drawn)
         dists, values = self._by_part(params), self._values(drawn)
-        entropies = [entropy_of(dists[part], _itself)[0] for part in layout.parts]
+        entropies = [entropy_of(dists[part], itself)[0] for part in layout.parts]
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):
             later, logp = ops.without_gradient(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
@@ -317,7 +317,3 @@ def _conditionals(model: Any, who: str) -> Any:
         f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"
         " `params_given` returned is rebuilt with `policy.stored_dist`."
     )
-
-
-def _itself(sample: Any) -> Any:
-    return sample

@@ -1,25 +1,139 @@
-"""The autoregressive head and its distribution in TensorFlow."""
+"""The autoregressive head, its conditionals and its distribution in TensorFlow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from rlcatalog.errors import ActionMaskError
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog.models import DenseSpec, last_values, output_plan
+from rlcatalog.models import DenseSpec
+from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.made.tf import Conditionals
-from rlcatalog_autoregressive.part_columns import ActionPart
-from rlcatalog_autoregressive.refusals import nothing_left, served_columns
-from rlcatalog_tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
+from rlcatalog_autoregressive.refusals import nothing_left
+from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, features_of, flatten_rows, initial_value, tf
+
+
+class Conditionals:
+    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+
+    The structure is the PyTorch layers', name by name.
+
+    Args:
+        layout: The parts.
+    """
+
+    def __init__(self, layout: PartColumns) -> None:
+        self.layout = layout
+        self.activation = activation(layout.activation) or itself
+        widths = layout.hiddens
+        self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
+        self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]
+        self.params = _weight(layout.params, widths[-1], 0.01, "params")
+        first, between, last = layout.masks
+        self._first, self._last = first.T.copy(), last.T.copy()
+        self._between = [mask.T.copy() for mask in between]
+        self._source, self._is_choice, self._value, self._shift, self._scale = layout.encoding
+
+    def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        yield "actions", self.actions, (1, 0)
+        yield "params", self.params, (1, 0)
+        for i, layer in enumerate(self.hidden):
+            for name, variable, axes in layer.canonical():
+                yield f"hidden.{i}.{name}", variable, axes
+
+    def encoded(self, raw: Any, columns: slice = slice(None), start: int = 0) -> Any:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+
+        Args:
+            raw: Raw values from column `start` on.
+            columns: The encoded columns to return.
+            start: See `raw`.
+        """
+        dtype = self.actions.dtype
+        found = tf.gather(raw, self._source[columns] - start, axis=1)
+        chosen = tf.cast(found == tf.constant(self._value[columns].astype(found.dtype.as_numpy_dtype)), dtype)
+        is_choice = self._is_choice[columns]
+        if is_choice.all():
+            return chosen
+        shift, scale = (side[columns].astype(np.float32) for side in (self._shift, self._scale))
+        return tf.where(is_choice, chosen, (tf.cast(found, dtype) - shift) * scale)
+
+    def given(self, context: Any, raw: Any) -> Any:
+        """Return the changes `[B, params]` for whole actions, in one pass.
+
+        Args:
+            context: `[B, hidden]`.
+            raw: Raw actions `[B, raw]`.
+        """
+        x = self.activation(context + tf.matmul(self.encoded(raw), self.actions * self._first))
+        for layer, mask in zip(self.hidden, self._between, strict=True):
+            x = self.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel * mask), layer.bias))
+        return tf.matmul(x, self.params * self._last)
+
+    def begin(self, independent: Any, context: Any) -> Run:
+        """Return a run through the parts, one after the other.
+
+        Args:
+            independent: The parameters `[B, params]` that the parts would have if they were independent.
+            context: `[B, hidden]`.
+        """
+        return Run(self, independent, context)
+
+
+class Run:
+    """Goes through the parts in the order of drawing; each unit is computed once.
+
+    Args:
+        made: The layers.
+        independent: See `Conditionals.begin`.
+        context: See `Conditionals.begin`.
+    """
+
+    def __init__(self, made: Conditionals, independent: Any, context: Any) -> None:
+        self.made, self.sums = made, context
+        self.independent = tf.split(independent, made.layout.param_widths, axis=1)
+        self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
+
+    def params(self, part: ActionPart) -> Any:
+        """Return a part's parameters `[B, n]` under the values noted so far."""
+        made, (start, stop) = self.made, part.units[0]
+        x = self._keep(0, made.activation(self.sums[:, start:stop]))
+        for i, (layer, (first, last)) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
+            kernel, bias = layer.kernel[:stop, first:last], layer.bias[first:last]
+            x, stop = self._keep(i, made.activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))), last
+        change = tf.matmul(x, made.params[:stop, part.params.start : part.params.stop])
+        return self.independent[part.place] + change
+
+    def _keep(self, layer: int, values: Any) -> Any:
+        self.done[layer].append(values)
+        return tf.concat(self.done[layer], axis=1)
+
+    def note(self, part: ActionPart, value: Any) -> None:
+        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        made, (start, stop) = self.made, part.encoded
+        if part.onehot:  # its row of the weights is all there is to add
+            self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + start)
+            return
+        width = part.raw.stop - part.raw.start
+        seen = made.encoded(tf.reshape(value, [-1, width]), slice(start, stop), part.raw.start)
+        self.sums = self.sums + tf.matmul(seen, made.actions[start:stop])
+
+
+def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
+    return tf.Variable(tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name)
 
 
 class AutoregressiveDistribution(JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "tf"
-    ops = tensor_ops("tf")
+    ops = OPS
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -54,62 +168,8 @@ class AutoregressiveDistribution(JointDistribution):
             raise ActionMaskError(nothing_left(int(row), part.path))
 
 
-class AutoregressiveModel(TFModelV2):
-    """The head for actions whose parts depend on one another, around a trunk or a memory.
+class AutoregressiveModel(AutoregressiveHead, TFModelV2):
+    """The head for actions whose parts depend on one another; see `AutoregressiveHead`."""
 
-    The structure is the PyTorch model's, name by name.
-
-    Args:
-        obs_space: See `TFModelV2`.
-        action_space: See `TFModelV2`.
-        num_outputs: See `TFModelV2`; None: the trunk's features are passed on.
-        model_config: See `TFModelV2`.
-        name: See `TFModelV2`.
-        trunk: The model it is built around.
-        value_trunk: Another one for the value alone, or None.
-        action_dist: The distribution it serves.
-    """
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: TFModelV2,
-        value_trunk: TFModelV2 | None,
-        action_dist: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.trunk, self.value_trunk = trunk, value_trunk
-        assert trunk.num_outputs is not None
-        width = trunk.num_outputs
-        self.outputs = None
-        self._features: Any = None
-        if num_outputs is None:
-            self.num_outputs = width
-            return
-        layout = served_columns(action_dist, num_outputs)
-        self.outputs = OutputLayers(output_plan(self.model_config, width, [], layout.params))
-        self.to_context = Dense(width, DenseSpec(layout.hiddens[0]))
-        self.conditionals = Conditionals(layout)
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the inputs of the distribution; see `ModelV2.forward`."""
-        x, state = features_of(self.trunk, input_dict, state, seq_lens)
-        if self.outputs is None:
-            return x, state
-        self._features = x
-        if self.value_trunk is not None:
-            self._features, _ = features_of(self.value_trunk, input_dict, [], None)
-        return tf.concat([self.outputs(x), self.to_context(x)], axis=1), state
-
-    def value_function(self) -> Any:
-        """Return the value estimates `[B]` of the last forward pass."""
-        return last_values(self, self._features)
-
-    def get_initial_state(self) -> list[Any]:
-        """Return the trunk's state at the start of an episode."""
-        return self.trunk.get_initial_state()
+    ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
+    dense_class, outputs_class = Dense, OutputLayers

@@ -1,28 +1,152 @@
-"""The autoregressive head and its distribution in PyTorch."""
+"""The autoregressive head, its conditionals and its distribution in PyTorch."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlcatalog.errors import ActionMaskError
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog.models import DenseSpec, last_values, output_plan
+from rlcatalog.models import DenseSpec
+from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.made.torch import Conditionals
-from rlcatalog_autoregressive.part_columns import ActionPart
-from rlcatalog_autoregressive.refusals import nothing_left, served_columns
-from rlcatalog_torch import OutputLayers, TorchModelV2, dense, features_of
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
+from rlcatalog_autoregressive.refusals import nothing_left
+from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, activation, dense, features_of, flatten_rows, initialize
+
+
+class Conditionals(nn.Module):
+    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+
+    All is computed in the dtype of the context, which distributions widen: a pass and a run differ by rounding.
+
+    `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
+    parts in the order of drawing, so that a part needs only the units up to its own.
+
+    Args:
+        layout: The parts.
+    """
+
+    first: Tensor
+    last: Tensor
+    source: Tensor
+    is_choice: Tensor
+    value: Tensor
+    shift: Tensor
+    scale: Tensor
+    hidden: Any  # a list of linear layers
+
+    def __init__(self, layout: PartColumns) -> None:
+        super().__init__()
+        self.layout = layout
+        self.activation = activation(layout.activation) or itself
+        widths = layout.hiddens
+        self.actions = _weight(widths[0], len(layout.columns), 1.0)
+        self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
+        self.params = _weight(layout.params, widths[-1], 0.01)
+        first, between, last = layout.masks
+        self.register_buffer("first", torch.from_numpy(first), persistent=False)
+        self.register_buffer("last", torch.from_numpy(last), persistent=False)
+        for i, mask in enumerate(between):
+            self.register_buffer(f"between_{i}", torch.from_numpy(mask), persistent=False)
+        for name, array in zip(("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True):
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+        self._all_choices = bool(layout.encoding[1].all())
+
+    def encoded(self, raw: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`."""
+        columns, dtype = raw.index_select(1, self.source), dtype or self.actions.dtype
+        chosen = (columns == self.value).to(dtype)
+        if self._all_choices:
+            return chosen
+        shift, scale = self.shift.to(dtype), self.scale.to(dtype)
+        return torch.where(self.is_choice, chosen, (columns.to(dtype) - shift) * scale)
+
+    def given(self, context: Tensor, raw: Tensor) -> Tensor:
+        """Return the changes `[B, params]` for whole actions, in one pass.
+
+        Args:
+            context: `[B, hidden]`.
+            raw: Raw actions `[B, raw]`.
+        """
+        dtype = context.dtype
+        weight = self.actions * self.first
+        x = self.activation(torch.addmm(context, self.encoded(raw, dtype), weight.to(dtype).t()))
+        for i, layer in enumerate(self.hidden):
+            weight = layer.weight * getattr(self, f"between_{i}")
+            x = self.activation(F.linear(x, weight.to(dtype), layer.bias.to(dtype)))
+        weight = self.params * self.last
+        return F.linear(x, weight.to(dtype))
+
+    def begin(self, independent: Tensor, context: Tensor) -> Run:
+        """Return a run through the parts, one after the other.
+
+        Args:
+            independent: The parameters `[B, params]` that the parts would have if they were independent.
+            context: `[B, hidden]`.
+        """
+        return Run(self, independent, context)
+
+
+class Run:
+    """Goes through the parts in the order of drawing; each unit is computed once, and nothing has a gradient.
+
+    Args:
+        made: The layers.
+        independent: See `Conditionals.begin`.
+        context: See `Conditionals.begin`.
+    """
+
+    def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
+        self.made, self.activation, self.dtype, layout = made, made.activation, context.dtype, made.layout
+        # Cut once: a slice costs as much as adding up what it holds.
+        self.independent = independent.split_with_sizes(layout.param_widths, 1)
+        self.rows = made.actions.to(self.dtype).t().split_with_sizes(layout.encoded_widths, 0)
+        self.out = made.params.to(self.dtype).split_with_sizes(layout.param_widths, 0)
+        self.sums = context.clone()
+        self.blocks = self.sums.split_with_sizes(layout.unit_widths[0], 1)
+        self.layers = [(layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden]
+        self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
+
+    def params(self, part: ActionPart) -> Tensor:
+        """Return a part's parameters `[B, n]` under the values noted so far."""
+        start, stop = part.units[0]
+        done = self.done[0]
+        done[:, start:stop] = self.activation(self.blocks[part.rank])
+        for (weight, bias), (first, last), later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
+            x = F.linear(done[:, :stop], weight[first:last, :stop], bias[first:last])
+            later[:, first:last] = self.activation(x)
+            done, stop = later, last
+        return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
+
+    def note(self, part: ActionPart, value: Tensor) -> None:
+        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        made, dtype, (start, stop) = self.made, self.dtype, part.encoded
+        if part.onehot:  # its row of the weights is all there is to add
+            self.sums += self.rows[part.place].index_select(0, value)
+            return
+        columns = flatten_rows(value).index_select(1, made.source[start:stop] - part.raw.start)
+        chosen = (columns == made.value[start:stop]).to(dtype)
+        numbers = (columns.to(dtype) - made.shift[start:stop].to(dtype)) * made.scale[start:stop].to(dtype)
+        seen = torch.where(made.is_choice[start:stop], chosen, numbers)
+        self.sums += torch.mm(seen, self.rows[part.place])
+
+
+def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
+    weight = torch.empty(outputs, inputs)
+    initialize(weight, "normc", {"std": std})
+    return nn.Parameter(weight)
 
 
 class AutoregressiveDistribution(JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "torch"
-    ops = tensor_ops("torch")
+    ops = OPS
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -52,63 +176,8 @@ class AutoregressiveDistribution(JointDistribution):
             raise ActionMaskError(nothing_left(int(left.long().argmin()), part.path))
 
 
-class AutoregressiveModel(TorchModelV2):
-    """The head for actions whose parts depend on one another, around a trunk or a memory.
+class AutoregressiveModel(AutoregressiveHead, TorchModelV2):
+    """The head for actions whose parts depend on one another; see `AutoregressiveHead`."""
 
-    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value that
-    reads the same features or, with `vf_share_layers=False`, those of a trunk of its own.
-
-    Args:
-        obs_space: See `TorchModelV2`.
-        action_space: See `TorchModelV2`.
-        num_outputs: See `TorchModelV2`; None: the trunk's features are passed on.
-        model_config: See `TorchModelV2`.
-        name: See `TorchModelV2`.
-        trunk: The model it is built around.
-        value_trunk: Another one for the value alone, or None.
-        action_dist: The distribution it serves.
-    """
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: TorchModelV2,
-        value_trunk: TorchModelV2 | None,
-        action_dist: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.trunk, self.value_trunk = trunk, value_trunk
-        assert trunk.num_outputs is not None
-        width = trunk.num_outputs
-        self.outputs = None
-        self._features: Tensor | None = None
-        if num_outputs is None:
-            self.num_outputs = width
-            return
-        layout = served_columns(action_dist, num_outputs)
-        self.outputs = OutputLayers(output_plan(self.model_config, width, [], layout.params))
-        self.to_context = dense(width, DenseSpec(layout.hiddens[0]))
-        self.conditionals = Conditionals(layout)
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the inputs of the distribution; see `ModelV2.forward`."""
-        x, state = features_of(self.trunk, input_dict, state, seq_lens)
-        if self.outputs is None:
-            return x, state
-        self._features = x
-        if self.value_trunk is not None:
-            self._features, _ = features_of(self.value_trunk, input_dict, [], None)
-        return torch.cat([self.outputs(x), self.to_context(x)], dim=1), state
-
-    def value_function(self) -> Tensor:
-        """Return the value estimates `[B]` of the last forward pass."""
-        return last_values(self, self._features)  # type: ignore[no-any-return]
-
-    def get_initial_state(self) -> list[Any]:
-        """Return the trunk's state at the start of an episode."""
-        return self.trunk.get_initial_state()
+    ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
+    dense_class, outputs_class = staticmethod(dense), OutputLayers

@@ -1,17 +1,26 @@
-"""The categorical distribution as far as no framework is needed: size, options, joining, and what it refuses."""
+"""The distributions over choices as far as no framework is needed: sizes, options, joining, and what they refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution
+from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
 from rlcatalog.config import read_config
-from rlcatalog.errors import ConfigError
-from rlcatalog_categorical.config import CategoricalConfig
-from rlcatalog_categorical.plugin import rlcatalog_action_dists, size
+from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
+from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
+from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
+from rlcatalog_categorical.plugin import (
+    bernoulli_size,
+    gumbel_size,
+    input_lens as lens_of_space,
+    multi_size,
+    size,
+    slate_nvec,
+    slates_size,
+)
+from rlcatalog_categorical.slates import slates_of
 
 
 class CategoricalContract(ActionDistribution):
@@ -23,7 +32,8 @@ class CategoricalContract(ActionDistribution):
         temperature: Divides the logits; above 1 flattens, below 1 sharpens.
     """
 
-    framework_of_class: ClassVar[str]
+    #: The framework's MultiCategorical: the distribution of several choices.
+    joint: ClassVar[Any]
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -46,12 +56,194 @@ class CategoricalContract(ActionDistribution):
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all of them."""
-        targets = next(spec.targets for spec in rlcatalog_action_dists() if spec.name == "multi_categorical")
-        module, _, name = targets[cls.framework_of_class].partition(":")
-        # Imported here: it imports this class.
-        return getattr(import_module(module), name).side_by_side(members)  # type: ignore[no-any-return]
+        return cls.joint.side_by_side(members)  # type: ignore[no-any-return]
 
 
 def wrong_temperature(temperature: float) -> ConfigError:
     """Return what is raised for a temperature that is not positive."""
     return ConfigError(f"temperature must be positive, found {temperature}.")
+
+
+class MultiCategoricalContract(ActionDistribution):
+    """Independent choices `[B, k]`, each counting from 0; the action codec adds a space's lowest values.
+
+    Args:
+        inputs: Logits `[B, Σ input_lens]`, unnormalised, those of the first choice first.
+        model: The model that made them, or None.
+        input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
+        action_space: A MultiDiscrete space or a Box of integers to take them from when they are missing.
+    """
+
+    #: The framework's Categorical: the distribution of one choice.
+    choice: ClassVar[Any]
+    layout: ChoiceColumns
+
+    @property
+    def input_lens(self) -> tuple[int, ...]:
+        """Number of values of each choice."""
+        return self.layout.lens
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return the sum of the numbers of values."""
+        return multi_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return `input_lens`."""
+        return {"input_lens": lens_of_space(action)}
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        return [DistPart(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Join all choices; a subclass may mean something else."""
+        return "choices" if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__ else None
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return one MultiCategorical over all choices; a Categorical is one choice."""
+        lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
+        return BoundDistribution(cls, {"input_lens": lens}), [(i, 0, size) for i, (_, size) in enumerate(members)]
+
+
+class BernoulliContract(ActionDistribution):
+    """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
+
+    Args:
+        inputs: Logits `[B, n]`.
+        model: The model that made them, or None.
+    """
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return the number of bits."""
+        return bernoulli_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+
+def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
+    """Return what is raised for a mask that has not two columns per bit."""
+    return ActionMaskError(
+        f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]} columns,"
+        f" found shape {tuple(mask.shape)}."
+    )
+
+
+class GumbelSoftmaxContract(ActionDistribution):
+    """Points of the simplex near its corners `[B, n]`, that gradients flow through; the action codec takes the largest.
+
+    This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
+    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
+    closed form. The largest entry is distributed as `Categorical` of the same logits, whatever the temperature.
+
+    Args:
+        inputs: Logits `[B, n]`, unnormalised.
+        model: The model that made them, or None.
+        temperature: Near 0, draws come close to one-hots.
+    """
+
+    raw_kind = "onehot"
+    entropy_kind = "estimate"
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return n."""
+        return gumbel_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return the temperature, where it is not 1."""
+        temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
+        return {} if temperature == 1.0 else {"temperature": temperature}
+
+
+def wrong_actions(expected: Any, found: Any) -> ModelContractError:
+    """Return what is raised for actions that are neither one-hots of the expected shape nor a value per row."""
+    return ModelContractError(
+        f"GumbelSoftmax: expected one-hots {tuple(expected)} or values [{expected[0]}], found shape {tuple(found)}."
+    )
+
+
+class SlateMultiCategoricalContract(ActionDistribution):
+    """Distribution over a list of slates `[B, k]`, from a logit per slate; to be put before a framework's Categorical.
+
+    Args:
+        inputs: Logits `[B, S]`, unnormalised.
+        model: The model that made them, or None.
+        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
+        action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
+            items out of n, in lexicographic order.
+        all_slates: The slates instead, `[S, k]`, or a `Slates`, which spares reading them anew each time.
+        nvec: The entries of the space instead, `(n,) * k`.
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        model: Any = None,
+        temperature: float = 1.0,
+        action_space: Any = None,
+        all_slates: Any = None,
+        nvec: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(inputs, model, temperature)  # type: ignore[call-arg]  # Categorical's
+        #: The list of slates.
+        self.slates = slates_of(all_slates, nvec, action_space)
+        self.slates.check_width(self.inputs.shape)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return the number of slates."""
+        return slates_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return `nvec`."""
+        return {"nvec": slate_nvec(action)}
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Forbid each slate with a forbidden item; mask `[B, k · n]`, the items of the first place first.
+
+        Args:
+            inputs: Logits `[B, S]`.
+            mask: True = allowed.
+            **options: `all_slates`, `nvec` or `action_space`, as for the constructor.
+
+        Raises:
+            ActionMaskError: The mask has not one column per item and place.
+        """
+        nvec = options.get("nvec")
+        slates = slates_of(options.get("all_slates"), nvec, options.get("action_space"))
+        return super().masked(inputs, cls._allowed(mask, slates.columns(nvec, mask.shape[-1])))
+
+    @classmethod
+    def _allowed(cls, mask: Any, columns: Any) -> Any:
+        """Return which slates are allowed, `[B, S]`: all their items' columns `[S, k]` of the mask are."""
+        raise NotImplementedError
+
+    def sample(self) -> Any:
+        """Draw slates, int64 `[B, k]`, anew at each call."""
+        return self._slates_of(super().sample())
+
+    def deterministic_sample(self) -> Any:
+        """Return the most likely slates, int64 `[B, k]`."""
+        return self._slates_of(super().deterministic_sample())
+
+    def _slates_of(self, index: Any) -> Any:
+        """Return the slates of these numbers `[B]`, and remember them as the last sample."""
+        raise NotImplementedError
+
+    def kl(self, other: Any) -> Any:
+        """Return Σ p (log p - log q), `[B]`."""
+        same_kind(self, other)
+        self.slates.same_as(other.slates)
+        return super().kl(other)

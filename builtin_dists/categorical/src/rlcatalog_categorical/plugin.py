@@ -125,8 +125,8 @@ def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return math.perm(nvec[0], len(nvec))
 
 
-def _targets(module: str, name: str) -> dict[str, str]:
-    return {framework: f"rlcatalog_categorical{module}.{framework}:{name}" for framework in ("torch", "tf")}
+def _targets(name: str) -> dict[str, str]:
+    return {framework: f"rlcatalog_categorical.{framework}:{name}" for framework in ("torch", "tf")}
 
 
 @hookimpl
@@ -134,7 +134,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="categorical",
-            targets=_targets("", "Categorical"),
+            targets=_targets("Categorical"),
             summary="one of n values, from n logits",
             match=match_discrete,
             size=size,
@@ -142,28 +142,28 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ),
         ActionDistSpec(
             name="multi_categorical",
-            targets=_targets(".multi", "MultiCategorical"),
+            targets=_targets("MultiCategorical"),
             summary="several independent choices, from the logits of all side by side",
             match=match_multi,
             size=multi_size,
         ),
         ActionDistSpec(
             name="bernoulli",
-            targets=_targets(".bernoulli", "Bernoulli"),
+            targets=_targets("Bernoulli"),
             summary="independent bits, from a logit each",
             match=match_bernoulli,
             size=bernoulli_size,
         ),
         ActionDistSpec(
             name="gumbel_softmax",
-            targets=_targets(".gumbel", "GumbelSoftmax"),
+            targets=_targets("GumbelSoftmax"),
             summary="relaxed one-hots of n values that gradients flow through, from n logits",
             size=gumbel_size,
             config="rlcatalog_categorical.config:GumbelSoftmaxConfig",
         ),
         ActionDistSpec(
             name="slate_multi_categorical",
-            targets=_targets(".slates", "SlateMultiCategorical"),
+            targets=_targets("SlateMultiCategorical"),
             summary="one of all ordered selections of k distinct items out of n, from a logit per selection",
             size=slates_size,
         ),

@@ -1,4 +1,4 @@
-"""The categorical distribution in TensorFlow."""
+"""The distributions over choices in TensorFlow: one, several at once, bits, relaxed one-hots, slates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,24 @@ import math
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
-from rlcatalog_tf import draw_uniform, tf
+from rlcatalog_categorical.choice_columns import (
+    check_actions,
+    check_width,
+    layout_of,
+    lens_of,
+    same_lens,
+)
+from rlcatalog_categorical.contract import (
+    BernoulliContract,
+    CategoricalContract,
+    GumbelSoftmaxContract,
+    MultiCategoricalContract,
+    SlateMultiCategoricalContract,
+    wrong_actions,
+    wrong_mask,
+    wrong_temperature,
+)
+from rlcatalog_tf import draw_categorical, draw_uniform, tf, to_float32_at_least
 
 
 def tempered(logits: Any, temperature: float) -> Any:
@@ -67,3 +83,265 @@ class Categorical(CategoricalContract):
         """Return Σ p (log p - log q), `[B]`."""
         same_kind(self, other)
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
+
+
+class MultiCategorical(MultiCategoricalContract):
+    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
+
+    framework_of_class = "tf"
+    choice = Categorical
+
+    # Computed at first use.
+    _log_probs: Any = None
+    _probs: Any = None
+
+    def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
+        self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
+        super().__init__(tf.convert_to_tensor(inputs), model)
+        check_width(self.inputs.shape, self.layout)
+        inputs, layout = self.inputs, self.layout
+        if layout.index is not None:
+            padded = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=float("-inf"))
+            inputs = tf.gather(padded, layout.index, axis=1)
+        #: Logits `[B, k, longest]`; -inf in the padding of shorter choices.
+        self.logits = tf.reshape(inputs, [-1, len(layout.lens), layout.longest])
+
+    @property
+    def log_probs(self) -> Any:
+        """Normalised log probabilities `[B, k, longest]`; the lowest finite value in the padding."""
+        if self._log_probs is None:
+            # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+            self._log_probs = tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
+            self._probs = tf.exp(self._log_probs)
+        return self._log_probs
+
+    def sample(self) -> Any:
+        """Draw int64 `[B, k]`, anew at each call."""
+        flat = tf.reshape(self.logits, [-1, self.layout.longest])
+        drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)  # of NaN it draws one too many
+        self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
+        return self.last_sample
+
+    def deterministic_sample(self) -> Any:
+        """Return the most likely values, int64 `[B, k]`."""
+        self.last_sample = tf.argmax(self.logits, axis=-1)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log probability `[B]`, summed over the choices.
+
+        Args:
+            actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
+        """
+        index = actions if actions is self.last_sample else self._indices(actions)
+        log_probs = tf.reduce_sum(tf.gather(self.log_probs, index, batch_dims=2), axis=-1)
+        # Two forbidden values together have a log probability beyond the dtype.
+        return tf.maximum(log_probs, log_probs.dtype.min)
+
+    def _indices(self, actions: Any) -> Any:
+        """Return actions in any form as int64 `[B, k]`."""
+        if isinstance(actions, list | tuple) and actions and hasattr(actions[0], "shape"):
+            actions = tf.stack([tf.reshape(part, [-1]) for part in actions], axis=1)
+        else:
+            actions = tf.convert_to_tensor(actions)
+        check_actions(actions.shape, self.inputs.shape[0], self.layout)
+        return tf.reshape(tf.cast(actions, tf.int64), [-1, len(self.layout.lens)])
+
+    def entropy(self) -> Any:
+        """Return the sum of the choices' entropies, `[B]`."""
+        log_probs = self.log_probs
+        return -tf.reduce_sum(self._probs * log_probs, axis=[-2, -1])
+
+    def multi_entropy(self) -> Any:
+        """Return the entropy of each choice, `[B, k]`."""
+        log_probs = self.log_probs
+        return -tf.reduce_sum(self._probs * log_probs, axis=-1)
+
+    def kl(self, other: Any) -> Any:
+        """Return the sum of the choices' divergences, `[B]`."""
+        divergence = tf.reduce_sum(self._divergences(other), axis=[-2, -1])
+        return tf.minimum(divergence, divergence.dtype.max)
+
+    def multi_kl(self, other: Any) -> Any:
+        """Return the divergence of each choice, `[B, k]`."""
+        divergence = tf.reduce_sum(self._divergences(other), axis=-1)
+        return tf.minimum(divergence, divergence.dtype.max)
+
+    def _divergences(self, other: Any) -> Any:
+        same_kind(self, other)
+        same_lens(self.layout, other.layout)
+        log_probs = self.log_probs
+        return self._probs * (log_probs - other.log_probs)
+
+
+Categorical.joint = MultiCategorical
+
+
+class Bernoulli(BernoulliContract):
+    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        super().__init__(tf.convert_to_tensor(inputs), model)
+        #: Log probabilities `[B, n]` of 1; finite.
+        self.log_p = tf.math.log_sigmoid(self.inputs)
+        #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
+        self.log_q = tf.math.log_sigmoid(-self.inputs)
+        self._p, self._q = tf.exp(self.log_p), tf.exp(self.log_q)
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
+
+        Raises:
+            ActionMaskError: The mask has not two columns per bit.
+        """
+        if mask.shape[-1] != 2 * inputs.shape[-1]:
+            raise wrong_mask(inputs, mask)
+        allowed = tf.cast(mask, tf.bool)
+        inputs = tf.where(allowed[:, ::2], inputs, inputs.dtype.max)
+        return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)
+
+    def sample(self) -> Any:
+        """Draw int64 `[B, n]`, anew at each call."""
+        # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
+        uniform = draw_uniform(tf.shape(self._p))
+        self.last_sample = tf.cast(uniform < tf.cast(self._p, tf.float32), tf.int64)
+        return self.last_sample
+
+    def deterministic_sample(self) -> Any:
+        """Return the most likely bits, int64 `[B, n]`; 0 where both are equally likely."""
+        self.last_sample = tf.cast(self.inputs > 0, tf.int64)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
+        if actions is not self.last_sample:
+            actions = tf.reshape(actions, tf.shape(self.inputs))
+        log_probs = tf.reduce_sum(tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q), axis=-1)
+        return tf.maximum(log_probs, log_probs.dtype.min)
+
+    def entropy(self) -> Any:
+        """Return the sum of the bits' entropies, `[B]`."""
+        return tf.reduce_sum(self.multi_entropy(), axis=-1)
+
+    def multi_entropy(self) -> Any:
+        """Return the entropy of each bit, `[B, n]`."""
+        return -(self._p * self.log_p + self._q * self.log_q)
+
+    def kl(self, other: Any) -> Any:
+        """Return the sum of the bits' divergences, `[B]`."""
+        divergence = tf.reduce_sum(self.multi_kl(other), axis=-1)
+        return tf.minimum(divergence, divergence.dtype.max)
+
+    def multi_kl(self, other: Any) -> Any:
+        """Return the divergence of each bit, `[B, n]`."""
+        same_kind(self, other)
+        return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
+
+
+#: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
+_FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
+
+
+class GumbelSoftmax(GumbelSoftmaxContract):
+    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+        if not 0 < temperature < math.inf:
+            raise wrong_temperature(temperature)
+        super().__init__(tf.convert_to_tensor(inputs), model)
+        self.temperature = temperature
+        logits = to_float32_at_least(self.inputs)
+        #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
+        self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
+
+    def sample(self) -> Any:
+        """Draw relaxed one-hots `[B, n]`, anew at each call, without gradient."""
+        self.last_sample = tf.stop_gradient(self.rsample())
+        return self.last_sample
+
+    def rsample(self, straight_through: bool = False) -> Any:
+        """Draw relaxed one-hots `[B, n]`, with gradient.
+
+        Args:
+            straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
+        """
+        uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
+        # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
+        noise = tf.math.log(tf.maximum(-tf.math.log1p(-uniform), 1e-7))
+        soft = tf.cast(tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype)
+        if not straight_through:
+            return soft
+        hard = tf.one_hot(tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype)
+        return hard + (soft - tf.stop_gradient(soft))
+
+    def deterministic_sample(self) -> Any:
+        """Return the one-hot `[B, n]` of the most likely value."""
+        best = tf.argmax(self.inputs, axis=-1)
+        self.last_sample = tf.one_hot(best, self.inputs.shape[-1], dtype=self.inputs.dtype)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]`.
+
+        Entries of 0 are entries too small for the dtype; a sample with such entries lies on a face of the simplex.
+        There, this is the log density on the face of the others, plus the log probability that the largest entry is
+        one of these. So inner points have the density of the Concrete distribution, exact one-hots the log probability
+        that `Categorical` gives to their value, and nothing is infinite.
+
+        Args:
+            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which mean their one-hots.
+
+        Raises:
+            ModelContractError: The actions have another shape.
+        """
+        log_probs = self.log_probs
+        dtype, n = log_probs.dtype, log_probs.shape[-1]
+        x = tf.convert_to_tensor(actions)
+        given = x.shape
+        if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
+            x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
+        if not x.shape.is_compatible_with(log_probs.shape):
+            raise wrong_actions(log_probs.shape, given)
+        x = tf.cast(x, dtype)
+        inside = x > _FLOOR[dtype]
+        count = tf.reduce_sum(tf.cast(inside, dtype), axis=-1)
+        log_x = tf.math.log(tf.where(inside, x, tf.ones_like(x)))
+        nowhere = tf.fill(tf.shape(x), tf.constant(float("-inf"), dtype))
+        weights = tf.where(inside, log_probs - self.temperature * log_x, nowhere)
+        inner = tf.where(inside, log_probs - (self.temperature + 1) * log_x, tf.zeros_like(x))
+        density = (
+            tf.math.lgamma(count)
+            + (count - 1) * math.log(self.temperature)
+            + tf.reduce_sum(inner, axis=-1)
+            - count * tf.reduce_logsumexp(weights, axis=-1)
+        )
+        of_face = tf.reduce_logsumexp(tf.where(inside, log_probs, nowhere), axis=-1)
+        found = self.inputs.dtype
+        return tf.cast(tf.clip_by_value(density + of_face, found.min, found.max), found)
+
+
+class SlateMultiCategorical(SlateMultiCategoricalContract, Categorical):
+    """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
+
+    @classmethod
+    def _allowed(cls, mask: Any, columns: Any) -> Any:
+        return tf.reduce_all(tf.gather(tf.cast(mask, tf.bool), columns, axis=1), axis=-1)
+
+    def _slates_of(self, index: Any) -> Any:
+        self.last_sample = tf.gather(self.slates.table, index)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log probability `[B]` of slates `[B, k]`; of one not in the list the lowest finite number."""
+        slates = self.slates
+        items = tf.reshape(tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)])
+        code = tf.reduce_sum(items * slates.weights, axis=-1)
+        place = tf.minimum(tf.searchsorted(slates.codes, code), len(slates.codes) - 1)
+        known = (tf.gather(slates.codes, place) == code) & tf.reduce_all((items >= 0) & (items < slates.items), axis=-1)
+        found = tf.gather(self.log_probs, tf.gather(slates.order, place), batch_dims=1)
+        return tf.where(known, found, found.dtype.min)

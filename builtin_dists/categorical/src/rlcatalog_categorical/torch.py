@@ -1,16 +1,36 @@
-"""The categorical distribution in PyTorch."""
+"""The distributions over choices in PyTorch: one, several at once, bits, relaxed one-hots, slates."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
-from rlcatalog_torch import HALF, LOWEST
+from rlcatalog_categorical.choice_columns import (
+    ChoiceColumns,
+    check_actions,
+    check_width,
+    layout_of,
+    lens_of,
+    same_lens,
+)
+from rlcatalog_categorical.contract import (
+    BernoulliContract,
+    CategoricalContract,
+    GumbelSoftmaxContract,
+    MultiCategoricalContract,
+    SlateMultiCategoricalContract,
+    wrong_actions,
+    wrong_mask,
+    wrong_temperature,
+)
+from rlcatalog_categorical.slates import Slates
+from rlcatalog_torch import HALF, HIGHEST, LOWEST, to_float32_at_least
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -36,15 +56,35 @@ def race(probs: Tensor) -> Tensor:
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
 
-class Categorical(CategoricalContract):
+class _Choices:
+    """Normalised log probabilities `[..., n]` of choices, and what is computed of them at first use."""
+
+    log_probs: Tensor
+    last_sample: Tensor
+    _finite_log_probs: Tensor | None = None
+    _exp: Tensor | None = None
+
+    def _remember(self, index: Tensor) -> Tensor:
+        self._index = index
+        self.last_sample = index.squeeze(-1)
+        return self.last_sample
+
+    def _finite(self) -> Tensor:
+        """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
+        if self._finite_log_probs is None:
+            self._finite_log_probs = self.log_probs.maximum(LOWEST[self.log_probs.dtype])
+        return self._finite_log_probs
+
+    def _probs(self) -> Tensor:
+        if self._exp is None:
+            self._exp = self.log_probs.exp()
+        return self._exp
+
+
+class Categorical(_Choices, CategoricalContract):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
 
     framework_of_class = "torch"
-    last_sample: Tensor
-
-    # Computed at first use.
-    _finite_log_probs: Tensor | None = None
-    _exp: Tensor | None = None
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not isinstance(inputs, Tensor):
@@ -61,15 +101,11 @@ class Categorical(CategoricalContract):
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""
-        self._index = race(self._probs())
-        self.last_sample = self._index.squeeze(-1)
-        return self.last_sample
+        return self._remember(race(self._probs()))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
-        self._index = self.inputs.argmax(dim=-1, keepdim=True)
-        self.last_sample = self._index.squeeze(-1)
-        return self.last_sample
+        return self._remember(self.inputs.argmax(dim=-1, keepdim=True))
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
@@ -89,13 +125,296 @@ class Categorical(CategoricalContract):
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
         return divergence.sum(dim=-1)
 
-    def _finite(self) -> Tensor:
-        """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
-        if self._finite_log_probs is None:
-            self._finite_log_probs = self.log_probs.maximum(LOWEST[self.log_probs.dtype])
-        return self._finite_log_probs
 
-    def _probs(self) -> Tensor:
-        if self._exp is None:
-            self._exp = self.log_probs.exp()
-        return self._exp
+@lru_cache(maxsize=256)
+def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the column behind each place, and what is added there: -inf where it is padding, else 0."""
+    # Outside of inference mode, or what is remembered could not be used in training.
+    with torch.inference_mode(False):
+        index = torch.as_tensor(layout.index, device=device)
+        padding = index == layout.total
+        bias = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(padding, -torch.inf)
+        return index.clamp(max=layout.total - 1), bias
+
+
+class MultiCategorical(_Choices, MultiCategoricalContract):
+    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
+
+    framework_of_class = "torch"
+    choice = Categorical
+
+    def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
+        self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        shape, layout = inputs.shape, self.layout
+        if len(shape) != 2 or shape[1] != layout.total:
+            check_width(shape, layout)
+        self.inputs, self.model = inputs, model
+        if layout.index is None:
+            logits = inputs.reshape(shape[0], len(layout.lens), layout.longest)
+        else:
+            index, bias = _padding(layout, inputs.dtype, inputs.device)
+            logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
+        #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
+        self.log_probs = logits.log_softmax(-1)
+
+    def sample(self) -> Tensor:
+        """Draw int64 `[B, k]`, anew at each call."""
+        return self._remember(race(self._probs()))
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the most likely values, int64 `[B, k]`."""
+        return self._remember(self.log_probs.argmax(-1, keepdim=True))
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log probability `[B]`, summed over the choices.
+
+        Args:
+            actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
+        """
+        if actions is self.last_sample:  # just drawn: its index is at hand, its probability is not 0
+            return self.log_probs.gather(-1, self._index).sum((-2, -1))
+        log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
+        # Two forbidden values together have a log probability beyond the dtype.
+        return log_probs.maximum(LOWEST[log_probs.dtype])
+
+    def _indices(self, actions: Any) -> Tensor:
+        """Return actions in any form as int64 `[B, k, 1]`."""
+        device = self.inputs.device
+        if isinstance(actions, list | tuple) and actions and hasattr(actions[0], "shape"):
+            parts = [torch.as_tensor(part, device=device).reshape(-1) for part in actions]
+            values = torch.stack(parts, dim=1)
+        else:
+            values = torch.as_tensor(actions, device=device)
+        rows = self.inputs.shape[0]
+        check_actions(values.shape, rows, self.layout)
+        return values.long().reshape(rows, len(self.layout.lens), 1)
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the choices' entropies, `[B]`."""
+        return -(self._probs() * self._finite()).sum((-2, -1))
+
+    def multi_entropy(self) -> Tensor:
+        """Return the entropy of each choice, `[B, k]`."""
+        return -(self._probs() * self._finite()).sum(-1)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the sum of the choices' divergences, `[B]`."""
+        divergence = self._divergences(other).sum((-2, -1))
+        return divergence.minimum(HIGHEST[divergence.dtype])
+
+    def multi_kl(self, other: Any) -> Tensor:
+        """Return the divergence of each choice, `[B, k]`."""
+        divergence = self._divergences(other).sum(-1)
+        return divergence.minimum(HIGHEST[divergence.dtype])
+
+    def _divergences(self, other: Any) -> Tensor:
+        if type(other) is not type(self):
+            same_kind(self, other)
+        if other.layout is not self.layout:
+            same_lens(self.layout, other.layout)
+        divergences: Tensor = self._probs() * (self._finite() - other._finite())
+        return divergences
+
+
+Categorical.joint = MultiCategorical
+
+
+class Bernoulli(BernoulliContract):
+    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
+
+    framework_of_class = "torch"
+    last_sample: Tensor
+
+    # Probabilities of 1 and of 0, computed at first use.
+    _both: tuple[Tensor, Tensor] | None = None
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        #: Log probabilities `[B, n]` of 1; finite.
+        self.log_p = functional.logsigmoid(inputs)
+        #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
+        self.log_q = functional.logsigmoid(-inputs)
+
+    @classmethod
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
+        """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
+
+        Raises:
+            ActionMaskError: The mask has not two columns per bit.
+        """
+        if mask.shape[-1] != 2 * inputs.shape[-1]:
+            raise wrong_mask(inputs, mask)
+        forbidden = ~mask.bool()
+        dtype = inputs.dtype
+        return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
+
+    def sample(self) -> Tensor:
+        """Draw int64 `[B, n]`, anew at each call."""
+        p, _ = self._probs()
+        # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
+        uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
+        return self._remember(uniform.lt_(p.detach()).type_as(p))
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the most likely bits, int64 `[B, n]`; 0 where both are equally likely."""
+        return self._remember((self.inputs > 0).type_as(self.inputs))
+
+    def _remember(self, bits: Tensor) -> Tensor:
+        self._bits = bits
+        self.last_sample = bits.long()
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
+        if actions is self.last_sample:  # just drawn: its probability is not 0
+            # At weights of 0 and 1, lerp returns either end as it is; for many rows it is ten times as fast as where.
+            return torch.lerp(self.log_q, self.log_p, self._bits).sum(-1)
+        actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
+        log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
+        # Two forced bits together have a log probability beyond the dtype.
+        return log_probs.maximum(LOWEST[log_probs.dtype])
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the bits' entropies, `[B]`."""
+        return -self._negative_entropies().sum(-1)
+
+    def multi_entropy(self) -> Tensor:
+        """Return the entropy of each bit, `[B, n]`."""
+        return -self._negative_entropies()
+
+    def _negative_entropies(self) -> Tensor:
+        p, q = self._probs()
+        return torch.addcmul(p * self.log_p, q, self.log_q)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the sum of the bits' divergences, `[B]`."""
+        divergence = self.multi_kl(other).sum(-1)
+        return divergence.minimum(HIGHEST[divergence.dtype])
+
+    def multi_kl(self, other: Any) -> Tensor:
+        """Return the divergence of each bit, `[B, n]`."""
+        if type(other) is not type(self):
+            same_kind(self, other)
+        p, q = self._probs()
+        return torch.addcmul(p * (self.log_p - other.log_p), q, self.log_q - other.log_q)
+
+    def _probs(self) -> tuple[Tensor, Tensor]:
+        if self._both is None:
+            self._both = self.log_p.exp(), self.log_q.exp()
+        return self._both
+
+
+#: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
+_FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
+
+
+class GumbelSoftmax(GumbelSoftmaxContract):
+    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
+
+    framework_of_class = "torch"
+    last_sample: Tensor
+
+    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+        if not 0 < temperature < math.inf:
+            raise wrong_temperature(temperature)
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        self.temperature = temperature
+        logits = to_float32_at_least(self.inputs)
+        #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
+        self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
+
+    def sample(self) -> Tensor:
+        """Draw relaxed one-hots `[B, n]`, without gradient."""
+        self.last_sample = self.rsample().detach()
+        return self.last_sample
+
+    def rsample(self, straight_through: bool = False) -> Tensor:
+        """Draw relaxed one-hots `[B, n]`, with gradient.
+
+        Args:
+            straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
+        """
+        noise = torch.empty_like(self.log_probs).exponential_().log()
+        soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(self.inputs.dtype)
+        if not straight_through:
+            return soft
+        hard = functional.one_hot(soft.argmax(dim=-1), soft.shape[-1]).to(soft.dtype)
+        return hard + (soft - soft.detach())
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the one-hot `[B, n]` of the most likely value."""
+        best = functional.one_hot(self.inputs.argmax(dim=-1), self.inputs.shape[-1])
+        self.last_sample = best.to(self.inputs.dtype)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log density `[B]`.
+
+        Entries of 0 are entries too small for the dtype; a sample with such entries lies on a face of the simplex.
+        There, this is the log density on the face of the others, plus the log probability that the largest entry is
+        one of these. So inner points have the density of the Concrete distribution, exact one-hots the log probability
+        that `Categorical` gives to their value, and nothing is infinite.
+
+        Args:
+            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which mean their one-hots.
+
+        Raises:
+            ModelContractError: The actions have another shape.
+        """
+        log_probs, n = self.log_probs, self.log_probs.shape[-1]
+        x = torch.as_tensor(actions, device=log_probs.device)
+        if x.numel() == log_probs.shape[0] and n > 1:
+            x = functional.one_hot(x.long().reshape(-1), n)
+        elif x.shape != log_probs.shape:
+            raise wrong_actions(log_probs.shape, x.shape)
+        x = x.to(log_probs.dtype)
+        inside = x > _FLOOR[x.dtype]
+        count = inside.sum(dim=-1).to(x.dtype)
+        log_x = torch.where(inside, x, 1.0).log()
+        weights = torch.where(inside, log_probs - self.temperature * log_x, -torch.inf)
+        density = (
+            torch.lgamma(count)
+            + (count - 1) * math.log(self.temperature)
+            + torch.where(inside, log_probs - (self.temperature + 1) * log_x, 0.0).sum(dim=-1)
+            - count * weights.logsumexp(dim=-1)
+        )
+        of_face = torch.where(inside, log_probs, -torch.inf).logsumexp(dim=-1)
+        lowest = torch.finfo(self.inputs.dtype).min
+        return (density + of_face).clamp(lowest, -lowest).to(self.inputs.dtype)
+
+
+@lru_cache(maxsize=64)
+def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
+    """Return table, weights, codes and order on a device."""
+    # Outside of inference mode, or what is remembered could not be used in training.
+    with torch.inference_mode(False):
+        return tuple(
+            torch.as_tensor(array, device=device)
+            for array in (slates.table, slates.weights, slates.codes, slates.order)
+        )
+
+
+class SlateMultiCategorical(SlateMultiCategoricalContract, Categorical):
+    """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
+
+    @classmethod
+    def _allowed(cls, mask: Tensor, columns: Any) -> Tensor:
+        return mask.bool()[:, torch.as_tensor(columns, device=mask.device)].all(dim=-1)
+
+    def _slates_of(self, index: Tensor) -> Tensor:
+        self.last_sample = _tensors(self.slates, self.inputs.device)[0][index]
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log probability `[B]` of slates `[B, k]`; of one not in the list the lowest finite number."""
+        _, weights, codes, order = _tensors(self.slates, self.inputs.device)
+        items = torch.as_tensor(actions, device=self.inputs.device).long().reshape(self.inputs.shape[0], len(weights))
+        code = (items * weights).sum(dim=-1)
+        place = torch.searchsorted(codes, code).clamp(max=len(codes) - 1)
+        known = (codes[place] == code) & ((items >= 0) & (items < self.slates.items)).all(dim=-1)
+        found = self._finite().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
+        return torch.where(known, found, LOWEST[found.dtype])

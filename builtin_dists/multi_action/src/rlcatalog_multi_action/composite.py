@@ -166,7 +166,7 @@ class CompositeDistribution(ActionDistribution):
         Whole numbers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
         """
         values = self.layout.values(actions)
-        return self._joined(values, rows_of=self.ops.tensor(values[0]))
+        return self._join(values, rows_of=self.ops.tensor(values[0]))
 
     def split(self, flat: Any) -> Any:
         """Return flat actions `[B, width]`, a tensor or an array, as the space's structure, in the form of samples."""
@@ -178,7 +178,7 @@ class CompositeDistribution(ActionDistribution):
             values.append(value[:, 0] if leaf.single else value)
         return self.layout.structure(values)
 
-    def _joined(self, values: Sequence[Any], rows_of: Any) -> Any:
+    def _join(self, values: Sequence[Any], rows_of: Any) -> Any:
         pieces = []
         for leaf, value in zip(self.layout.leaves, values, strict=True):
             piece = self.ops.in_rows(value, rows_of, leaf.width)
@@ -216,7 +216,7 @@ class CompositeDistribution(ActionDistribution):
             values, (drawn, by_group) = layout.values(actions), self._drawn
             if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):  # just drawn: none is forbidden
                 return ops.total([dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)])
-            actions = self._joined(values, rows_of=self.inputs)
+            actions = self._join(values, rows_of=self.inputs)
         flat = ops.tensor(actions, self.inputs)
         self._check_flat(flat, self.inputs.shape[0])
         logps = []
@@ -245,7 +245,7 @@ class CompositeDistribution(ActionDistribution):
 
         It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
         """
-        return self.ops.total([entropy_of(dist, _itself)[0] for dist in self.groups])
+        return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
 
     def multi_entropy(self) -> Any:
         """Return the entropy of each of the space's children, `[B, children]`."""
@@ -276,7 +276,3 @@ class CompositeDistribution(ActionDistribution):
     def _per_child(self, values: list[Any]) -> Any:
         rest = iter(values)
         return self.ops.columns([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
-
-
-def _itself(sample: Any) -> Any:
-    return sample

@@ -110,7 +110,7 @@ class MemberColumns:
         self.leaves = [leaf for part in parts for leaf in part.leaves]
         self.counts = [sum(part.info in set(child.walk()) for part in parts) for child in info.children]
         self.runs = [list(run) for _, run in groupby(parts, key=lambda part: part.fills or part)]
-        self.groups, input_order = _grouped(parts)
+        self.groups, input_order = _group(parts)
         self.several_masked = sum(group.mask_width > 0 for group in self.groups) > 1
 
         self.inputs = Cut(part.size for part in parts)
@@ -258,7 +258,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
         yield from _given(child, options["child_distributions"], options["input_lens"])
 
 
-def _grouped(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
+def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     """Join the parts of each family; return the groups, and the columns of model outputs in their order."""
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}

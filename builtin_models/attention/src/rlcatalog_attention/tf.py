@@ -1,129 +1,250 @@
-"""GTrXL in TensorFlow: around a trunk, and by itself."""
+"""GTrXL in TensorFlow: the gated transformer, around a trunk and by itself."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlcatalog.models import OutputPlan, PastInputs, last_values
-from rlcatalog_attention.config import AttentionConfig, net_plan, plan
-from rlcatalog_attention.layers.tf import Transformer
-from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
+from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
+from rlcatalog_attention.models import AroundTrunk, ByItself, TransformerModel
+from rlcatalog_tf import (
+    OPS,
+    Dense,
+    DenseStack,
+    OutputLayers,
+    TFModelV2,
+    features_of,
+    find,
+    flatten_rows,
+    initial_value,
+    sequence_mask,
+    steps_of,
+    tf,
+)
+
+#: Canonical names, variables, and the axes that turn a value into the canonical layout.
+Names = Iterator[tuple[str, Any, tuple[int, ...] | None]]
 
 
-class _Model(TFModelV2):
-    """What both models have: the units, and the end."""
-
-    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
-        self.num_outputs = ends.outputs
-        self.transformer = Transformer(inputs, sizes)
-        self.outputs = None if ends.logits is None else OutputLayers(ends)
-        self._features: Any = None
-
-    def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Map `[S * T, inputs]` to the output."""
-        lengths = None if input_dict.get("single_steps") else seq_lens
-        if lengths is not None:
-            # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(lengths, steps_of(x, lengths))
-            x = tf.where(tf.reshape(real, [-1, 1]), x, 0.0)
-        features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
-        if self.outputs is None:
-            return features, state
-        self._features = features
-        return self.outputs(features), state
-
-    def get_initial_state(self) -> list[Any]:
-        """Return an empty memory and the number of steps it holds, 0."""
-        return self.transformer.initial_state()
-
-    def value_function(self) -> Any:
-        """Return the value estimates `[S * T]` of the last forward pass."""
-        return last_values(self, self._features)
-
-
-class AttentionWrapper(_Model):
-    """A gated transformer behind a trunk, then logits and a value.
-
-    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
-    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
+class Transformer:
+    """A linear layer and gated transformer units, with a memory of the last steps.
 
     Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        trunk: The model whose features the units read.
+        inputs: Width of the input.
+        sizes: Its sizes.
     """
 
-    is_memory = True
+    def __init__(self, inputs: int, sizes: AttentionConfig) -> None:
+        self.sizes, self.slots = sizes, sizes.slots
+        self.input = Dense(inputs, sizes.input)
+        self.units = [Unit(sizes) for _ in range(sizes.attention_num_transformer_units)]
+        self.table = distances(self.slots, sizes.attention_dim)
 
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str, *, trunk: Any
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes, ends = plan(self.model_config, num_outputs)
-        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
-        self.view_requirements.update(self.past.views())
-        self.trunk = trunk
-        self._build(trunk.num_outputs + self.past.width, sizes, ends)
+    def initial_state(self) -> list[Any]:
+        """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
+        return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
+    def __call__(self, rows: Any, state: list[Any], seq_lens: Any, training: bool) -> tuple[Any, list[Any]]:
+        """Run over sequences.
+
+        Args:
+            rows: Inputs `[S * T, inputs]`.
+            state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
+                at the start of episodes.
+            seq_lens: Lengths `[S]`; None where each row is a sequence, which makes most shapes numbers.
+            training: Which of the two windows counts.
+
+        Returns:
+            Outputs `[S * T, dim]`, and the state at the end of each sequence.
+        """
+        length: Any = 1
+        sequences = tf.shape(rows)[0]
+        if seq_lens is not None:
+            seq_lens = tf.cast(seq_lens, tf.int32)
+            sequences, length = tf.shape(seq_lens)[0], steps_of(rows, seq_lens)
+        if not state:
+            state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
+        memory, held = tf.cast(state[0], tf.float32), tf.cast(state[1], tf.int32)
+        x = self.input(rows)
+        slots, window = self.slots, self.sizes.window(training)
+        start, keys = slots - window, length + window
+        unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
+        # What an unused slot holds must not even be multiplied by zero: it may be no number.
+        memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
+        # The keys are the window's slots and the steps; step t sees the keys t, …, t + window, which ends with itself.
+        later = tf.range(keys) - tf.range(length)[:, None]
+        hidden = (later < 0) | (later > window) | tf.pad(unused[:, start:], [[0, 0], [0, length]])[:, None]
+        windows = []
+        for index, unit in enumerate(self.units):
+            steps = tf.reshape(x, [-1, length, self.sizes.attention_dim])
+            seen = tf.concat([memory[:, index], steps], axis=1)
+            windows.append(seen)
+            x = unit(x, unit.attention(seen[:, start:], hidden, self.table[start:], length))
+        kept = tf.stop_gradient(tf.stack(windows, axis=1))
+        if seq_lens is None:
+            kept, taken = kept[:, :, 1:], 1
+        else:  # of each sequence, the slots up to its end
+            last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
+            kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
+        held = tf.minimum(held + taken, slots)
+        return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
+
+    def canonical(self) -> Names:
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        return _inside(self, "input", "units")
+
+
+class Unit:
+    """One transformer unit: attention and dense layers, each behind a gate."""
+
+    def __init__(self, sizes: AttentionConfig) -> None:
+        dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
+        self.attention = Attention(sizes)
+        self.attention_gate = Gate(dim, bias)
+        self.norm = LayerNorm(dim)
+        self.mlp = DenseStack(dim, sizes.mlp)
+        self.mlp_gate = Gate(dim, bias)
+
+    def __call__(self, x: Any, attended: Any) -> Any:
+        """Map the unit's input, and what its attention made of it, to its output; all `[B, dim]`."""
+        x = self.attention_gate(x, attended)
+        return self.mlp_gate(x, self.mlp(self.norm(x)))
+
+    def canonical(self) -> Names:
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        return _inside(self, "attention", "attention_gate", "norm", "mlp", "mlp_gate")
+
+
+class Attention:
+    """Multi-head attention with relative positions, the layer normalisation in front, a ReLU behind; no biases."""
+
+    def __init__(self, sizes: AttentionConfig) -> None:
+        self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
+        self.dim, inner = sizes.attention_dim, self.heads * self.head_dim
+        self.query, self.key, self.value, self.position = (_matrix(inner, self.dim) for _ in range(4))
+        self.output = _matrix(self.dim, inner)
+        self.content_bias, self.position_bias = (
+            tf.Variable(initial_value((self.heads, self.head_dim), "xavier_uniform", {})) for _ in range(2)
+        )
+        self.norm = LayerNorm(self.dim)
+
+    def __call__(self, seen: Any, hidden: Any, table: Any, length: Any) -> Any:
+        """Attend from each step of sequences.
+
+        Args:
+            seen: The window's slots and the steps, `[S, K, dim]`.
+            hidden: Which keys a step does not see, `[S, T, K]`.
+            table: Sinusoids of the distances window, …, 0.
+            length: T.
+        """
+        keys = length + len(table) - 1
+        normal = self.norm(seen)
+        query = self._split(normal[:, keys - length :], self.query, length)
+        key, value = (self._split(normal, weight, keys) for weight in (self.key, self.value))
+        position = self._split(table[None], self.position, len(table))[:, 0]
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Rows made longer
+        # by T and cut anew into rows of K give just that: each row moves one place further than the one before.
+        # No product broadcasts its batch axes: TensorFlow 2.21 with oneDNN then writes outside of its memory.
+        rows = tf.reshape(query + self.position_bias[:, None, None], [self.heads, -1, self.head_dim])
+        scores = tf.pad(tf.matmul(rows, position, transpose_b=True), [[0, 0], [0, 0], [0, length]])
+        scores = tf.reshape(scores, [self.heads, -1, length * (keys + 1)])[..., : length * keys]
+        scores = tf.reshape(scores, [self.heads, -1, length, keys])
+        scores += tf.matmul(query + self.content_bias[:, None, None], key, transpose_b=True)
+        weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.head_dim**-0.5))
+        found = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
+        return tf.nn.relu(tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output))
+
+    def _split(self, x: Any, weight: Any, length: Any) -> Any:
+        """Project `[S, K, dim]`, and split it into `[heads, S, K, head_dim]`."""
+        x = tf.matmul(tf.reshape(x, [-1, self.dim]), weight)
+        return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
+
+    def canonical(self) -> Names:
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        for name in ("query", "key", "value", "position", "output"):
+            yield name, getattr(self, name), (1, 0)
+        yield "content_bias", self.content_bias, None
+        yield "position_bias", self.position_bias, None
+        yield from _inside(self, "norm")
+
+
+class Gate:
+    """A GRU as a gate between the stream x and a sub-layer's output y.
+
+    `w` reads y; its columns are those of r, of z and of the candidate. `u` reads x for r and z, `u_candidate` r·x.
+    """
+
+    def __init__(self, dim: int, bias: float) -> None:
+        self.dim = dim
+        self.w, self.u = (tf.Variable(tf.concat([_initial_matrix(dim, dim) for _ in range(n)], axis=1)) for n in (3, 2))
+        self.u_candidate = _matrix(dim, dim)
+        self.bias = tf.Variable(tf.fill([dim], float(bias)))
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        """Map two `[B, dim]` to one."""
+        gates, candidate = tf.split(tf.matmul(y, self.w), [2 * self.dim, self.dim], axis=1)
+        r, z = tf.split(gates + tf.matmul(x, self.u), 2, axis=1)
+        candidate = tf.tanh(candidate + tf.matmul(tf.sigmoid(r) * x, self.u_candidate))
+        return x + tf.sigmoid(z - self.bias) * (candidate - x)
+
+    def canonical(self) -> Names:
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        yield "w", self.w, (1, 0)
+        yield "u", self.u, (1, 0)
+        yield "u_candidate", self.u_candidate, (1, 0)
+        yield "bias", self.bias, None
+
+
+class LayerNorm:
+    """Layer normalisation (Ba et al. 2016) over the last axis."""
+
+    def __init__(self, dim: int) -> None:
+        self.weight, self.bias = tf.Variable(tf.ones([dim])), tf.Variable(tf.zeros([dim]))
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[..., dim]` to the same shape."""
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
+
+    def canonical(self) -> Names:
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        yield "weight", self.weight, None
+        yield "bias", self.bias, None
+
+
+def _inside(layer: Any, *names: str) -> Names:
+    """Yield the variables of a layer's parts."""
+    for name in names:
+        for found in find(getattr(layer, name)):
+            yield f"{name}.{found.name}", found.variable, found.axes
+
+
+def _initial_matrix(rows: int, columns: int) -> Any:
+    return tf.transpose(initial_value((rows, columns), "xavier_uniform", {}))
+
+
+def _matrix(rows: int, columns: int) -> Any:
+    """Return a variable `[columns, rows]`, as TensorFlow multiplies; its canonical form is `[rows, columns]`."""
+    return tf.Variable(_initial_matrix(rows, columns))
+
+
+class _Model(TransformerModel, TFModelV2):
+    ops, transformer_class, outputs_class = OPS, Transformer, OutputLayers
+
+    def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
+        if seq_lens is None or input_dict.get("single_steps"):
+            return None, None
+        return seq_lens, sequence_mask(seq_lens, steps_of(x, seq_lens))
+
+
+class AttentionWrapper(AroundTrunk, _Model):
+    """A gated transformer behind a trunk, then logits and a value; see `AroundTrunk`."""
+
+    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
         x, _ = features_of(self.trunk, input_dict, [], None)
-        if self.past.width:
-            past = [tf.cast(flatten_rows(view), tf.float32) for view in self.past.of_input(input_dict)]
-            x = tf.concat([x, *past], axis=1)
-        return self._forward(x, input_dict, state, seq_lens)
+        return tf.concat([x, *(tf.cast(flatten_rows(view), tf.float32) for view in past)], axis=1) if past else x
 
 
-class GTrXLNet(_Model):
-    """The gated transformer by itself: encoded observations → units → logits and a value.
-
-    Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        num_transformer_units: Number of units.
-        attention_dim: Width of the units.
-        num_heads: Number of attention heads.
-        memory_inference: Past steps a step sees when acting.
-        memory_training: Past steps a step sees in training.
-        head_dim: Width of one head.
-        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
-        init_gru_gate_bias: Initial bias of the gates.
-    """
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        num_transformer_units: int = 1,
-        attention_dim: int = 64,
-        num_heads: int = 2,
-        memory_inference: int = 50,
-        memory_training: int = 50,
-        head_dim: int = 32,
-        position_wise_mlp_dim: int = 32,
-        init_gru_gate_bias: float = 2.0,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes = AttentionConfig(
-            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
-            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
-            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
-            attention_init_gru_gate_bias=init_gru_gate_bias,
-        )  # fmt: skip
-        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
-        return self._forward(tf.cast(input_dict["obs_flat"], tf.float32), input_dict, state, seq_lens)
+class GTrXLNet(ByItself, _Model):
+    """The gated transformer by itself; see `ByItself`."""

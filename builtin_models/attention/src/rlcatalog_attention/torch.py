@@ -1,4 +1,4 @@
-"""GTrXL in PyTorch: around a trunk, and by itself."""
+"""GTrXL in PyTorch: the gated transformer, around a trunk and by itself."""
 
 from __future__ import annotations
 
@@ -7,130 +7,256 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from rlcatalog.models import OutputPlan, PastInputs, last_values
-from rlcatalog_attention.config import AttentionConfig, net_plan, plan
-from rlcatalog_attention.layers.torch import Transformer
-from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
-
-
-class _Model(TorchModelV2):
-    """What both models have: the units, and the end."""
-
-    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
-        self.num_outputs = ends.outputs
-        self.transformer = Transformer(inputs, sizes)
-        self.outputs = None if ends.logits is None else OutputLayers(ends)
-        self._features: Tensor | None = None
-
-    def _forward(
-        self, x: Tensor, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
-    ) -> tuple[Tensor, list[Any]]:
-        """Map `[S * T, inputs]` to the output."""
-        if seq_lens is not None and seq_lens.shape[0] != x.shape[0]:
-            # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
-            x = torch.where(real.view(-1, 1), x, 0.0)
-        features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
-        if self.outputs is None:
-            return features, state
-        self._features = features
-        output: Tensor = self.outputs(features)
-        return output, state
-
-    def get_initial_state(self) -> list[Tensor]:
-        """Return an empty memory and the number of steps it holds, 0."""
-        state: list[Tensor] = self.transformer.initial_state()
-        return state
-
-    def value_function(self) -> Tensor:
-        """Return the value estimates `[S * T]` of the last forward pass."""
-        values: Tensor = last_values(self, self._features)
-        return values
+from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
+from rlcatalog_attention.models import AroundTrunk, ByItself, TransformerModel
+from rlcatalog_torch import (
+    OPS,
+    DenseStack,
+    OutputLayers,
+    TorchModelV2,
+    dense,
+    features_of,
+    flatten_rows,
+    initialize,
+    sequence_mask,
+    steps_of,
+)
 
 
-class AttentionWrapper(_Model):
-    """A gated transformer behind a trunk, then logits and a value.
-
-    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
-    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
+class Transformer(nn.Module):
+    """A linear layer and gated transformer units, with a memory of the last steps.
 
     Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        trunk: The model whose features the units read.
+        inputs: Width of the input.
+        sizes: Its sizes.
     """
 
-    is_memory = True
+    table: Tensor
+    places: Tensor
 
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str, *, trunk: Any
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes, ends = plan(self.model_config, num_outputs)
-        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
-        self.view_requirements.update(self.past.views())
-        self.trunk = trunk
-        self._build(trunk.num_outputs + self.past.width, sizes, ends)
+    def __init__(self, inputs: int, sizes: AttentionConfig) -> None:
+        super().__init__()
+        self.sizes, self.slots = sizes, sizes.slots
+        self.input = dense(inputs, sizes.input)
+        self.units = nn.ModuleList(Unit(sizes) for _ in range(sizes.attention_num_transformer_units))
+        # Constants, not weights: they move between devices with the model and are not saved.
+        table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(self.input.weight.dtype)
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("places", torch.arange(self.slots + 1)[:, None], persistent=False)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
+    def initial_state(self) -> list[Tensor]:
+        """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
+        weight = self.input.weight
+        memory = weight.new_zeros(len(self.units), self.slots, self.sizes.attention_dim)
+        return [memory, weight.new_zeros((), dtype=torch.int32)]
+
+    def forward(
+        self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run over sequences.
+
+        Args:
+            rows: Inputs `[S * T, inputs]`.
+            state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
+                at the start of episodes.
+            seq_lens: Lengths `[S]`; None where each row is a sequence.
+            training: Which of the two windows counts.
+
+        Returns:
+            Outputs `[S * T, dim]`, and the state at the end of each sequence.
+        """
+        sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
+        if not state:
+            state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
+        x = self.input(rows)
+        memory, held = state[0].to(x.dtype), state[1].int()
+        length = steps_of(rows.shape[0], sequences)
+        # The keys are the memory's slots and the steps. The oldest slots hold nothing at first, [S, 1, slots + T, 1].
+        place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]
+        empty = place < (self.slots - held).view(-1, 1, 1, 1)
+        # What they hold must not even be multiplied by zero: it may be no number.
+        memory = torch.where(empty[:, :, : self.slots], 0.0, memory.detach())
+        start = self.slots - self.sizes.window(training)
+        hidden, table = _from(empty.squeeze(3), 2, start), _from(self.table, 0, start)
+        if length > 1:
+            hidden = hidden | self._outside(place[start:, 0] - start, length)
+        inputs = []
+        for index, unit in enumerate(self.units):
+            keys = torch.cat([memory[:, index], x.view(sequences, length, x.shape[1])], dim=1)
+            inputs.append(keys)
+            x = unit(x, _from(keys, 1, start), hidden, table)
+        kept = inputs[0][:, None] if len(inputs) == 1 else torch.stack(inputs, dim=1)
+        return x, self._carried(kept.detach(), held, seq_lens)
+
+    def _outside(self, key: Tensor, length: int) -> Tensor:
+        """Return which of the window's slots and steps lie outside of what a step sees, `[T, window + T]`.
+
+        Step t sees the keys t, …, t + window, which ends with itself.
+        """
+        later = key - key[:length, None]
+        return (later < 0) | (later > key.shape[0] - length)
+
+    def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
+        """Return the state after the sequences: of each, the last slots up to its end.
+
+        Args:
+            inputs: What went into the units, the memory in front: `[S, units, slots + T, dim]`.
+            held: Number of steps the memory held.
+            seq_lens: Lengths.
+        """
+        if seq_lens is None or inputs.shape[2] == self.slots + 1:
+            return [inputs[:, :, 1:], (held + 1).clamp(max=self.slots)]
+        sequences, units, places, width = inputs.shape
+        first = torch.arange(0, sequences * units * places, places, device=inputs.device).view(sequences, units, 1)
+        rows = first + seq_lens[:, None, None] + torch.arange(self.slots, device=inputs.device)
+        memory = inputs.flatten(0, 2).index_select(0, rows.flatten()).view(sequences, units, self.slots, width)
+        return [memory, (held + seq_lens).clamp(max=self.slots)]
+
+
+class Unit(nn.Module):
+    """One transformer unit: attention and dense layers, each behind a gate."""
+
+    def __init__(self, sizes: AttentionConfig) -> None:
+        super().__init__()
+        dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
+        self.attention = Attention(sizes)
+        self.attention_gate = Gate(dim, bias)
+        self.norm = nn.LayerNorm(dim, EPSILON)
+        self.mlp = DenseStack(dim, sizes.mlp)
+        self.mlp_gate = Gate(dim, bias)
+
+    def forward(self, x: Tensor, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+        """Map the unit's input to its output, both `[S * T, dim]`; for the rest see `Attention`."""
+        x = self.attention_gate(x, self.attention(seen, hidden, table))
+        return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """Multi-head attention with relative positions, the layer normalisation in front, a ReLU behind; no biases."""
+
+    def __init__(self, sizes: AttentionConfig) -> None:
+        super().__init__()
+        self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
+        dim, inner = sizes.attention_dim, self.heads * self.head_dim
+        self.query, self.key, self.value, self.position = (_matrix(inner, dim) for _ in range(4))
+        self.output = _matrix(dim, inner)
+        self.content_bias, self.position_bias = (_matrix(self.heads, self.head_dim) for _ in range(2))
+        self.norm = nn.LayerNorm(dim, EPSILON)
+        self._scale = self.head_dim**-0.5
+
+    def forward(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+        """Attend from each step of sequences.
+
+        Args:
+            seen: The window's slots and the steps, `[S, K, dim]`.
+            hidden: Which of them a step does not see, `[S, T, K]`.
+            table: Sinusoids of the distances window, …, 0.
+
+        Returns:
+            `[S * T, dim]`.
+        """
+        found = self._step(seen, hidden, table) if hidden.shape[1] == 1 else self._sequences(seen, hidden, table)
+        return F.linear(found, self.output).relu()
+
+    def _sequences(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+        """Return what the heads found, side by side."""
+        sequences, keys, _ = seen.shape
+        length = hidden.shape[1]
+        normal = self.norm(seen)
+        query = self._split(F.linear(normal[:, keys - length :], self.query))
+        key, value = map(self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2))
+        position = self._split(F.linear(table, self.position)[None])[:, 0]
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Rows made longer
+        # by T and cut anew into rows of K give just that: each row moves one place further than the one before.
+        rows = (query + self.position_bias[:, None, None]).reshape(self.heads, sequences * length, self.head_dim)
+        scores = F.pad(rows @ position.transpose(1, 2), (0, length))
+        scores = scores.view(self.heads, sequences, -1)[..., : length * keys].view(-1, sequences, length, keys)
+        scores = (query + self.content_bias[:, None, None]) @ key.transpose(2, 3) + scores
+        weights = (scores * self._scale).masked_fill(hidden, -math.inf).softmax(dim=3)
+        found: Tensor = weights @ value
+        return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
+
+    def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+        """Do the same for one step per sequence: the same sums in another order.
+
+        With one query it is cheaper to carry the query over to the keys' side, (K n)·q = n·(Kᵀ q), than to project
+        each step of the window anew. So nothing has to be kept from one step to the next that could outlive the
+        weights it was made with.
+        """
+        normal = self.norm(seen)
+        query = F.linear(normal[:, -1], self.query)
+        if self.heads == 1:
+            content = ((query + self.content_bias) @ self.key)[:, None]
+            position = ((query + self.position_bias) @ self.position)[:, None]
+        else:
+            split = (self.heads, self.head_dim, -1)
+            each = query.view(-1, *split[:2]).transpose(0, 1)
+            content = (each + self.content_bias[:, None]) @ self.key.view(split)
+            position = (each + self.position_bias[:, None]) @ self.position.view(split)
+            content, position = content.transpose(0, 1), position.transpose(0, 1)
+        scale = self._scale
+        scores = torch.baddbmm(position @ table.t(), content, normal.transpose(1, 2), beta=scale, alpha=scale)
+        found: Tensor = scores.masked_fill(hidden, -math.inf).softmax(dim=2) @ normal  # [S, heads, dim]
+        if self.heads == 1:
+            return F.linear(found[:, 0], self.value)
+        found = found.transpose(0, 1) @ self.value.view(split).transpose(1, 2)
+        return found.transpose(0, 1).flatten(1)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """Turn `[S, K, heads * head_dim]` into `[heads, S, K, head_dim]`."""
+        return x.reshape(*x.shape[:2], self.heads, self.head_dim).permute(2, 0, 1, 3)
+
+
+class Gate(nn.Module):
+    """A GRU as a gate between the stream x and a sub-layer's output y.
+
+    `w` reads y; its rows are those of r, of z and of the candidate. `u` reads x for r and z, `u_candidate` r·x.
+    """
+
+    def __init__(self, dim: int, bias: float) -> None:
+        super().__init__()
+        self.sizes = [2 * dim, dim]
+        self.w, self.u = (nn.Parameter(torch.cat([_matrix(dim, dim).detach() for _ in range(n)])) for n in (3, 2))
+        self.u_candidate = _matrix(dim, dim)
+        self.bias = nn.Parameter(torch.full((dim,), float(bias)))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Map two `[B, dim]` to one."""
+        gates, candidate = torch.split(F.linear(y, self.w), self.sizes, dim=1)
+        r, z = torch.addmm(gates, x, self.u.t()).chunk(2, dim=1)
+        candidate = torch.addmm(candidate, r.sigmoid() * x, self.u_candidate.t()).tanh()
+        return torch.lerp(x, candidate, (z - self.bias).sigmoid())
+
+
+def _from(x: Tensor, axis: int, start: int) -> Tensor:
+    """Return `x` from a place on; in most nets it is the first, and a view less counts."""
+    return x.narrow(axis, start, x.shape[axis] - start) if start else x
+
+
+def _matrix(rows: int, columns: int) -> nn.Parameter:
+    weight = torch.empty(rows, columns)
+    initialize(weight, "xavier_uniform", {})
+    return nn.Parameter(weight)
+
+
+class _Model(TransformerModel, TorchModelV2):
+    ops, transformer_class, outputs_class = OPS, Transformer, OutputLayers
+
+    def _padding(self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Tensor | None]:
+        single = seq_lens is None or seq_lens.shape[0] == x.shape[0]
+        return seq_lens, None if single else sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
+
+
+class AttentionWrapper(AroundTrunk, _Model):
+    """A gated transformer behind a trunk, then logits and a value; see `AroundTrunk`."""
+
+    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Tensor:
         x, _ = features_of(self.trunk, input_dict, [], None)
-        if self.past.width:
-            past = [flatten_rows(view) for view in self.past.of_input(input_dict)]
-            x = torch.cat([x, *past], dim=1)
-        return self._forward(x, input_dict, state, seq_lens)
+        return torch.cat([x, *map(flatten_rows, past)], dim=1) if past else x
 
 
-class GTrXLNet(_Model):
-    """The gated transformer by itself: encoded observations → units → logits and a value.
-
-    Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        num_transformer_units: Number of units.
-        attention_dim: Width of the units.
-        num_heads: Number of attention heads.
-        memory_inference: Past steps a step sees when acting.
-        memory_training: Past steps a step sees in training.
-        head_dim: Width of one head.
-        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
-        init_gru_gate_bias: Initial bias of the gates.
-    """
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        num_transformer_units: int = 1,
-        attention_dim: int = 64,
-        num_heads: int = 2,
-        memory_inference: int = 50,
-        memory_training: int = 50,
-        head_dim: int = 32,
-        position_wise_mlp_dim: int = 32,
-        init_gru_gate_bias: float = 2.0,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes = AttentionConfig(
-            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
-            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
-            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
-            attention_init_gru_gate_bias=init_gru_gate_bias,
-        )  # fmt: skip
-        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
-        return self._forward(input_dict["obs_flat"].float(), input_dict, state, seq_lens)
+class GTrXLNet(ByItself, _Model):
+    """The gated transformer by itself; see `ByItself`."""

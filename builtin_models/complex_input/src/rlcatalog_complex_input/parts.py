@@ -122,7 +122,7 @@ def _read(
             _read(part.parts, x.values, items, ops, hots, ops.rows(taken, ()), found)
             continue
         if part.codec is not None:
-            x = packed(x, part.codec, ops, found.dtype) if flat is None else flat[:, slice(*(part.columns or ()))]
+            x = pack(x, part.codec, ops, found.dtype) if flat is None else flat[:, slice(*(part.columns or ()))]
         elif part.hot is not None and _are_integers(x, part, ops):
             x = hots[part.hot](ops.rows(x, part.integers))
         elif part.depth:
@@ -192,7 +192,7 @@ def nets_of(parts: Sequence[ObservationPart | Items]) -> Iterator[ObservationPar
             yield part
 
 
-def packed(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
+def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode what `codec.restore` made, `[N, size]`: for observations that come as structures.
 
     Args:
@@ -207,14 +207,14 @@ def packed(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         values = tuple(values[key] for key in codec.info.keys)
     if isinstance(values, tuple):
         pairs = zip(values, codec.children, strict=True)
-        return ops.side_by_side([packed(value, child, ops, dtype) for value, child in pairs if child.size])
+        return ops.side_by_side([pack(value, child, ops, dtype) for value, child in pairs if child.size])
     if isinstance(values, RepeatedValues):
         (child,), lengths = codec.children, ops.cast(ops.rows(values.lengths, (1,)), dtype)
         if codec.size == 1:
             return lengths
-        return ops.side_by_side([lengths, ops.rows(packed(values.values, child, ops, dtype), (codec.size - 1,))])
+        return ops.side_by_side([lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))])
     if isinstance(values, OneOfValues):
-        return _packed_branches(values, codec, ops, dtype)
+        return _pack_branches(values, codec, ops, dtype)
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
     leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
     return ops.side_by_side(
@@ -222,14 +222,14 @@ def packed(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     )
 
 
-def _packed_branches(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
+def _pack_branches(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode a OneOf: in each row the values of the branch that its tag says."""
     count = len(codec.children)
     tag = ops.cast(ops.rows(values.tag, (count,)), dtype)
     found = ops.padded(tag, codec.size)
     for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
         if child.size:
-            one = ops.only(tag[:, i] > 0.5, packed(branch, child, ops, dtype))
+            one = ops.only(tag[:, i] > 0.5, pack(branch, child, ops, dtype))
             # Behind the columns of the tag.
             found = found + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
     return found

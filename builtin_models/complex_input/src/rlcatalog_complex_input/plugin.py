@@ -23,14 +23,14 @@ def match(request: Request) -> Match | NoMatch:
 
 def describe(request: Request) -> list[Stage]:
     """Return every part with the stages of its net, then what follows them."""
-    from rlcatalog_complex_input.describing import stages
+    from rlcatalog_complex_input.description import stages
 
     return stages(request)
 
 
 def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     """Return the nets that were found, by the paths of the parts."""
-    from rlcatalog_complex_input.describing import chosen_nets
+    from rlcatalog_complex_input.description import chosen_nets
 
     return {"input_nets": chosen_nets(request)}
 

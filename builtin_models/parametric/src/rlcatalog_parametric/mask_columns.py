@@ -34,7 +34,7 @@ class ShownMask:
     def __init__(self, action: SpaceInfo, shown: SpaceInfo) -> None:
         self._shown = shown
         size = 0
-        for leaf in _leaves_of(shown):
+        for leaf in (node for node in shown.walk() if not node.is_composite):
             if leaf.kind not in ("box", "multi_binary"):
                 raise ConfigError(
                     f"{leaf.path}: models see {leaf.describe()} as one-hots, not as a mask. Declare it as"
@@ -72,10 +72,6 @@ def read(
     shown = None if found.mask is None else ShownMask(action, obs.children[obs.keys.index(found.mask)])
     checked = read_config(config, KernelConfig).check_observations != "never" and (shown is not None or found.listed)
     return found, shown, ActionMasks(action) if checked else None
-
-
-def _leaves_of(info: SpaceInfo) -> Iterator[SpaceInfo]:
-    return (node for node in info.walk() if not node.is_composite)
 
 
 def _leaves(info: SpaceInfo, values: Any) -> Iterator[Any]:

@@ -169,7 +169,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
         convs = lay_out(filters, (height, width), channels, padding, options)
         _check(convs, filters, (height, width, channels), padding, flatten, own.conv_filters)
         layers = list(convs)
-    return _ended(ImagePlan((height, width, channels), channels_first, layers, activation, _NO_END), config, dense,
+    return _end(ImagePlan((height, width, channels), channels_first, layers, activation, _NO_END), config, dense,
                   num_outputs)  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
 _NO_END = OutputPlan(0, [], None, 0, True, 0)
 
 
-def _ended(found: ImagePlan, config: Mapping[str, Any], dense: list[DenseSpec], num_outputs: int | None) -> ImagePlan:
+def _end(found: ImagePlan, config: Mapping[str, Any], dense: list[DenseSpec], num_outputs: int | None) -> ImagePlan:
     """Return the plan with the layers behind the convolutions."""
     dense = dense + post_fcnet(config)
     resized = None

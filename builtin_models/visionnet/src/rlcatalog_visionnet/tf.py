@@ -89,8 +89,8 @@ class Residual:
 
     def canonical(self) -> Named:
         """Yield the variables of both convolutions."""
-        yield from _prefixed("first", self.first)
-        yield from _prefixed("second", self.second)
+        yield from _with_prefix("first", self.first)
+        yield from _with_prefix("second", self.second)
 
 
 def layer(spec: LayerSpec) -> Conv | Pool | Residual:
@@ -119,7 +119,7 @@ class ConvStack:
     def canonical(self) -> Named:
         """Yield the variables of all layers."""
         for i, part in enumerate(self.layers):
-            yield from _prefixed(f"layers.{i}", part)
+            yield from _with_prefix(f"layers.{i}", part)
 
 
 class ConvLogits(Conv):
@@ -131,7 +131,7 @@ class ConvLogits(Conv):
         return super().__call__(maps)[:, 0, 0]
 
 
-def _prefixed(prefix: str, part: Conv | Pool | Residual) -> Named:
+def _with_prefix(prefix: str, part: Conv | Pool | Residual) -> Named:
     for name, variable, axes in part.canonical():
         yield f"{prefix}.{name}", variable, axes
 

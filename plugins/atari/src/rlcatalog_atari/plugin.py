@@ -37,7 +37,7 @@ def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
     return [
         EnvWrapperSpec(
             "atari",
-            {"numpy": "rlcatalog_atari.wrapping:wrap"},
+            {"numpy": "rlcatalog_atari.wrapper:wrap"},
             "Atari: stacked gray frames, or RLlib's codecs of pixels and RAM",
             match=match,
             config=_CONFIG,

@@ -13,8 +13,8 @@ from typing import Any
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
-from rlcatalog_compat.acting import PolicyFace, act
 from rlcatalog_compat.helpers import EnvContext
+from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
@@ -138,7 +138,7 @@ class Algorithm:
                 raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {why}.")
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
-        found = _renamed(found)
+        found = _own_keys(found)
         steps = found.pop("train_batch_size", None)
         if found.get("rollout_fragment_length") == "auto":
             del found["rollout_fragment_length"]
@@ -180,7 +180,7 @@ class Algorithm:
 
         Args:
             observation: As the environment gives it.
-            state: The state that the last call returned, or the model's initial one; see `acting.act`.
+            state: The state that the last call returned, or the model's initial one; see `policy_face.act`.
             prev_action: The last action, where the state does not know it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.
@@ -208,7 +208,10 @@ class Algorithm:
             checkpoint_dir: The folder; a new one below `runs` when missing. `rlcatalog.load(folder + "/policy")` loads
                 the policy in it.
         """
-        folder = _new_folder(self._name, self._algorithm.iterations) if checkpoint_dir is None else Path(checkpoint_dir)
+        if checkpoint_dir is None:
+            run = f"{self._name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
+            checkpoint_dir = Path("runs", run, f"checkpoint_{self._algorithm.iterations:06d}")
+        folder = Path(checkpoint_dir)
         self._algorithm.save_checkpoint(folder)
         return str(folder)
 
@@ -233,7 +236,8 @@ class Algorithm:
             SavedPolicyError: There is no checkpoint, it is damaged, or another algorithm wrote it.
         """
         if not cls._name:
-            cls = get_trainable_cls(_written_by(path))
+            writer = importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
+            cls = get_trainable_cls(str(writer))
         made = cls.__new__(cls)
         made._explore, made._env = True, _environment(env)
         made._algorithm = _own_class(cls._name).restore(path, env=made._env)
@@ -288,7 +292,7 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
     return _ALGORITHMS[name]
 
 
-def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
     """Return keys of RLlib's that rlcatalog_ppo has in another form under its names.
 
     Raises:
@@ -314,13 +318,3 @@ def _own_class(name: str) -> Any:
     """Return the class of one of rlcatalog's algorithms."""
     default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
     return getattr(importlib.import_module("rlcatalog_ppo"), name)
-
-
-def _written_by(path: str | os.PathLike[str]) -> str:
-    """Return the name of the algorithm that wrote a checkpoint."""
-    return str(importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm"))
-
-
-def _new_folder(name: str, iteration: int) -> Path:
-    """Return where a checkpoint goes that was given no place."""
-    return Path("runs", f"{name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}", f"checkpoint_{iteration:06d}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_compat.compression import packed, unpacked
 from rlcatalog_compat.constants import DEFAULT_POLICY_ID
 from rlcatalog_compat.sequences import padded
 from rlcatalog_compat.spaces import leaves
@@ -43,12 +44,8 @@ class SampleBatch(dict[str, Any]):
     DONES, TERMINATEDS, TRUNCATEDS, INFOS = "dones", "terminateds", "truncateds", "infos"
     SEQ_LENS, T = "seq_lens", "t"
     EPS_ID, ENV_ID, AGENT_INDEX, AGENT_ID, UNROLL_ID = "eps_id", "env_id", "agent_index", "agent_id", "unroll_id"
-    ACTION_DIST_INPUTS, ACTION_PROB, ACTION_LOGP, ACTION_DIST = (
-        "action_dist_inputs",
-        "action_prob",
-        "action_logp",
-        "action_dist",
-    )
+    ACTION_DIST_INPUTS, ACTION_DIST = "action_dist_inputs", "action_dist"
+    ACTION_PROB, ACTION_LOGP = "action_prob", "action_logp"
     VF_PREDS, VALUES_BOOTSTRAPPED, ACTION_MASK = "vf_preds", "values_bootstrapped", "action_mask"
     RETURNS_TO_GO, ATTENTION_MASKS = "returns_to_go", "attention_masks"
 
@@ -147,7 +144,7 @@ class SampleBatch(dict[str, Any]):
 
     def copy(self, shallow: bool = False) -> SampleBatch:
         """Return a copy; without `shallow` the arrays are copied too."""
-        same = self._like({name: _map(lambda x: x if shallow else _copied(x), x) for name, x in self.items()})
+        same = self._like({name: _map(lambda x: x if shallow else _copy(x), x) for name, x in self.items()})
         same.added_keys, same.deleted_keys = set(self.added_keys), set(self.deleted_keys)
         same.accessed_keys = set(self.accessed_keys)
         return same
@@ -280,13 +277,13 @@ class SampleBatch(dict[str, Any]):
             columns: Their names.
         """
         for name in self.keys() & set(columns):
-            self[name] = _map(lambda leaf: packed(leaf, bulk), self[name])
+            self[name] = _map(lambda leaf: _pack(leaf, bulk), self[name])
         return self
 
     def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
         """Undo `compress`, in place, and return the batch."""
         for name in self.keys() & set(columns):
-            self[name] = _map(unpacked, self[name])
+            self[name] = _map(_unpack, self[name])
         return self
 
     def _row(self, column: str, step: int, space: Any) -> Any:
@@ -349,7 +346,7 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
     names = samples[0].keys()
     if different := [sample for sample in samples if sample.keys() != names]:
         raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} do not agree.")
-    return samples[0]._like({name: _joined([sample[name] for sample in samples]) for name in names})
+    return samples[0]._like({name: _join([sample[name] for sample in samples]) for name in names})
 
 
 def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
@@ -374,20 +371,39 @@ def _map(function: Any, column: Any) -> Any:
     return function(column)
 
 
-def _copied(x: Any) -> Any:
+def _copy(x: Any) -> Any:
     return x.clone() if hasattr(x, "clone") else x.copy() if hasattr(x, "copy") else x
 
 
-def _joined(columns: list[Any]) -> Any:
+def _join(columns: list[Any]) -> Any:
     first = columns[0]
     if isinstance(first, Mapping):
-        return {key: _joined([column[key] for column in columns]) for key in first}
+        return {key: _join([column[key] for column in columns]) for key in first}
     if isinstance(first, tuple):
-        return tuple(_joined(list(parts)) for parts in zip(*columns, strict=True))
+        return tuple(_join(list(parts)) for parts in zip(*columns, strict=True))
     if hasattr(first, "detach"):
-        return first.new_tensor([]) if not columns else _torch_cat(columns)
+        return importlib.import_module("torch").cat(columns)
     return np.concatenate([np.asarray(column) for column in columns])
 
 
-def _torch_cat(columns: list[Any]) -> Any:
-    return importlib.import_module("torch").cat(columns)
+# --- columns as compressed bytes: arrays in NumPy's format, without pickles -------------------------------------------
+
+
+def _pack(array: Any, bulk: bool) -> Any:
+    """Return an array as compressed bytes, or its rows as an array of such."""
+    if not bulk:
+        # An array of bytes would lose their last zeros.
+        made = np.empty(len(array), object)
+        made[:] = [_pack(row, bulk=True) for row in array]
+        return made
+    held = io.BytesIO()
+    np.save(held, np.asarray(array), allow_pickle=False)
+    return zlib.compress(held.getvalue())
+
+
+def _unpack(leaf: Any) -> Any:
+    """Undo `_pack`; what is not packed is returned as it is."""
+    if isinstance(leaf, bytes):
+        return np.load(io.BytesIO(zlib.decompress(leaf)), allow_pickle=False)
+    rows = isinstance(leaf, np.ndarray) and leaf.dtype == object and len(leaf) and isinstance(leaf[0], bytes)
+    return np.stack([_unpack(row) for row in leaf]) if rows else leaf

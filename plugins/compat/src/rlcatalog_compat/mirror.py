@@ -13,7 +13,7 @@ from typing import Any
 from rlcatalog import default_catalog
 from rlcatalog.errors import MissingFrameworkError, NotServedError, nearest
 from rlcatalog.frameworks import require_framework
-from rlcatalog_compat.absent import absent
+from rlcatalog_compat.frameworks import absent
 from rlcatalog_compat.names import MODULES, REASONS, reason_for
 
 PREFIX = "rlcatalog_compat."
@@ -108,8 +108,7 @@ def missing(path: str) -> str:
     """
     front, _, name = path.rpartition(".")
     entry = MODULES.get(front)
-    why = (entry.refused.get(name) if entry is not None else None) or reason_for(path)
-    if why:
+    if why := reason_for(path):
         return f"ray.{path} is not served: {why}."
     close = nearest(name, entry.names) if entry is not None else ""
     return f"ray.{path} is nothing that rlcatalog-compat knows.{close} docs/porting.md lists what it serves."

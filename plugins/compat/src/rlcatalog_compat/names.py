@@ -21,24 +21,25 @@ class Module:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def _served(layouts: str, *homes: tuple[str, str], refused: Mapping[str, str] | None = None) -> Module:
+def _served(layouts: str, *homes: str, refused: Mapping[str, str] | None = None) -> Module:
     """Return a module.
 
     Args:
         layouts: See `Module`.
-        *homes: A module, and the names that stand in it; `old=new` where it is called otherwise there.
-        refused: A reason → the names it holds for.
+        *homes: `"module → names that stand in it"`; `.module` is one of this package, and `old=new` a name that is
+            called otherwise there.
+        refused: Names → the reason that holds for them.
     """
     names = {}
-    for home, listed in homes:
+    for home in homes:
+        module, _, listed = home.partition(" → ")
         for name in listed.split():
             old, _, new = name.partition("=")
-            names[old] = f"{home}:{new or old}"
+            names[old] = f"{'rlcatalog_compat' if module.startswith('.') else ''}{module}:{new or old}"
     reasons = {name: why for listed, why in (refused or {}).items() for name in listed.split()}
     return Module(layouts, names, reasons)
 
 
-_TORCH, _TF, _OWN = "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_compat."
 _HINTS = (
     "TensorType TensorStructType TensorShape ModelConfigDict TrainerConfigDict PartialTrainerConfigDict"
     " AlgorithmConfigDict PartialAlgorithmConfigDict EnvConfigDict EnvInfoDict ModelInputDict ResultDict GradInfoDict"
@@ -63,13 +64,13 @@ _TORCH_TENSORS = (
     " minimize_and_clip sequence_mask set_torch_seed softmax_cross_entropy_with_logits"
 )
 _DISTS = "Categorical MultiCategorical SlateMultiCategorical DiagGaussian SquashedGaussian Beta Deterministic Dirichlet"
+_TORCH_DISTS = " ".join(f"Torch{name}={name}" for name in [*_DISTS.split(), "MultiActionDistribution"])
 _UNITS = (
     "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
     " PyTorch's and Keras' own attention layers"
 )
 _BY_NAME = "get_trainable_cls"
-_BUILDER = (_OWN + "builder", "PPOConfig")
-_Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
+_BUILDER = ".builder → PPOConfig"
 _NOISY = "noisy layers are not served; leave use_noisy out"
 _GRAPH = "code for the graphs and sessions of TensorFlow 1; here models run eagerly or in a tf.function"
 _KERAS = "Keras models as models of RLlib's; derive from TFModelV2 and hold the Keras model as an attribute"
@@ -83,93 +84,84 @@ _OLD_MODEL = "the first model interface, which RLlib itself has given up; derive
 MODULES: dict[str, Module] = {
     "rllib": _served(
         "0.8–2.60",
-        (_OWN + "batches", "SampleBatch"),
+        ".batches → SampleBatch",
         refused={"Policy TFPolicy TorchPolicy RolloutWorker": _POLICY, "MultiAgentEnv": _AGENTS},
     ),
     # --- models ---
     "rllib.models": _served(
         "0.8–2.60",
-        ("rlcatalog", "ActionDistribution ModelCatalog ModelV2 Preprocessor MODEL_DEFAULTS"),
+        "rlcatalog → ActionDistribution ModelCatalog ModelV2 Preprocessor MODEL_DEFAULTS",
         refused={"Model": _OLD_MODEL},
     ),
-    "rllib.models.action_dist": _served("0.8–2.60", ("rlcatalog", "ActionDistribution")),
-    "rllib.models.catalog": _served("0.8–2.60", ("rlcatalog", "ModelCatalog MODEL_DEFAULTS")),
-    "rllib.models.extra_spaces": _served("0.8–0.8", ("rlcatalog.spaces", "Simplex")),
+    "rllib.models.action_dist": _served("0.8–2.60", "rlcatalog → ActionDistribution"),
+    "rllib.models.catalog": _served("0.8–2.60", "rlcatalog → ModelCatalog MODEL_DEFAULTS"),
+    "rllib.models.extra_spaces": _served("0.8–0.8", "rlcatalog.spaces → Simplex"),
     "rllib.models.model": _served(
-        "0.8–0.8", (_OWN + "restoring", "restore_original_dimensions flatten"), refused={"Model": _OLD_MODEL}
+        "0.8–0.8", ".shapes → restore_original_dimensions flatten", refused={"Model": _OLD_MODEL}
     ),
     "rllib.models.modelv2": _served(
         "0.8–2.60",
-        ("rlcatalog", "ModelV2"),
-        (_OWN + "restoring", "restore_original_dimensions flatten"),
-        (_OWN + "helpers", "NullContextManager"),
+        "rlcatalog → ModelV2",
+        ".shapes → restore_original_dimensions flatten",
+        ".helpers → NullContextManager",
     ),
     "rllib.models.preprocessors": _served(
         "0.8–2.60",
-        ("rlcatalog", "Preprocessor"),
-        (
-            "rlcatalog.preprocessors",
-            "get_preprocessor GenericPixelPreprocessor AtariRamPreprocessor OneHotPreprocessor NoPreprocessor"
-            " MultiBinaryPreprocessor TupleFlatteningPreprocessor DictFlatteningPreprocessor"
-            " RepeatedValuesPreprocessor",
-        ),
-        (_OWN + "constants", "ATARI_OBS_SHAPE ATARI_RAM_OBS_SHAPE"),
+        "rlcatalog → Preprocessor",
+        "rlcatalog.preprocessors → get_preprocessor GenericPixelPreprocessor AtariRamPreprocessor OneHotPreprocessor"
+        " NoPreprocessor MultiBinaryPreprocessor TupleFlatteningPreprocessor DictFlatteningPreprocessor"
+        " RepeatedValuesPreprocessor",
+        ".constants → ATARI_OBS_SHAPE ATARI_RAM_OBS_SHAPE",
     ),
-    "rllib.models.repeated_values": _served("0.8–2.60", ("rlcatalog.spaces", "RepeatedValues")),
-    "rllib.models.utils": _served(
-        "1.13–2.60", (_OWN + "frameworks", "get_activation_fn get_filter_config get_initializer")
-    ),
+    "rllib.models.repeated_values": _served("0.8–2.60", "rlcatalog.spaces → RepeatedValues"),
+    "rllib.models.utils": _served("1.13–2.60", ".frameworks → get_activation_fn get_filter_config get_initializer"),
     # --- models, PyTorch ---
     "rllib.models.torch": _served("0.8–2.60"),
     "rllib.models.torch.attention_net": _served(
-        "0.8–2.60", (_TORCH, "GTrXLNet AttentionWrapper"), refused={"relative_position_embedding": _UNITS}
+        "0.8–2.60", "rlcatalog_torch → GTrXLNet AttentionWrapper", refused={"relative_position_embedding": _UNITS}
     ),
-    "rllib.models.torch.complex_input_net": _served("1.13–2.60", (_TORCH, "ComplexInputNetwork")),
-    "rllib.models.torch.fcnet": _served("0.8–2.60", (_TORCH, "FullyConnectedNetwork")),
+    "rllib.models.torch.complex_input_net": _served("1.13–2.60", "rlcatalog_torch → ComplexInputNetwork"),
+    "rllib.models.torch.fcnet": _served("0.8–2.60", "rlcatalog_torch → FullyConnectedNetwork"),
     "rllib.models.torch.misc": _served(
         "0.8–2.60",
-        (_TORCH, "normc_initializer"),
-        (_OWN + "layers.torch", "SlimFC SlimConv2d AppendBiasLayer Reshape"),
-        (_OWN + "layers.padding", "same_padding valid_padding"),
-        (_OWN + "frameworks", "get_activation_fn"),
+        "rlcatalog_torch → normc_initializer",
+        ".torch → SlimFC SlimConv2d AppendBiasLayer Reshape",
+        ".padding → same_padding valid_padding",
+        ".frameworks → get_activation_fn",
     ),
     "rllib.models.torch.modules": _served(
         "0.8–2.60",
-        (_OWN + "layers.torch", "SkipConnection ConvTranspose2DStack"),
+        ".torch → SkipConnection ConvTranspose2DStack",
         refused={"GRUGate MultiHeadAttention RelativeMultiHeadAttention": _UNITS, "NoisyLayer": _NOISY},
     ),
-    "rllib.models.torch.modules.convtranspose2d_stack": _served(
-        "1.13–2.9", (_OWN + "layers.torch", "ConvTranspose2DStack")
-    ),
-    "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", (_OWN + "layers.torch", "SkipConnection")),
-    "rllib.models.torch.recurrent_net": _served("0.8–2.60", (_TORCH, "RecurrentNetwork LSTMWrapper")),
+    "rllib.models.torch.modules.convtranspose2d_stack": _served("1.13–2.9", ".torch → ConvTranspose2DStack"),
+    "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", ".torch → SkipConnection"),
+    "rllib.models.torch.recurrent_net": _served("0.8–2.60", "rlcatalog_torch → RecurrentNetwork LSTMWrapper"),
     "rllib.models.torch.torch_action_dist": _served(
         "0.8–2.60",
-        ("rlcatalog", "ActionDistribution"),
-        (_OWN + "dists.torch", "TorchDistributionWrapper get_torch_categorical_class_with_temperature"),
-        (_TORCH, " ".join(f"Torch{name}={name}" for name in [*_DISTS.split(), "MultiActionDistribution"])),
+        "rlcatalog → ActionDistribution",
+        ".torch → TorchDistributionWrapper get_torch_categorical_class_with_temperature",
+        f"rlcatalog_torch → {_TORCH_DISTS}",
     ),
-    "rllib.models.torch.torch_modelv2": _served("0.8–2.60", (_TORCH, "TorchModelV2"), ("rlcatalog", "ModelV2")),
-    "rllib.models.torch.visionnet": _served("0.8–2.60", (_TORCH, "VisionNetwork")),
+    "rllib.models.torch.torch_modelv2": _served("0.8–2.60", "rlcatalog_torch → TorchModelV2", "rlcatalog → ModelV2"),
+    "rllib.models.torch.visionnet": _served("0.8–2.60", "rlcatalog_torch → VisionNetwork"),
     # --- models, TensorFlow ---
     "rllib.models.tf": _served(
-        "0.8–2.60",
-        (_TF, "TFModelV2 RecurrentNetwork VisionNetwork"),
-        (_OWN + "nets.tf", "FullyConnectedNetwork"),
+        "0.8–2.60", "rlcatalog_tf → TFModelV2 RecurrentNetwork VisionNetwork", ".tf → FullyConnectedNetwork"
     ),
     "rllib.models.tf.attention_net": _served(
         "0.8–2.60",
-        (_TF, "GTrXLNet AttentionWrapper"),
+        "rlcatalog_tf → GTrXLNet AttentionWrapper",
         refused={
             "TrXLNet PositionwiseFeedforward relative_position_embedding": _UNITS,
             "Keras_GTrXLNet Keras_AttentionWrapper": _KERAS,
         },
     ),
-    "rllib.models.tf.complex_input_net": _served("1.13–2.60", (_TF, "ComplexInputNetwork")),
+    "rllib.models.tf.complex_input_net": _served("1.13–2.60", "rlcatalog_tf → ComplexInputNetwork"),
     "rllib.models.tf.fcnet": _served(
-        "0.8–2.60", (_OWN + "nets.tf", "FullyConnectedNetwork"), refused={"Keras_FullyConnectedNetwork": _KERAS}
+        "0.8–2.60", ".tf → FullyConnectedNetwork", refused={"Keras_FullyConnectedNetwork": _KERAS}
     ),
-    "rllib.models.tf.fcnet_v2": _served("0.8–0.8", (_OWN + "nets.tf", "FullyConnectedNetwork")),
+    "rllib.models.tf.fcnet_v2": _served("0.8–0.8", ".tf → FullyConnectedNetwork"),
     "rllib.models.tf.layers": _served(
         "0.8–2.60",
         refused={
@@ -179,166 +171,140 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.models.tf.misc": _served(
         "0.8–2.60",
-        (_TF, "normc_initializer"),
-        (_OWN + "tensors.tf", "flatten"),
-        (_OWN + "frameworks", "get_activation_fn"),
+        "rlcatalog_tf → normc_initializer",
+        ".tensors.tf → flatten",
+        ".frameworks → get_activation_fn",
         refused={"linear conv2d": _GRAPH},
     ),
     "rllib.models.tf.recurrent_net": _served(
-        "0.8–2.60", (_TF, "RecurrentNetwork LSTMWrapper"), refused={"Keras_LSTMWrapper": _KERAS}
+        "0.8–2.60", "rlcatalog_tf → RecurrentNetwork LSTMWrapper", refused={"Keras_LSTMWrapper": _KERAS}
     ),
     "rllib.models.tf.recurrent_tf_modelv2": _served(
-        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+        "0.8–0.8", "rlcatalog_tf → RecurrentTFModelV2 RecurrentNetwork", ".shapes → add_time_dimension"
     ),
     "rllib.models.tf.recurrent_tf_model_v2": _served(
-        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+        "0.8–0.8", "rlcatalog_tf → RecurrentTFModelV2 RecurrentNetwork", ".shapes → add_time_dimension"
     ),
     "rllib.models.tf.tf_action_dist": _served(
         "0.8–2.60",
-        ("rlcatalog", "ActionDistribution"),
-        (_OWN + "dists.tf", "TFActionDistribution get_categorical_class_with_temperature"),
-        (_TF, f"{_DISTS} MultiActionDistribution GumbelSoftmax"),
+        "rlcatalog → ActionDistribution",
+        ".tf → TFActionDistribution get_categorical_class_with_temperature",
+        f"rlcatalog_tf → {_DISTS} MultiActionDistribution GumbelSoftmax",
     ),
-    "rllib.models.tf.tf_modelv2": _served("0.8–2.60", (_TF, "TFModelV2"), ("rlcatalog", "ModelV2")),
-    "rllib.models.tf.visionnet": _served("0.8–2.60", (_TF, "VisionNetwork"), refused={"Keras_VisionNetwork": _KERAS}),
+    "rllib.models.tf.tf_modelv2": _served("0.8–2.60", "rlcatalog_tf → TFModelV2", "rlcatalog → ModelV2"),
+    "rllib.models.tf.visionnet": _served(
+        "0.8–2.60", "rlcatalog_tf → VisionNetwork", refused={"Keras_VisionNetwork": _KERAS}
+    ),
     "rllib.models.tf.visionnet_v1": _served(
-        "0.8–0.8", (_OWN + "frameworks", "_get_filter_config=get_filter_config"), refused={"VisionNetwork": _OLD_MODEL}
+        "0.8–0.8", ".frameworks → _get_filter_config=get_filter_config", refused={"VisionNetwork": _OLD_MODEL}
     ),
-    "rllib.models.tf.visionnet_v2": _served("0.8–0.8", (_TF, "VisionNetwork")),
+    "rllib.models.tf.visionnet_v2": _served("0.8–0.8", "rlcatalog_tf → VisionNetwork"),
     # --- policy and evaluation: what models read ---
     "rllib.policy": _served("0.8–2.60"),
     "rllib.policy.rnn_sequencing": _served(
         "0.8–2.60",
-        (_OWN + "restoring", "add_time_dimension"),
-        (_OWN + "sequences", "chop_into_sequences pad_batch_to_sequences_of_same_size"),
+        ".shapes → add_time_dimension",
+        ".sequences → chop_into_sequences pad_batch_to_sequences_of_same_size",
     ),
     "rllib.policy.sample_batch": _served(
         "0.8–2.60",
-        (_OWN + "batches", f"{_COLUMNS} concat_samples convert_ma_batch_to_sample_batch"),
-        (_OWN + "constants", "DEFAULT_POLICY_ID"),
+        f".batches → {_COLUMNS} concat_samples convert_ma_batch_to_sample_batch",
+        ".constants → DEFAULT_POLICY_ID",
     ),
-    "rllib.policy.trajectory_view": _served("0.8–1.13", ("rlcatalog", "ViewRequirement")),
-    "rllib.policy.view_requirement": _served("1.13–2.60", ("rlcatalog", "ViewRequirement")),
-    "rllib.evaluation": _served("0.8–2.60", (_OWN + "batches", _COLUMNS)),
-    "rllib.evaluation.postprocessing": _served(
-        "0.8–2.60", (_OWN + "arrays", "discount=discount_cumsum discount_cumsum")
-    ),
-    "rllib.evaluation.sample_batch": _served("0.8–0.8", (_OWN + "batches", _COLUMNS)),
+    "rllib.policy.trajectory_view": _served("0.8–1.13", "rlcatalog → ViewRequirement"),
+    "rllib.policy.view_requirement": _served("1.13–2.60", "rlcatalog → ViewRequirement"),
+    "rllib.evaluation": _served("0.8–2.60", f".batches → {_COLUMNS}"),
+    "rllib.evaluation.postprocessing": _served("0.8–2.60", ".arrays → discount=discount_cumsum discount_cumsum"),
+    "rllib.evaluation.sample_batch": _served("0.8–0.8", f".batches → {_COLUMNS}"),
     # --- utils ---
     "rllib.utils": _served(
         "0.8–2.60",
-        (_OWN + "annotations", _ANNOTATIONS),
-        (_OWN + "frameworks", _IMPORTS),
-        (_OWN + "deprecation", "deprecation_warning"),
-        (_OWN + "helpers", "force_list force_tuple merge_dicts deep_update NullContextManager"),
-        (_OWN + "constants", _NUMBERS),
-        (_OWN + "arrays", "sigmoid softmax relu fc"),
-        ("rlcatalog", "one_hot Filter"),
+        f".decorators → {_ANNOTATIONS}",
+        f".frameworks → {_IMPORTS}",
+        ".decorators → deprecation_warning",
+        ".helpers → force_list force_tuple merge_dicts deep_update NullContextManager",
+        f".constants → {_NUMBERS}",
+        ".arrays → sigmoid softmax relu fc",
+        "rlcatalog → one_hot Filter",
     ),
     "rllib.utils.annotations": _served(
         "0.8–2.60",
-        (
-            _OWN + "annotations",
-            f"{_ANNOTATIONS} ExperimentalAPI OldAPIStack OverrideToImplementCustomLogic"
-            " OverrideToImplementCustomLogic_CallToSuperRecommended is_overridden",
-        ),
-        (_OWN + "deprecation", "Deprecated"),
+        f".decorators → {_ANNOTATIONS} ExperimentalAPI OldAPIStack OverrideToImplementCustomLogic"
+        " OverrideToImplementCustomLogic_CallToSuperRecommended is_overridden",
+        ".decorators → Deprecated",
     ),
-    "rllib.utils.deprecation": _served(
-        "0.8–2.9", (_OWN + "deprecation", "DEPRECATED_VALUE Deprecated deprecation_warning")
-    ),
+    "rllib.utils.deprecation": _served("0.8–2.9", ".decorators → DEPRECATED_VALUE Deprecated deprecation_warning"),
     "rllib.utils.error": _served(
-        "0.8–2.60",
-        ("rlcatalog.errors", "UnsupportedSpaceException=UnsupportedSpaceError"),
-        (_OWN + "helpers", "EnvError"),
+        "0.8–2.60", "rlcatalog.errors → UnsupportedSpaceException=UnsupportedSpaceError", ".helpers → EnvError"
     ),
-    "rllib.utils.explained_variance": _served("0.8–0.8", (_OWN + "tensors.tf", "explained_variance")),
-    "rllib.utils.filter": _served(
-        "0.8–2.60", ("rlcatalog", "Filter"), ("rlcatalog_filters", "MeanStdFilter RunningStat")
-    ),
+    "rllib.utils.explained_variance": _served("0.8–0.8", ".tensors.tf → explained_variance"),
+    "rllib.utils.filter": _served("0.8–2.60", "rlcatalog → Filter", "rlcatalog_filters → MeanStdFilter RunningStat"),
     "rllib.utils.framework": _served(
         "0.8–2.60",
-        (_OWN + "frameworks", f"{_IMPORTS} get_activation_fn get_variable tf_function"),
-        (_OWN + "hints", "TensorType TensorStructType TensorShape"),
+        f".frameworks → {_IMPORTS} get_activation_fn get_variable tf_function",
+        ".constants → TensorType TensorStructType TensorShape",
     ),
-    "rllib.utils.from_config": _served("0.8–2.60", (_OWN + "helpers", "from_config")),
-    "rllib.utils.numpy": _served(
-        "0.8–2.60",
-        ("rlcatalog", "one_hot"),
-        (_OWN + "arrays", _ARRAYS),
-        (_OWN + "constants", _NUMBERS),
-    ),
-    "rllib.utils.sgd": _served("0.8–2.60", (_OWN + "arrays", "standardized")),
+    "rllib.utils.from_config": _served("0.8–2.60", ".helpers → from_config"),
+    "rllib.utils.numpy": _served("0.8–2.60", "rlcatalog → one_hot", f".arrays → {_ARRAYS}", f".constants → {_NUMBERS}"),
+    "rllib.utils.sgd": _served("0.8–2.60", ".arrays → standardized"),
     "rllib.utils.spaces": _served("0.8–2.60"),
-    "rllib.utils.spaces.flexdict": _served("0.8–2.60", (_OWN + "spaces", "FlexDict")),
-    "rllib.utils.spaces.repeated": _served("0.8–2.60", ("rlcatalog.spaces", "Repeated")),
-    "rllib.utils.spaces.simplex": _served("0.8–2.60", ("rlcatalog.spaces", "Simplex")),
+    "rllib.utils.spaces.flexdict": _served("0.8–2.60", ".spaces → FlexDict"),
+    "rllib.utils.spaces.repeated": _served("0.8–2.60", "rlcatalog.spaces → Repeated"),
+    "rllib.utils.spaces.simplex": _served("0.8–2.60", "rlcatalog.spaces → Simplex"),
     "rllib.utils.spaces.space_utils": _served(
         "0.8–2.60",
-        (
-            _OWN + "spaces",
-            "batch convert_element_to_space_type flatten_space flatten_to_single_ndarray get_base_struct_from_space"
-            " get_original_space unbatch",
-        ),
+        ".spaces → batch convert_element_to_space_type flatten_space flatten_to_single_ndarray"
+        " get_base_struct_from_space get_original_space unbatch",
     ),
     "rllib.utils.tf_ops": _served(
-        "0.8–0.8",
-        (_OWN + "tensors.tf", _TENSORS),
-        refused={"make_tf_callable scope_vars minimize_and_clip": _GRAPH},
+        "0.8–0.8", f".tensors.tf → {_TENSORS}", refused={"make_tf_callable scope_vars minimize_and_clip": _GRAPH}
     ),
     "rllib.utils.tf_utils": _served(
         "1.13–2.60",
-        (_OWN + "tensors.tf", f"{_TENSORS} zero_logps_from_actions"),
+        f".tensors.tf → {_TENSORS} zero_logps_from_actions",
         refused={"make_tf_callable scope_vars get_placeholder minimize_and_clip": _GRAPH},
     ),
-    "rllib.utils.torch_ops": _served(
-        "0.8–1.13", (_OWN + "tensors.torch", _TORCH_TENSORS), (_OWN + "constants", _LIMITS)
-    ),
+    "rllib.utils.torch_ops": _served("0.8–1.13", f".tensors.torch → {_TORCH_TENSORS}", f".constants → {_LIMITS}"),
     "rllib.utils.torch_utils": _served(
-        "1.13–2.60",
-        (_OWN + "tensors.torch", _TORCH_TENSORS),
-        (_OWN + "constants", _LIMITS),
-        (_OWN + "layers.torch", "Swish"),
+        "1.13–2.60", f".tensors.torch → {_TORCH_TENSORS}", f".constants → {_LIMITS}", ".torch → Swish"
     ),
-    "rllib.utils.tuple_actions": _served("0.8–0.8", ("rlcatalog", "TupleActions")),
-    "rllib.utils.types": _served("0.8–0.8", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
-    "rllib.utils.typing": _served("1.13–2.60", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
+    "rllib.utils.tuple_actions": _served("0.8–0.8", "rlcatalog → TupleActions"),
+    "rllib.utils.types": _served("0.8–0.8", f".constants → {_HINTS}", f"typing → {_TYPING}"),
+    "rllib.utils.typing": _served("1.13–2.60", f".constants → {_HINTS}", f"typing → {_TYPING}"),
     # --- algorithms ---
     "rllib.agents": _served("0.8–1.13"),
-    "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
-    "rllib.agents.a3c.a2c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer")),
+    "rllib.agents.a3c": _served("0.8–1.13", ".algorithms → A2CTrainer A3CTrainer DEFAULT_CONFIG"),
+    "rllib.agents.a3c.a2c": _served("0.8–1.13", ".algorithms → A2CTrainer"),
     "rllib.agents.dqn": _served("0.8–1.13"),
-    "rllib.agents.dqn.distributional_q_model": _served(
-        "0.8–0.8", (_Q_TF, "DistributionalQModel=DistributionalQTFModel")
-    ),
-    "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
-    "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
-    "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer DEFAULT_CONFIG"), _BUILDER),
-    "rllib.agents.ppo.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer DEFAULT_CONFIG"), _BUILDER),
+    "rllib.agents.dqn.distributional_q_model": _served("0.8–0.8", ".tf → DistributionalQModel=DistributionalQTFModel"),
+    "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", ".tf → DistributionalQTFModel"),
+    "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", ".torch → DQNTorchModel"),
+    "rllib.agents.ppo": _served("0.8–1.13", ".algorithms → PPOTrainer DEFAULT_CONFIG", _BUILDER),
+    "rllib.agents.ppo.ppo": _served("0.8–1.13", ".algorithms → PPOTrainer DEFAULT_CONFIG", _BUILDER),
     "rllib.agents.registry": _served(
-        "0.8–1.13", (_OWN + "algorithms", f"get_trainer_class={_BY_NAME} get_agent_class={_BY_NAME}")
+        "0.8–1.13", f".algorithms → get_trainer_class={_BY_NAME} get_agent_class={_BY_NAME}"
     ),
-    "rllib.algorithms": _served("2.9–2.60", (_OWN + "algorithms", "Algorithm")),
-    "rllib.algorithms.algorithm": _served("2.9–2.60", (_OWN + "algorithms", "Algorithm")),
-    "rllib.algorithms.a2c": _served("2.9–2.9", (_OWN + "algorithms", "A2C")),
+    "rllib.algorithms": _served("2.9–2.60", ".algorithms → Algorithm"),
+    "rllib.algorithms.algorithm": _served("2.9–2.60", ".algorithms → Algorithm"),
+    "rllib.algorithms.a2c": _served("2.9–2.9", ".algorithms → A2C"),
     "rllib.algorithms.dqn": _served("2.9–2.60"),
-    "rllib.algorithms.dqn.distributional_q_tf_model": _served("2.9–2.60", (_Q_TF, "DistributionalQTFModel")),
-    "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", (_Q_TORCH, "DQNTorchModel")),
-    "rllib.algorithms.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO"), _BUILDER),
-    "rllib.algorithms.ppo.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO"), _BUILDER),
+    "rllib.algorithms.dqn.distributional_q_tf_model": _served("2.9–2.60", ".tf → DistributionalQTFModel"),
+    "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", ".torch → DQNTorchModel"),
+    "rllib.algorithms.ppo": _served("2.9–2.60", ".algorithms → PPO", _BUILDER),
+    "rllib.algorithms.ppo.ppo": _served("2.9–2.60", ".algorithms → PPO", _BUILDER),
     # --- environments ---
-    "rllib.env": _served("0.8–2.60", (_OWN + "helpers", "EnvContext"), refused={"MultiAgentEnv": _AGENTS}),
-    "rllib.env.env_context": _served("0.8–2.60", (_OWN + "helpers", "EnvContext")),
+    "rllib.env": _served("0.8–2.60", ".helpers → EnvContext", refused={"MultiAgentEnv": _AGENTS}),
+    "rllib.env.env_context": _served("0.8–2.60", ".helpers → EnvContext"),
     # --- recorded data ---
-    "rllib.offline": _served("0.8–2.60", (_OWN + "offline", "JsonReader")),
-    "rllib.offline.json_reader": _served("0.8–2.60", (_OWN + "offline", "JsonReader")),
+    "rllib.offline": _served("0.8–2.60", ".offline → JsonReader"),
+    "rllib.offline.json_reader": _served("0.8–2.60", ".offline → JsonReader"),
     # --- the rest of Ray ---
-    "tune": _served("0.8–2.60", (_OWN + "algorithms", "register_env")),
-    "tune.logger": _served("0.8–2.60", (_OWN + "helpers", "pretty_print")),
-    "tune.registry": _served("0.8–2.60", (_OWN + "algorithms", "register_env get_trainable_cls")),
-    "tune.utils": _served("0.8–2.60", (_OWN + "helpers", "merge_dicts deep_update")),
-    "util": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
-    "util.debug": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
+    "tune": _served("0.8–2.60", ".algorithms → register_env"),
+    "tune.logger": _served("0.8–2.60", ".helpers → pretty_print"),
+    "tune.registry": _served("0.8–2.60", ".algorithms → register_env get_trainable_cls"),
+    "tune.utils": _served("0.8–2.60", ".helpers → merge_dicts deep_update"),
+    "util": _served("0.8–2.60", ".decorators → log_once"),
+    "util.debug": _served("0.8–2.60", ".decorators → log_once"),
 }
 
 #: What everything under a path has in common that is not in the table; the longest path that fits counts.

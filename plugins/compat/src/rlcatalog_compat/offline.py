@@ -38,7 +38,7 @@ class JsonReader:
 
     def __init__(self, inputs: Any, ioctx: Any = None) -> None:
         self._recorded: Any = None
-        self.files = [str(file) for file in inputs] if isinstance(inputs, list | tuple) else self._found(str(inputs))
+        self.files = [str(file) for file in inputs] if isinstance(inputs, list | tuple) else self._find(str(inputs))
         for file in self.files:
             if "://" in file or file.endswith(".zip"):
                 raise NotServedError(f"{file}: only files of text are read here; fetch it, or unzip it, and name that.")
@@ -48,7 +48,7 @@ class JsonReader:
             raise SavedPolicyError(f"{shown(inputs)}: there are no JSON files here.")
         self._lines = _lines(self.files[0]) if self.files else iter(())
 
-    def _found(self, inputs: str) -> list[str]:
+    def _find(self, inputs: str) -> list[str]:
         folder = os.path.expanduser(inputs)
         if not os.path.isdir(folder):
             return [inputs] if "://" in inputs else sorted(glob.glob(folder, recursive=True))

@@ -8,5 +8,5 @@ from rlcatalog import CommandSpec, hookimpl
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
-        CommandSpec("port", {"cli": "rlcatalog_compat.porting.commands:port"}, "Rewrite code written for RLlib."),
+        CommandSpec("port", {"cli": "rlcatalog_compat.codemod.commands:port"}, "Rewrite code written for RLlib."),
     ]

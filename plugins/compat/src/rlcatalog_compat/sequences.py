@@ -93,7 +93,7 @@ def chop_into_sequences(
     if shuffle:
         order = np.random.permutation(len(lengths))
         lengths, states = lengths[order], [map_leaves(lambda leaf: leaf[order], column) for column in states]
-        chopped = [[_reordered(leaf, order, size) for leaf in column] for column in chopped]
+        chopped = [[_reorder(leaf, order, size) for leaf in column] for column in chopped]
     return chopped if handle_nested_data else [column[0] for column in chopped], states, lengths
 
 
@@ -177,5 +177,5 @@ def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
     return [min(longest, places.stop - place) for places in cut for place in places]
 
 
-def _reordered(leaf: Array, order: Array, size: int) -> Array:
+def _reorder(leaf: Array, order: Array, size: int) -> Array:
     return leaf.reshape(len(order), size, *leaf.shape[1:])[order].reshape(leaf.shape)

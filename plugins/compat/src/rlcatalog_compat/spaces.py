@@ -105,11 +105,23 @@ class FlexDict(Dict):
         self.spaces[key] = value
 
 
-def one_hot_widths(space: Space[Any]) -> list[int] | None:
-    """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other; None of any other space."""
+def one_hot_widths(space: Space[Any]) -> list[int]:
+    """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other.
+
+    Raises:
+        UnsupportedSpaceError: The space is another one.
+    """
     if isinstance(space, Discrete):
         return [int(space.n)]
-    return [int(n) for n in np.ravel(space.nvec)] if isinstance(space, MultiDiscrete) else None
+    if not isinstance(space, MultiDiscrete):
+        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
+    return [int(n) for n in np.ravel(space.nvec)]
+
+
+def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the leaves of a structure with their spaces, which are None where none are given."""
+    values = list(leaves(struct))
+    return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
 
 
 def map_leaves(function: Any, struct: Any) -> Any:

@@ -31,17 +31,17 @@ def is_tensorflow(names: Mapping[str, Any]) -> bool:
 def tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None:
     """Return what belongs under a name of ours, in our layout, and the name it was given under; or None."""
     if name.endswith("free_log_std.log_std"):
-        return _taken(given, "", "log_std")
+        return _take(given, "", "log_std")
     if (
         variable := next((v for end, v in _CELL.items() if re.fullmatch(rf"(?:.*\.)?{re.escape(end)}", name)), "")
     ) != "":
-        return _taken(given, "lstm", variable)
+        return _take(given, "lstm", variable)
     layer, _, kind = name.rpartition(".")
     for pattern, forms in _LAYERS.items():
         if kind in _VARIABLES and (match := re.fullmatch(pattern, layer)):
             for form in forms:
                 number = int(match[1]) + 1 if match.groups() else 0
-                if (found := _taken(given, form.format(number), _VARIABLES[kind])) is not None:
+                if (found := _take(given, form.format(number), _VARIABLES[kind])) is not None:
                     return found
     return None
 
@@ -65,15 +65,15 @@ def assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -
     return found
 
 
-def _taken(given: Mapping[str, Array], layer: str, variable: str) -> tuple[str, Array] | None:
+def _take(given: Mapping[str, Array], layer: str, variable: str) -> tuple[str, Array] | None:
     for name, array in given.items():
         parts = name.split(":")[0].split("/")
         if parts[-1] == variable and (not layer or layer in parts[:-1]):
-            return name, _turned(array) if variable.endswith("kernel") else array
+            return name, _canonical(array) if variable.endswith("kernel") else array
     return None
 
 
-def _turned(kernel: Array) -> Array:
+def _canonical(kernel: Array) -> Array:
     """Return a kernel `[in, out]` or `[height, width, in, out]` as `[out, in, ...]`."""
     return kernel.T if kernel.ndim == 2 else kernel.transpose(3, 2, 0, 1)
 

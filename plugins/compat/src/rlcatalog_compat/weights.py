@@ -17,6 +17,7 @@ from rlcatalog import MODEL_DEFAULTS, ModelV2
 from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog.reporting import warn_caller
+from rlcatalog_compat.spaces import flatten_space, get_original_space
 from rlcatalog_compat.tf_weights import assign_by_path, is_tensorflow, tf_source
 
 Array = np.ndarray[Any, Any]
@@ -262,7 +263,9 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
                 f"load_rllib_weights with post_fcnet_hiddens: RLlib's net uses fcnet_activation={first!r} in those"
                 f" layers too. Build the policy with post_fcnet_activation={first!r}."
             )
-    if has("convs") and config.get("image_scale") is None and any(map(_is_image, _leaves(model.obs_space))):
+    leaves = flatten_space(get_original_space(model.obs_space))
+    images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
+    if has("convs") and config.get("image_scale") is None and images:
         raise ConfigError(
             "load_rllib_weights: RLlib's nets see pixels as they are, and this one divides those of uint8 by 255. Build"
             " the policy with image_scale=False."
@@ -283,17 +286,3 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
             " the policy before you use it, or train it further.",
             CatalogWarning,
         )
-
-
-def _leaves(space: Any) -> Iterator[Any]:
-    space = getattr(space, "original_space", space)
-    inside = getattr(space, "spaces", None)
-    if inside is None:
-        yield space
-        return
-    for child in inside.values() if isinstance(inside, Mapping) else inside:
-        yield from _leaves(child)
-
-
-def _is_image(space: Any) -> bool:
-    return len(getattr(space, "shape", None) or ()) == 3 and space.dtype == np.uint8

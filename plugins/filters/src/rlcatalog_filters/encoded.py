@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog import Filter
 from rlcatalog.config import read_config
-from rlcatalog.errors import CatalogWarning, ObservationError, SavedPolicyError
-from rlcatalog.observations import Array, Preprocessor
+from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
+from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog_filters.config import FiltersConfig
-from rlcatalog_filters.mean_std import MeanStdFilter, scaled, scaling
+from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
-from rlcatalog_filters.selection import leaves_to_filter
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -94,7 +93,7 @@ class EncodedMeanStdFilter(Filter):
         known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
         if known != self._known:  # moments are equal only to themselves
             self._scaling, self._known = self._laid_out(), known
-        return scaled(flat, *self._scaling).reshape(encoded.shape)
+        return scale(flat, *self._scaling).reshape(encoded.shape)
 
     def lowered(self) -> Any:
         if not self._any:
@@ -178,3 +177,57 @@ class EncodedMeanStdFilter(Filter):
         out = np.full(self.preprocessor.size, elsewhere)
         out[self._filtered] = values
         return out
+
+
+# --- which leaves -----------------------------------------------------------------------------------------------------
+
+
+def leaves_to_filter(
+    leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
+) -> list[Leaf]:
+    """Return the leaves that hold quantities, or those the config asks for; never an action mask.
+
+    Args:
+        leaves: The leaves of a preprocessor's plan.
+        config: Says what to include and to exclude.
+        action_mask_key: Key of Dict observations under which the action mask stands, at any depth; or a path, `"a.b"`.
+        claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
+
+    Raises:
+        ConfigError: A path in the config matches no leaf, or asks for an action mask alone.
+    """
+    path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
+    masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)]
+    if config.filter_include is None:
+        chosen = [leaf for leaf in leaves if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)]
+    else:
+        chosen = _matching(leaves, config.filter_include, "filter_include")
+        for path in config.filter_include:
+            if all(leaf in masks for leaf in leaves if _below(path, leaf.path)):
+                raise ConfigError(
+                    f"filter_include: {path!r} is the action mask (action_mask_key={action_mask_key!r}), which is never"
+                    " filtered. If it is none, set action_mask_key to another key."
+                )
+    left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
+    return [leaf for leaf in chosen if leaf not in left_out]
+
+
+def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Leaf]:
+    for path in paths:
+        if not any(_below(path, leaf.path) for leaf in leaves):
+            raise ConfigError(
+                f"{key}: no leaf of the observation stands at or below {path!r};"
+                f" leaves: {', '.join(leaf.path for leaf in leaves) or 'none'}."
+            )
+    return [leaf for leaf in leaves if any(_below(path, leaf.path) for path in paths)]
+
+
+def _below(path: str, leaf: str) -> bool:
+    """Whether a leaf stands at a path or below it."""
+    return leaf == path or leaf.startswith((f"{path}[", f"{path}."))
+
+
+def _holds(step: str, leaf: str) -> bool:
+    """Whether a leaf's path goes through a step such as `['mask']`."""
+    before, found, _ = leaf.partition(step)
+    return bool(found) and _below(before + step, leaf)

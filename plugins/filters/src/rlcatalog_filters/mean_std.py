@@ -60,7 +60,7 @@ class MeanStdFilter:
         """
         if update:
             self.observe(x)
-        return _map(self._scaled, self.running_stats, x)
+        return _map(self._scale, self.running_stats, x)
 
     def observe(self, x: Any) -> None:
         """Learn from an observation or a batch, without filtering it.
@@ -138,10 +138,10 @@ class MeanStdFilter:
         if here != there:
             raise ObservationError(f"expected a filter of shape {here}, found one of shape {there}.")
 
-    def _scaled(self, stat: RunningStat, value: Any, path: str) -> Array:
+    def _scale(self, stat: RunningStat, value: Any, path: str) -> Array:
         batch, single = _batch(stat, value, path)
         offset, factor = scaling(stat, self.demean, self.destd)
-        out = scaled(batch, offset, factor, None if self.clip is None else -self.clip, self.clip)
+        out = scale(batch, offset, factor, None if self.clip is None else -self.clip, self.clip)
         return out[0, ...] if single else out
 
 
@@ -187,7 +187,7 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
     return stat.mean if demean else zeros, 1.0 / (stat.std + EPSILON) if destd else ones
 
 
-def scaled(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Array:
+def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Array:
     """Return `(batch - offset) * factor` between `low` and `high`, as float32.
 
     Args:

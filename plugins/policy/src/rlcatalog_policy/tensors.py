@@ -1,4 +1,8 @@
-"""Arrays in safetensors files: what the header says is checked against the file before an array is read."""
+"""Arrays in safetensors files, whose header is read first: it bounds the memory that the arrays will take.
+
+safetensors itself reads a file as a whole. So the shapes and dtypes are read here and have to agree with the file's
+length, before anything is built for them; everything else that makes a file valid is left to safetensors.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from safetensors import SafetensorError, deserialize
 
 from rlcatalog.errors import SavedPolicyError, shown
 from rlcatalog_policy.files import RegularFile
@@ -29,12 +34,11 @@ _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """What a header says about an array."""
+class _Entry(msgspec.Struct):
+    """What a header says about an array; where it lies, safetensors checks."""
 
     dtype: str
-    shape: Annotated[list[_Size], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
-    data_offsets: tuple[_Size, _Size]
+    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
 
 
 _ENTRIES = msgspec.json.Decoder(_Entry)
@@ -42,12 +46,10 @@ _ENTRIES = msgspec.json.Decoder(_Entry)
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An array of a file, before it is read: its shape, dtype and bytes."""
+    """An array of a file, before it is read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    start: int
-    end: int
 
 
 class TensorFile:
@@ -73,16 +75,19 @@ class TensorFile:
         """Return the arrays.
 
         Raises:
-            SavedPolicyError: The file is not the one with this SHA-256.
+            SavedPolicyError: The file is not the one with this SHA-256, or safetensors cannot read it.
         """
         data = self.file.read()
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
-        first = len(data) - max((info.end for info in self.tensors.values()), default=0)
+        try:
+            parts = dict(deserialize(data))  # type: ignore[no-untyped-call]
+        except SafetensorError as error:
+            raise _damage(self.file, f"{error}.") from error
         return {
-            name: np.frombuffer(data[first + info.start : first + info.end], info.dtype.newbyteorder("<"))
+            name: np.frombuffer(parts[name]["data"], info.dtype.newbyteorder("<"))
             .reshape(info.shape)
-            .astype(info.dtype)  # a copy, which may be written to
+            .astype(info.dtype, copy=False)
             for name, info in self.tensors.items()
         }
 
@@ -104,45 +109,40 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     return content
 
 
-def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
-    def damaged(why: str) -> SavedPolicyError:
-        return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
+def _damage(file: RegularFile, why: str) -> SavedPolicyError:
+    return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
 
+
+def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
     if file.size < 8:
-        raise damaged(f"it has {file.size} bytes.")
+        raise _damage(file, f"it has {file.size} bytes.")
     length = int.from_bytes(file.read(8), "little")
-    if length > min(file.size - 8, _LONGEST_HEADER):
-        raise damaged(
-            f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
-        )
+    rest = file.size - 8 - length
+    if rest < 0 or length > _LONGEST_HEADER:
+        why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
+        raise _damage(file, why)
     try:
         header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
-        raise damaged(f"its header cannot be read: {error}") from error
+        raise _damage(file, f"its header cannot be read: {error}") from error
     header.pop("__metadata__", None)
-    found: dict[str, TensorInfo] = {}
+    tensors: dict[str, TensorInfo] = {}
+    size = 0
     for name, entry in header.items():
         try:
-            found[name] = _info(_ENTRIES.decode(entry))
+            tensors[name] = info = _info(_ENTRIES.decode(entry))
         except (ValueError, RecursionError) as error:
-            raise damaged(f"{shown(name)} in its header: {error}") from error
-    place = 0
-    for info in sorted(found.values(), key=lambda info: (info.start, info.end)):  # side by side, without gaps
-        if info.start != place:
-            raise damaged(f"its arrays do not lie side by side at byte {place}.")
-        place = info.end
-    if place != file.size - 8 - length:
-        raise damaged(f"its header speaks of {place} bytes, {file.size - 8 - length} follow it.")
-    return found
+            raise _damage(file, f"{shown(name)} in its header: {error}") from error
+        size += math.prod(info.shape) * info.dtype.itemsize
+    if size != rest:
+        raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
+    return tensors
 
 
 def _info(entry: _Entry) -> TensorInfo:
-    (start, end), shape = entry.data_offsets, entry.shape
     if entry.dtype not in DTYPES:
         raise ValueError(f"dtype {shown(entry.dtype)} is not among {', '.join(DTYPES)}")
     dtype = np.dtype(DTYPES[entry.dtype])
-    if math.prod(n or 1 for n in shape) * dtype.itemsize > _LARGEST:  # NumPy counts so, also where a length is 0
-        raise ValueError(f"shape {tuple(shape)} of {dtype} is larger than any array")
-    if end - start != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{end - start} bytes for shape {tuple(shape)} of {dtype}")
-    return TensorInfo(tuple(shape), dtype, start, end)
+    if math.prod(n or 1 for n in entry.shape) * dtype.itemsize > _LARGEST:  # NumPy counts so, also where a length is 0
+        raise ValueError(f"shape {entry.shape} of {dtype} is larger than any array")
+    return TensorInfo(entry.shape, dtype)

@@ -1,7 +1,12 @@
-from .agreement import (
+from .engines import (
     OutputFunction as OutputFunction,
     PolicyOutputs as PolicyOutputs,
     check_same_outputs as check_same_outputs,
+    ExampleEnv as ExampleEnv,
+    every_weight_moved as every_weight_moved,
+    refusing as refusing,
+    trained_weights as trained_weights,
+    update_example as update_example,
 )
 from .contract import Check as Check, NotApplicable as NotApplicable, Part as Part, check as check, require as require
 from .examples import Example as Example, observations_of as observations_of
@@ -19,11 +24,4 @@ from .plugins import (
     isolated_catalog as isolated_catalog,
     plugin_of as plugin_of,
 )
-from .running import Kit as Kit
-from .updates import (
-    ExampleEnv as ExampleEnv,
-    every_weight_moved as every_weight_moved,
-    refusing as refusing,
-    trained_weights as trained_weights,
-    update_example as update_example,
-)
+from .passes import Kit as Kit

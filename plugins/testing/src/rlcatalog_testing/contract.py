@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +158,12 @@ class Part:
             return build(
                 example.obs, example.action, {**example.config, **config}, self.framework, catalog=self.catalog
             )
+
+    def policies(self, examples: Sequence[Example]) -> Iterator[tuple[Example, Policy]]:
+        """Yield policies of examples; where the part reads that, also those whose value shares no layers."""
+        for example in examples:
+            for sharing in self.sharing():
+                yield example, self.policy(example, **sharing)
 
     def _forget_others(self) -> None:
         """Let go what the part before this one has built: cases are kept for as long as pytest runs."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import ModelSpec, PreprocessorSpec
+from rlcatalog import ModelSpec
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning
@@ -165,15 +165,11 @@ def is_chosen(component: Component, catalog: Catalog, example: Example, framewor
             found = catalog.resolve(example.obs, example.action, example.config, framework or _own_framework(component))
     except CatalogError:
         return False
-    says = component.declaration.match is not None or bool(_kinds(component))
+    says = component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
     if says and NAMING.get(kind_of(component)) in example.config:
         verdicts = [v for choice in choices_in(found) for v in choice.verdicts if v.component is component]
         return any(v.rank is not None for v in verdicts)
     return any(part is component for part in parts_in(found))
-
-
-def _kinds(component: Component) -> tuple[str, ...]:
-    return component.declaration.kinds if isinstance(component.declaration, PreprocessorSpec) else ()
 
 
 def choices_in(resolution: Resolution) -> Iterator[Any]:

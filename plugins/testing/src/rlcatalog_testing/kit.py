@@ -33,17 +33,16 @@ from rlcatalog_testing.checks import (
     memories,
     model_inputs,
     models,
-    slopes,
     ways_in,
     wrappers,
 )
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
 from rlcatalog_testing.examples import kind_of
-from rlcatalog_testing.running import seed
+from rlcatalog_testing.passes import seed
 
 #: The modules of the kernel's own checks.
 MODULES = (
-    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities, slopes,
+    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities,
     codecs, action_codecs, filters, wrappers, commands, frameworks, exporters,
 )  # fmt: skip
 #: The kernel's own checks.

@@ -159,7 +159,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         "parts": surrounding_parts(),
         "contents": [*contents, (tests, "the tests: the conformance kit, and what only this part does")],
     }
-    return _rendered(templates, values)
+    return _render(templates, values)
 
 
 def write_package(folder: Path, files: Mapping[str, str]) -> None:
@@ -209,7 +209,7 @@ def check_owners(kind: str, name: str) -> None:
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
         raise DuplicateNameError(f"{name} is a distribution of the public index. Choose another name.")
-    if (version := _installed(own)) is not None:
+    if (version := _version_of(own)) is not None:
         raise DuplicateNameError(f"{name} {version} is installed already. Choose another name.")
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
@@ -266,7 +266,7 @@ def extras_of(frameworks: Sequence[str]) -> str:
     return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
 
 
-def _installed(name: str) -> str | None:
+def _version_of(name: str) -> str | None:
     """Return the version of an installed distribution, or None."""
     import importlib_metadata
 
@@ -279,7 +279,7 @@ def _installed(name: str) -> str | None:
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def _rendered(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
+def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
     try:
         import jinja2
     except ImportError as error:

@@ -14,9 +14,7 @@ from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Part, require
 from rlcatalog_testing.examples import Example, named
-from rlcatalog_testing.running import kit_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array, kit_of
 
 #: Most actions of a space that are gone through one by one.
 MOST_ACTIONS = 64
@@ -174,13 +172,3 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
         return np.ones_like(mask)
     np.put_along_axis(mask, columns, True, axis=1)
     return mask
-
-
-def alike(found: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless arrays are equal but for rounding, or both beyond what matters: below -1e30, say."""
-    require(found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}")
-    found, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (found, expected))
-    close = np.isclose(found, expected, rtol=tolerance, atol=tolerance)
-    if not close.all():
-        place = tuple(int(i) for i in np.argwhere(~close)[0])
-        require(False, f"{what}: {found[place]:.6g}, expected {expected[place]:.6g} at {list(place)}")

@@ -41,10 +41,6 @@ def __getattr__(name: str) -> typing.Any: ...  # classes of other packages' part
 import rlcatalog_attention.tf
 import rlcatalog_autoregressive.tf
 import rlcatalog_bounded.tf
-import rlcatalog_categorical.bernoulli.tf
-import rlcatalog_categorical.gumbel.tf
-import rlcatalog_categorical.multi.tf
-import rlcatalog_categorical.slates.tf
 import rlcatalog_categorical.tf
 import rlcatalog_complex_input.tf
 import rlcatalog_deterministic.tf
@@ -61,11 +57,11 @@ AutoregressiveDistribution = rlcatalog_autoregressive.tf.AutoregressiveDistribut
 AutoregressiveModel = rlcatalog_autoregressive.tf.AutoregressiveModel
 Beta = rlcatalog_bounded.tf.Beta
 Dirichlet = rlcatalog_bounded.tf.Dirichlet
-Bernoulli = rlcatalog_categorical.bernoulli.tf.Bernoulli
-GumbelSoftmax = rlcatalog_categorical.gumbel.tf.GumbelSoftmax
-MultiCategorical = rlcatalog_categorical.multi.tf.MultiCategorical
-SlateMultiCategorical = rlcatalog_categorical.slates.tf.SlateMultiCategorical
+Bernoulli = rlcatalog_categorical.tf.Bernoulli
 Categorical = rlcatalog_categorical.tf.Categorical
+GumbelSoftmax = rlcatalog_categorical.tf.GumbelSoftmax
+MultiCategorical = rlcatalog_categorical.tf.MultiCategorical
+SlateMultiCategorical = rlcatalog_categorical.tf.SlateMultiCategorical
 ComplexInputNetwork = rlcatalog_complex_input.tf.ComplexInputNetwork
 Deterministic = rlcatalog_deterministic.tf.Deterministic
 FullyConnectedNetwork = rlcatalog_fcnet.tf.FullyConnectedNetwork

@@ -37,10 +37,6 @@ def __getattr__(name: str) -> typing.Any: ...  # classes of other packages' part
 import rlcatalog_attention.torch
 import rlcatalog_autoregressive.torch
 import rlcatalog_bounded.torch
-import rlcatalog_categorical.bernoulli.torch
-import rlcatalog_categorical.gumbel.torch
-import rlcatalog_categorical.multi.torch
-import rlcatalog_categorical.slates.torch
 import rlcatalog_categorical.torch
 import rlcatalog_complex_input.torch
 import rlcatalog_deterministic.torch
@@ -57,11 +53,11 @@ AutoregressiveDistribution = rlcatalog_autoregressive.torch.AutoregressiveDistri
 AutoregressiveModel = rlcatalog_autoregressive.torch.AutoregressiveModel
 Beta = rlcatalog_bounded.torch.Beta
 Dirichlet = rlcatalog_bounded.torch.Dirichlet
-Bernoulli = rlcatalog_categorical.bernoulli.torch.Bernoulli
-GumbelSoftmax = rlcatalog_categorical.gumbel.torch.GumbelSoftmax
-MultiCategorical = rlcatalog_categorical.multi.torch.MultiCategorical
-SlateMultiCategorical = rlcatalog_categorical.slates.torch.SlateMultiCategorical
+Bernoulli = rlcatalog_categorical.torch.Bernoulli
 Categorical = rlcatalog_categorical.torch.Categorical
+GumbelSoftmax = rlcatalog_categorical.torch.GumbelSoftmax
+MultiCategorical = rlcatalog_categorical.torch.MultiCategorical
+SlateMultiCategorical = rlcatalog_categorical.torch.SlateMultiCategorical
 ComplexInputNetwork = rlcatalog_complex_input.torch.ComplexInputNetwork
 Deterministic = rlcatalog_deterministic.torch.Deterministic
 FullyConnectedNetwork = rlcatalog_fcnet.torch.FullyConnectedNetwork

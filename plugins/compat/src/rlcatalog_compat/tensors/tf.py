@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Space
+from gymnasium.spaces import Discrete, MultiDiscrete, Space
 
-from rlcatalog.errors import NotServedError, SavedPolicyError, UnsupportedSpaceError
-from rlcatalog_compat.spaces import leaves, one_hot_widths
+from rlcatalog.errors import NotServedError, SavedPolicyError
+from rlcatalog_compat.spaces import leaves, leaves_in, one_hot_widths
 from rlcatalog_tf import tf
 
 
@@ -24,8 +24,6 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
         UnsupportedSpaceError: The space is another one.
     """
     widths = one_hot_widths(space)
-    if widths is None:
-        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
     x = tf.cast(x, tf.int32)
     columns = tf.unstack(x, num=len(widths), axis=-1) if hasattr(space, "nvec") else [x]
     return tf.concat([tf.one_hot(c, n, dtype=tf.float32) for c, n in zip(columns, widths, strict=True)], axis=-1)
@@ -39,12 +37,10 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
         spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
         time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
     """
-    values = list(leaves(inputs))
-    spaces = list(leaves(spaces_struct)) if spaces_struct is not None else [None] * len(values)
     columns = []
-    for value, space in zip(values, spaces, strict=True):
-        value = tf.convert_to_tensor(value)
-        if space is not None and one_hot_widths(space) is not None:
+    for leaf, space in leaves_in(inputs, spaces_struct):
+        value = tf.convert_to_tensor(leaf)
+        if isinstance(space, Discrete | MultiDiscrete):
             value = one_hot(value, space)
         front, width = tf.shape(value)[: 1 + time_axis], 1
         for size in value.shape[1 + time_axis :]:

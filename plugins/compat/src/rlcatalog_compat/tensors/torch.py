@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Space
+from gymnasium.spaces import Discrete, MultiDiscrete, Space
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog_compat.spaces import leaves, one_hot_widths
+from rlcatalog_compat.spaces import leaves_in, map_leaves, one_hot_widths
 
 atanh = torch.atanh
 
@@ -42,22 +41,18 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
 
 def convert_to_non_torch_type(stats: Any) -> Any:
     """Return tensors, or a structure of such, as arrays; those of one number as numbers."""
-    if isinstance(stats, Mapping):
-        return {key: convert_to_non_torch_type(value) for key, value in stats.items()}
-    if isinstance(stats, list | tuple):
-        return type(stats)(convert_to_non_torch_type(value) for value in stats)
-    if not isinstance(stats, Tensor):
-        return stats
-    return stats.item() if stats.ndim == 0 else stats.detach().cpu().numpy()
+
+    def converted(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf.item() if leaf.ndim == 0 else leaf.detach().cpu().numpy()
+
+    return map_leaves(converted, stats)
 
 
 def copy_torch_tensors(x: Any, device: Any = None) -> Any:
     """Return copies of tensors, or of a structure of such, that no gradient reaches."""
-    if isinstance(x, Mapping):
-        return {key: copy_torch_tensors(value, device) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return type(x)(copy_torch_tensors(value, device) for value in x)
-    return x.detach().clone().to(device) if isinstance(x, Tensor) else x
+    return map_leaves(lambda leaf: leaf.detach().clone().to(device) if isinstance(leaf, Tensor) else leaf, x)
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
@@ -71,8 +66,6 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
         UnsupportedSpaceError: The space is another one.
     """
     widths = one_hot_widths(space)
-    if widths is None:
-        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
     x = x.long()
     columns = [x] if x.ndim == 0 or not hasattr(space, "nvec") else list(x.unbind(-1))
     return torch.cat([F.one_hot(c, n) for c, n in zip(columns, widths, strict=True)], dim=-1).float()
@@ -86,12 +79,10 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
         spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
         time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
     """
-    values = list(leaves(inputs))
-    spaces = list(leaves(spaces_struct)) if spaces_struct is not None else [None] * len(values)
     columns = []
-    for value, space in zip(values, spaces, strict=True):
-        value = torch.as_tensor(value)
-        if space is not None and one_hot_widths(space) is not None:
+    for leaf, space in leaves_in(inputs, spaces_struct):
+        value = torch.as_tensor(leaf)
+        if isinstance(space, Discrete | MultiDiscrete):
             value = one_hot(value, space)
         columns.append(value.reshape(*value.shape[: 1 + time_axis], -1).float())
     return torch.cat(columns, dim=-1)

@@ -1,2 +1,2 @@
-from rlcatalog_compat.deprecation import log_once as log_once
+from rlcatalog_compat.decorators import log_once as log_once
 from . import debug as debug

@@ -2,96 +2,82 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from rlcatalog_export.stirling import SHIFT, TERMS
+from rlcatalog_export.formulas import Value, log_gamma
 
 
-class _Graph:
-    """Nodes behind one another, of one dtype.
+class _Nodes:
+    """Nodes in place of one of TensorFlow's.
 
     Args:
         graph: What tf2onnx converts.
         name: What the nodes' names begin with.
-        dtype: NumPy dtype of constants.
     """
 
-    def __init__(self, graph: Any, name: str, dtype: Any) -> None:
-        self.graph, self.name, self.dtype = graph, name, dtype
-        self._count = 0
+    def __init__(self, graph: Any, name: str) -> None:
+        self._graph, self._prefix, self._count = graph, name, 0
 
-    def __call__(self, operation: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node, and return the name of its output; numbers become constants."""
-        found = [x if isinstance(x, str) else self._constant(x) for x in inputs]
-        made: str = self.graph.make_node(operation, found, attr=attributes, name=self._named(operation)).output[0]
-        return made
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output and return that."""
+        node = self._graph.make_node(operator, list(inputs), attr=attributes, name=self._name(operator))
+        return str(node.output[0])
 
-    def _constant(self, value: float | list[int]) -> str:
-        made: str = self.graph.make_const(self._named("constant"), np.array(value, self.dtype)).output[0]
-        return made
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """Return the name of a constant."""
+        return str(self._graph.make_const(self._name("constant"), np.array(value, dtype)).output[0])
 
-    def _named(self, what: str) -> str:
+    def _name(self, what: str) -> str:
         self._count += 1
-        return f"{self.name}__{what}_{self._count}"
+        return f"{self._prefix}__{what}_{self._count}"
 
 
-def _replaced(graph: Any, node: Any, output: str) -> Any:
-    """Let an output stand for a node's."""
-    dtype, shape, target = graph.get_dtype(node.output[0]), graph.get_shape(node.output[0]), node.output[0]
-    graph.remove_node(node.name)
-    return graph.make_node("Identity", [output], outputs=[target], dtypes=[dtype], shapes=[shape])
+def _converter(formula: Callable[..., Value]) -> Callable[..., Any]:
+    """Return what replaces a node by a formula of its inputs, which gets the number of its output's dtype as well."""
+
+    def convert(graph: Any, node: Any, name: str, arguments: Any) -> Any:
+        target = node.output[0]
+        dtype, shape = graph.get_dtype(target), graph.get_shape(target)
+        nodes = _Nodes(graph, name)
+        inner = np.float64 if graph.get_dtype(node.input[0]) == TensorProto.DOUBLE else np.float32
+        answer = formula(*(Value(nodes, x, inner) for x in node.input), dtype=dtype)
+        graph.remove_node(node.name)
+        return graph.make_node("Identity", [answer.name], outputs=[target], dtypes=[dtype], shapes=[shape])
+
+    return convert
 
 
-def log1p(graph: Any, node: Any, name: str, arguments: Any) -> Any:
-    """Convert log(1 + x): what rounding takes from 1 + x is put back (Goldberg 1991, theorem 4)."""
-    x, add = node.input[0], _Graph(graph, name, _dtype(graph, node))
-    wide = add("Add", x, 1.0)
-    kept = add("Sub", wide, 1.0)
-    exact = add("Mul", add("Log", wide), add("Div", x, kept))
-    return _replaced(graph, node, add("Where", add("Equal", kept, 0.0), x, exact))
+def log1p(x: Value, dtype: int) -> Value:
+    """Return log(1 + x): what rounding takes from 1 + x is put back (Goldberg 1991, theorem 4)."""
+    wide = x + 1
+    kept = wide - 1
+    return kept.to("Equal", 0).to("Where", x, wide.log() * (x / kept))
 
 
-def lgamma(graph: Any, node: Any, name: str, arguments: Any) -> Any:
-    """Convert log Γ(x) for x > 0: Stirling's series at x + 8, less the logs of what lies between, in float64."""
-    add = _Graph(graph, name, np.float64)
-    x = between = add("Cast", node.input[0], to=TensorProto.DOUBLE)
-    for i in range(1, SHIFT):
-        between = add("Mul", between, add("Add", x, float(i)))
-    z = add("Add", x, float(SHIFT))
-    inverse = add("Div", 1.0, z)
-    square = add("Mul", inverse, inverse)
-    series: Any = TERMS[-1]
-    for term in reversed(TERMS[:-1]):
-        series = add("Add", term, add("Mul", square, series))
-    series = add("Mul", inverse, series)
-    found = add("Sub", add("Mul", add("Sub", z, 0.5), add("Log", z)), z)
-    found = add("Add", add("Add", found, series), 0.5 * math.log(2 * math.pi))
-    found = add("Sub", found, add("Log", between))
-    return _replaced(graph, node, add("Cast", found, to=graph.get_dtype(node.input[0])))
+def lgamma(x: Value, dtype: int) -> Value:
+    """Return log Γ(x) for x > 0, computed in float64."""
+    wide = Value(x.graph, x.to("Cast", to=TensorProto.DOUBLE).name, np.float64)
+    return log_gamma(wide).to("Cast", to=dtype)  # type: ignore[no-any-return]
 
 
-def where(graph: Any, node: Any, name: str, arguments: Any) -> Any:
-    """Convert a choice between two tensors; tf2onnx multiplies by 0 and 1, which infinite numbers do not survive."""
-    return _replaced(graph, node, _Graph(graph, name, np.float32)("Where", *node.input))
+def where(condition: Value, x: Value, y: Value, dtype: int) -> Value:
+    """Return a choice between two tensors; tf2onnx multiplies by 0 and 1, which infinite numbers do not survive."""
+    return condition.to("Where", x, y)
 
 
-def lower_bound(graph: Any, node: Any, name: str, arguments: Any) -> Any:
-    """Convert the places `[r, m]` of values `[r, m]` in rows `[r, n]` of sorted numbers: how many are lower."""
-    add = _Graph(graph, name, np.int64)
-    ordered, values = add("Unsqueeze", node.input[0], [1]), add("Unsqueeze", node.input[1], [2])
-    lower = add("Cast", add("Less", ordered, values), to=graph.get_dtype(node.output[0]))
-    return _replaced(graph, node, add("ReduceSum", lower, [2], keepdims=0))
-
-
-def _dtype(graph: Any, node: Any) -> Any:
-    return np.float64 if graph.get_dtype(node.input[0]) == TensorProto.DOUBLE else np.float32
+def lower_bound(ordered: Value, values: Value, dtype: int) -> Value:
+    """Return the places `[r, m]` of values `[r, m]` in rows `[r, n]` of sorted numbers: how many are lower."""
+    first, last = (Value(ordered.graph, ordered.graph.constant([axis], np.int64), np.int64) for axis in (1, 2))
+    lower = ordered.to("Unsqueeze", first).to("Less", values.to("Unsqueeze", last)).to("Cast", to=dtype)
+    return lower.to("ReduceSum", last, keepdims=0)
 
 
 #: TensorFlow's name of an operation → what converts it.
 CONVERTED: dict[str, tuple[Any, list[str]]] = {
-    "Log1p": (log1p, []), "Lgamma": (lgamma, []), "LowerBound": (lower_bound, []), "SelectV2": (where, []),
+    "Log1p": (_converter(log1p), []), "Lgamma": (_converter(lgamma), []),
+    "LowerBound": (_converter(lower_bound), []), "SelectV2": (_converter(where), []),
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog_export import Exported
+from rlcatalog_export.formulas import log_gamma
 from rlcatalog_export.onnx import quiet_converters, write_model
-from rlcatalog_export.stirling import SHIFT, TERMS
 from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
 from rlcatalog_export.torch.stopping import explain_stop
 
@@ -51,19 +50,8 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
-    """Return log Γ(x) for x > 0: Stirling's series at x + 8, less the logs of what lies between."""
-    wide = x.double()
-    between = wide
-    for i in range(1, SHIFT):
-        between = between * (wide + i)
-    z = wide + SHIFT
-    inverse = 1 / z
-    square = inverse * inverse
-    series = torch.full_like(square, TERMS[-1])
-    for term in reversed(TERMS[:-1]):
-        series = term + square * series
-    series = inverse * series
-    return ((z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - between.log()).to(x.dtype)
+    """Return log Γ(x) for x > 0, computed in float64."""
+    return log_gamma(x.double()).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def _searchsorted(sorted_sequence: Tensor, input: Tensor, **options: Any) -> Tensor:

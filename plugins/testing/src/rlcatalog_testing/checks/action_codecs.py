@@ -15,10 +15,11 @@ from rlcatalog.internals import codec_class, stack
 from rlcatalog.observations import rows
 from rlcatalog.spaces import Simplex, SpaceInfo
 from rlcatalog_policy import space_from_json, space_to_json
-from rlcatalog_testing.checks.codecs import DECLARE, ROWS, Array
+from rlcatalog_testing.checks.codecs import DECLARE, ROWS
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS
-from rlcatalog_testing.trials import alike, contains
+from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.trials import contains
 
 
 def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:

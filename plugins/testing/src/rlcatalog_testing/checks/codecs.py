@@ -17,9 +17,7 @@ from rlcatalog.internals import check_bounds, is_unchanged as same
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.trials import alike
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import alike
 
 ROWS = 5
 #: Further observations, of which some differ wherever the space leaves a choice.
@@ -42,7 +40,7 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
     seen = set()
     for example in part.examples:
         options = part.catalog.parse_config(example.config).values
-        pending = [_made(part, example.obs, options)]
+        pending = [_preprocessor(part, example.obs, options)]
         while pending:
             codec = pending.pop()
             pending += codec.children
@@ -51,11 +49,11 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
                 continue
             seen.add(key)
             space.seed(0)
-            yield _made(part, space, options), [space.sample() for _ in range(ROWS)], options
+            yield _preprocessor(part, space, options), [space.sample() for _ in range(ROWS)], options
     require(bool(seen), f"it takes no space of its examples; {DECLARE}")
 
 
-def _made(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
+def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # naming one is deprecated, for users
         made = part.catalog.preprocessor_for(space, options, check="always")
@@ -107,7 +105,7 @@ def nested_is_alone(part: Part) -> None:
         own = {**options, "custom_preprocessor": None}
         for outer, key in ((spaces.Tuple([vector, space]), 1), (spaces.Dict({"a": vector, "b": space}), "b")):
             try:
-                whole = _made(part, outer, own)
+                whole = _preprocessor(part, outer, own)
             except CatalogError:
                 continue
             child = whole.children[1] if len(whole.children) == 2 else None

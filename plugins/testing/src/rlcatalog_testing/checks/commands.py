@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from rlcatalog_testing.contract import Part, check, require
-from rlcatalog_testing.running import framework_modules
+from rlcatalog_testing.passes import framework_modules
 
 #: Prints what became of asking a command for help: its exit status, its text, and which modules were imported.
 _ASK = """
@@ -35,7 +35,7 @@ print(json.dumps({"status": status, "said": said.getvalue(), "modules": sorted(s
 
 
 @cache
-def _asked(target: str, name: str) -> dict[str, Any]:
+def _ask_for_help(target: str, name: str) -> dict[str, Any]:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
     ran = subprocess.run(
         [sys.executable, "-c", _ASK, target, name, *framework_modules()],
@@ -52,7 +52,7 @@ def _asked(target: str, name: str) -> dict[str, Any]:
 @check("command", hint="annotate parameters as typer takes them, and give the function a docstring")
 def help_is_shown(part: Part) -> None:
     """`--help` ends well and says something."""
-    found = _asked(part.component.declaration.targets["cli"], part.component.name)
+    found = _ask_for_help(part.component.declaration.targets["cli"], part.component.name)
     require(found["status"] == 0, f"--help ended with {found['status']}")
     require("Usage" in found["said"], f"--help printed no usage: {found['said'][:200]!r}")
 
@@ -60,5 +60,5 @@ def help_is_shown(part: Part) -> None:
 @check("command", hint="import frameworks inside the function: `rlcatalog NAME --help` should answer at once")
 def help_imports_no_framework(part: Part) -> None:
     """Whoever asks for help does not wait for a framework."""
-    found = _asked(part.component.declaration.targets["cli"], part.component.name)
+    found = _ask_for_help(part.component.declaration.targets["cli"], part.component.name)
     require(not found["modules"], f"--help imports {', '.join(found['modules'])}")

@@ -14,7 +14,7 @@ from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import check_outputs, check_trained, innermost
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named, parts_in, quiet
-from rlcatalog_testing.running import encoded_of, run
+from rlcatalog_testing.passes import encoded_of, run
 
 #: How parts say that they do not go together; anything else is a fault.
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
@@ -28,12 +28,12 @@ def _others(part: Part, slot: str) -> Iterator[Component]:
             yield component
 
 
-def _joined(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
+def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
     """Return an example of a memory or a head around the model of another.
 
     Of the observation, what a head takes is the outer one's, and what it leaves the inner one's.
     """
-    resolution = _resolved(part, outer)
+    resolution = _resolve(part, outer)
     if isinstance(outside.declaration, ModelSpec) and outside.declaration.slot == "memory":
         return Example(inner.obs, inner.action, {**outer.config, **inner.config}, inner.draw)
     claimed = resolution.unclaimed.claimed if resolution.unclaimed is not None else ()
@@ -46,7 +46,7 @@ def _joined(inner: Example, outer: Example, part: Part, outside: Component) -> E
     return Example(obs, outer.action, {**outer.config, **inner.config})
 
 
-def _resolved(part: Part, example: Example) -> Any:
+def _resolve(part: Part, example: Example) -> Any:
     with quiet():
         return part.catalog.resolve(example.obs, example.action, example.config, part.framework)
 
@@ -54,7 +54,7 @@ def _resolved(part: Part, example: Example) -> Any:
 def _works(part: Part, example: Example, *members: Component) -> bool:
     """Check a model of several parts; return False where they are not chosen together, or say they do not go."""
     try:
-        chosen = list(parts_in(_resolved(part, example)))
+        chosen = list(parts_in(_resolve(part, example)))
         if not all(member in chosen for member in members):
             return False
         policy = part.policy(example)
@@ -68,18 +68,14 @@ def _works(part: Part, example: Example, *members: Component) -> bool:
 def _company(part: Part, slot: str, outside: bool) -> None:
     """Check the part with each installed model of a slot, which stands outside it or inside."""
     tried = [
-        _works(part, _joined(inner, outer, part, other if outside else part.component), part.component, other)
+        _works(part, _join(inner, outer, part, other if outside else part.component), part.component, other)
         for other in _others(part, slot)
         for mine in part.few[:1]
-        for theirs in _examples_of(part, other)
+        for theirs in (named(other, example) for example in examples_of(other, part.catalog)[:1])
         for inner, outer in [(mine, theirs) if outside else (theirs, mine)]
     ]
     if not any(tried):
         raise NotApplicable(f"no {slot} that is installed goes with it")
-
-
-def _examples_of(part: Part, other: Component) -> list[Example]:
-    return [named(other, example) for example in examples_of(other, part.catalog)[:1]]
 
 
 @check(
@@ -124,7 +120,7 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
         config = {key: value for key, value in mine.config.items() if not key.startswith("custom_model")}
         example = named(holder, Example(obs, mine.action, config))
         try:
-            pinned = _resolved(part, example).pinned_keys()
+            pinned = _resolve(part, example).pinned_keys()
         except REFUSALS:
             continue
         nets = {

@@ -20,8 +20,8 @@ from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
+from rlcatalog_testing.passes import framework_modules
 from rlcatalog_testing.plugins import PluginEntryPoint
-from rlcatalog_testing.running import framework_modules
 
 EVERY = (
     "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",

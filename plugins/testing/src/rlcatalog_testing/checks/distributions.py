@@ -23,9 +23,8 @@ from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example
-from rlcatalog_testing.trials import Trial, alike, random_mask, trial_examples, trials
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.trials import Trial, random_mask, trial_examples, trials
 
 ROWS = 5
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import observations_of
-from rlcatalog_testing.trials import Trial, alike, chance_trials, trials
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.trials import Trial, chance_trials, trials
 
 ROWS = 5
 #: Draws that a centre is compared with, and how many standard errors it may be off.
@@ -91,7 +90,7 @@ def draws_follow_the_seed(part: Part) -> None:
     """The same seed draws the same actions and another seed others; so do the states that a policy keeps."""
     for trial in chance_trials(part):
         dist = trial.dist(trial.inputs(MANY))
-        first, again, other = (_seeded(trial, dist, number) for number in (1, 1, 2))
+        first, again, other = (_draw_after_seed(trial, dist, number) for number in (1, 1, 2))
         require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
         require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
         policy, example = trial.policy, trial.example
@@ -106,6 +105,6 @@ def draws_follow_the_seed(part: Part) -> None:
         require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
 
 
-def _seeded(trial: Trial, dist: Any, number: int) -> Array:
+def _draw_after_seed(trial: Trial, dist: Any, number: int) -> Array:
     trial.seed(number)
     return trial.raw(dist.sample())

@@ -14,9 +14,7 @@ from rlcatalog.errors import CatalogWarning
 from rlcatalog.internals import make_filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import named
-from rlcatalog_testing.trials import alike
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array, alike
 
 ROWS = 6
 
@@ -52,7 +50,7 @@ class Bench:
         assert made is not None
         return made
 
-    def taught(self) -> Filter:
+    def teach(self) -> Filter:
         """Return a filter that has learned from the encoded observations."""
         made = self.make()
         made(self.encoded.copy(), update=True)
@@ -108,8 +106,8 @@ def returns_what_it_announced(part: Part) -> None:
 def learns_only_when_asked(part: Part) -> None:
     """Without `update` nothing is learned: the state and what is returned stay the same."""
     for bench in benches(part):
-        made = bench.taught()
-        before = _copied(made.get_state())
+        made = bench.teach()
+        before = _copy(made.get_state())
         first = made(bench.others.copy(), update=False)
         for _ in range(2):
             alike(made(bench.others.copy(), update=False), first, f"{bench}: the same observations, filtered again")
@@ -120,7 +118,7 @@ def learns_only_when_asked(part: Part) -> None:
 def state_is_saved_and_restored(part: Part) -> None:
     """Another filter with its state filters the same; the state is made of arrays that later learning leaves alone."""
     for bench in benches(part):
-        made = bench.taught()
+        made = bench.teach()
         state = made.get_state()
         wrong = [
             f"{name!r}: {type(value).__name__}"
@@ -128,7 +126,7 @@ def state_is_saved_and_restored(part: Part) -> None:
             if not (isinstance(name, str) and isinstance(value, np.ndarray))
         ]
         require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
-        kept = _copied(state)
+        kept = _copy(state)
         restored = bench.make()
         restored.set_state(kept)
         expected = made(bench.others.copy())
@@ -136,7 +134,7 @@ def state_is_saved_and_restored(part: Part) -> None:
         _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
         for one in (made, restored):
             one(bench.others.copy(), update=True)
-        _same_state(restored.get_state(), _copied(made.get_state()), f"{bench}: the state of both after learning on")
+        _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after learning on")
         alike(
             restored(bench.others.copy()), made(bench.others.copy()),
             f"{bench}: a filter that learned on from its state, against itself",
@@ -148,8 +146,8 @@ def state_is_saved_and_restored(part: Part) -> None:
 def copies_are_independent(part: Part) -> None:
     """A copy, and another filter of the same kind, learn by themselves."""
     for bench in benches(part):
-        made, new = bench.taught(), _copied(bench.make().get_state())
-        state, expected = _copied(made.get_state()), made(bench.others.copy())
+        made, new = bench.teach(), _copy(bench.make().get_state())
+        state, expected = _copy(made.get_state()), made(bench.others.copy())
         for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
             other(bench.others.copy() + 1, update=True)
             alike(made(bench.others.copy()), expected, f"{bench}: after {name} has learned, the filter")
@@ -162,7 +160,7 @@ def leaves_one_hots_and_masks_alone(part: Part) -> None:
     """One-hots, masks, indices and padding stay what they are."""
     tried = False
     for bench in benches(part):
-        made = bench.taught()
+        made = bench.teach()
         found = made(bench.others.copy())
         if found.shape != bench.others.shape:
             continue
@@ -180,13 +178,13 @@ def leaves_one_hots_and_masks_alone(part: Part) -> None:
 def filters_each_row_alone(part: Part) -> None:
     """An observation is filtered the same alone and beside others."""
     for bench in benches(part):
-        made = bench.taught()
+        made = bench.teach()
         whole = made(bench.others.copy())
         alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
         alike(alone, whole, f"{bench}: observations filtered one by one, against all at once")
 
 
-def _copied(state: Mapping[str, Array]) -> dict[str, Array]:
+def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
     return {name: np.array(value) for name, value in state.items()}
 
 

@@ -13,10 +13,7 @@ from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog_policy import Policy, build
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import TWO, VECTOR
-from rlcatalog_testing.running import array_of
-from rlcatalog_testing.trials import alike
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array, alike, array_of
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 WHOLE = np.arange(6).reshape(3, 2)

@@ -8,8 +8,7 @@ import numpy as np
 
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example
-from rlcatalog_testing.passes import Array
-from rlcatalog_testing.running import Pass, apart, close, encoded_of, run
+from rlcatalog_testing.passes import Array, Pass, alike, encoded_of, run, same_answers
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -41,7 +40,7 @@ def _carrying(part: Part, example: Example) -> Policy:
     return policy
 
 
-def _stepped(policy: Policy, example: Example, state: tuple[Array, ...] | None = None) -> Steps:
+def _take_steps(policy: Policy, example: Example, state: tuple[Array, ...] | None = None) -> Steps:
     encoded = encoded_of(policy, example, 2 * LENGTHS[0])
     encoded = encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
     passes = []
@@ -51,7 +50,7 @@ def _stepped(policy: Policy, example: Example, state: tuple[Array, ...] | None =
     return Steps(encoded, passes)
 
 
-def _padded(encoded: Array, garbage: float) -> Array:
+def _pad(encoded: Array, garbage: float) -> Array:
     """Return the rows of both episodes, the second one's last steps replaced."""
     found = encoded.copy()
     found[1, LENGTHS[1] :] = np.asarray(garbage).astype(found.dtype)
@@ -88,17 +87,12 @@ def steps_equal_a_sequence(part: Part) -> None:
     """One step after another gives what the whole sequence gives at once."""
     for example in part.few:
         policy = _carrying(part, example)
-        encoded, passes = _stepped(policy, example)
+        encoded, passes = _take_steps(policy, example)
         whole = run(policy, encoded.reshape(-1, *encoded.shape[2:]), lengths=[LENGTHS[0]] * 2)
         outputs = whole.outputs.reshape(2, LENGTHS[0], -1)
-        for t, one in enumerate(passes):
-            require(
-                close(one.outputs, outputs[:, t], 1e-4),
-                f"{example}: at step {t} acting and the sequence differ: {apart(one.outputs, outputs[:, t])}",
-            )
-        if whole.value is not None:
-            values = np.stack([one.value for one in passes if one.value is not None], 1)
-            require(close(values, whole.value.reshape(2, -1), 1e-4), f"{example}: value of steps and sequence differ")
+        values = [None] * LENGTHS[0] if whole.value is None else whole.value.reshape(2, -1).T
+        for t, (one, value) in enumerate(zip(passes, values, strict=True)):
+            same_answers(one, Pass(outputs[:, t], value, ()), f"{example}: step {t} by itself, against the sequence")
 
 
 @check(*CARRYING, hint="carry on from the state that forward is given, and keep nothing in attributes")
@@ -106,30 +100,21 @@ def state_carries_everything(part: Part) -> None:
     """A sequence cut in two, the state handed on, gives what it gives whole; rows that restart begin anew."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
+    encoded, passes = _take_steps(policy, example)
     half = LENGTHS[0] // 2
-    rest = run(
-        policy, encoded[:, half:].reshape(-1, *encoded.shape[2:]), passes[half - 1].state, [LENGTHS[0] - half] * 2
-    )
+    later = encoded[:, half:].reshape(-1, *encoded.shape[2:])
+    rest = run(policy, later, passes[half - 1].state, [LENGTHS[0] - half] * 2)
     outputs = rest.outputs.reshape(2, LENGTHS[0] - half, -1)
-    require(
-        close(outputs[:, -1], passes[-1].outputs, 1e-4),
-        f"{example}: continued from a state, {apart(outputs[:, -1], passes[-1].outputs)}",
-    )
+    alike(outputs[:, -1], passes[-1].outputs, f"{example}: continued from a state, against all steps")
     mixed = tuple(part.copy() for part in passes[0].state)
     for part_, first in zip(mixed, policy.memory.start(1), strict=True):
         part_[0] = first[0]
     found = run(policy, encoded[:, 1], mixed)
     fresh = run(policy, encoded[:, 1])
-    require(close(found.outputs[:1], fresh.outputs[:1], 1e-4), f"{example}: a row that restarts remembers its episode")
-    require(
-        close(found.outputs[1:], passes[1].outputs[1:], 1e-4),
-        f"{example}: a row forgets its episode when another restarts",
-    )
-    require(
-        not close(fresh.outputs[1:], passes[1].outputs[1:], 1e-7),
-        f"{example}: its outputs do not depend on its state",
-    )
+    alike(found.outputs[:1], fresh.outputs[:1], f"{example}: a row that restarts remembers its episode")
+    alike(found.outputs[1:], passes[1].outputs[1:], f"{example}: a row forgets its episode when another restarts")
+    stateless = np.allclose(fresh.outputs[1:], passes[1].outputs[1:], rtol=1e-7, atol=1e-7)
+    require(not stateless, f"{example}: its outputs do not depend on its state")
 
 
 @check(*CARRYING, hint="return the state at seq_lens - 1, not at the padded end")
@@ -137,16 +122,14 @@ def state_at_seq_lens(part: Part) -> None:
     """After a padded sequence the state is the one at its last real step."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
-    found = run(policy, _padded(encoded, 0.0), lengths=LENGTHS).state
+    encoded, passes = _take_steps(policy, example)
+    found = run(policy, _pad(encoded, 0.0), lengths=LENGTHS).state
     for index, part_ in enumerate(found):
         for row, length in enumerate(LENGTHS):
-            expected = passes[length - 1].state[index][row]
-            require(
-                close(part_[row], expected, 1e-4),
-                f"{example}: of a sequence of {length} steps padded to {LENGTHS[0]} the state {index} is not that of"
-                f" step {length - 1}: {apart(part_[row], expected)}",
+            what = (
+                f"{example}: of a sequence of {length} steps padded to {LENGTHS[0]}, the state {index}, against that of"
             )
+            alike(part_[row], passes[length - 1].state[index][row], f"{what} step {length - 1}")
 
 
 @check(*CARRYING, hint="mask padded steps with seq_lens before anything of them meets a real step")
@@ -154,15 +137,12 @@ def padding_never_reaches_it(part: Part) -> None:
     """What stands in the padding changes neither outputs nor state."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
-    one, two = (run(policy, _padded(encoded, garbage), lengths=LENGTHS) for garbage in (0.0, 100.0))
+    encoded, passes = _take_steps(policy, example)
+    one, two = (run(policy, _pad(encoded, garbage), lengths=LENGTHS) for garbage in (0.0, 100.0))
     for found in (one, two):
         outputs = found.outputs.reshape(2, LENGTHS[0], -1)
         for row, length in enumerate(LENGTHS):
             expected = np.stack([step.outputs[row] for step in passes[:length]])
-            require(
-                close(outputs[row, :length], expected, 1e-4),
-                f"{example}: padding changes outputs: {apart(outputs[row, :length], expected)}",
-            )
+            alike(outputs[row, :length], expected, f"{example}: padding changes outputs")
     for a, b in zip(one.state, two.state, strict=True):
-        require(close(a, b, 1e-4), f"{example}: padding changes the state: {apart(a, b)}")
+        alike(a, b, f"{example}: padding changes the state")

@@ -9,8 +9,7 @@ import numpy as np
 
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import Example, observations_of
-from rlcatalog_testing.passes import Array
-from rlcatalog_testing.running import batch_of, encoded_of, run
+from rlcatalog_testing.passes import Array, batch_of, encoded_of, run
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -32,12 +31,12 @@ def leaves_its_inputs_alone(part: Part) -> None:
         kept = _arrays(state)
         before = [array.copy() for array in (encoded, *kept)]
         policy.act_encoded(encoded, state, mask=mask)
-        _unchanged("acting", example, before, [encoded, *kept])
+        _check_unchanged("acting", example, before, [encoded, *kept])
         batch = batch_of(policy, example)
         arrays = _arrays(batch)
         before = [array.copy() for array in arrays]
         policy.evaluate(batch)
-        _unchanged("evaluate()", example, before, arrays)
+        _check_unchanged("evaluate()", example, before, arrays)
 
 
 def _arrays(value: object) -> list[Array]:
@@ -48,7 +47,7 @@ def _arrays(value: object) -> list[Array]:
     return [array for one in inner for array in _arrays(one)]
 
 
-def _unchanged(what: str, example: Example, before: list[Array], after: list[Array]) -> None:
+def _check_unchanged(what: str, example: Example, before: list[Array], after: list[Array]) -> None:
     same = all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
     require(same, f"{example}: {what} writes into what it is given")
 
@@ -61,7 +60,7 @@ def every_part_of_an_observation_matters(part: Part) -> None:
         encoded = encoded_of(policy, example, ROWS)
         if encoded[0].size != policy.preprocessor.size:
             continue  # a filter has made something else of it
-        changed = dict(_changed(policy, encoded))
+        changed = dict(_changes(policy, encoded))
         found = run(policy, np.concatenate([encoded, *changed.values()]))
         answers = found.outputs if found.value is None else np.column_stack([found.outputs, found.value])
         before, *after = np.split(answers.astype(np.float64), 1 + len(changed))
@@ -70,7 +69,7 @@ def every_part_of_an_observation_matters(part: Part) -> None:
         require(not idle, f"{example}: outputs and value do not depend on {', '.join(idle[:5])}")
 
 
-def _changed(policy: Policy, encoded: Array) -> Iterator[tuple[str, Array]]:
+def _changes(policy: Policy, encoded: Array) -> Iterator[tuple[str, Array]]:
     """Yield encoded observations in which one part of each is that of another one; parts that are all alike are not."""
     rows = encoded.reshape(len(encoded), -1)
     for leaf in policy.preprocessor.leaves():

@@ -15,16 +15,16 @@ from rlcatalog.models import inner_model, set_weights_of, weights_of
 from rlcatalog_policy import load
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example, is_chosen, kind_of, observations_of
-from rlcatalog_testing.passes import Array
-from rlcatalog_testing.running import (
-    apart,
+from rlcatalog_testing.passes import (
+    Array,
+    Pass,
     batch_of,
-    close,
     draw,
     encoded_of,
     gradients,
     has_kit,
     run,
+    same_answers,
     seed,
     traces,
     weights_in,
@@ -37,15 +37,17 @@ if TYPE_CHECKING:
 MODELS = ("trunk", "memory", "head")
 
 
-def check_outputs(policy: Policy, example: Example, rows: int = 3) -> None:
+def check_outputs(policy: Policy, example: Example) -> None:
     """Raise unless a model returns one row of outputs, all of them numbers, and one value for each observation."""
-    found = run(policy, encoded_of(policy, example, rows))
-    expected = (rows, policy.resolution.num_outputs)
-    require(found.outputs.shape == expected, f"{example}: outputs {found.outputs.shape}, expected {expected}")
-    require(bool(np.isfinite(found.outputs).all()), f"{example}: its outputs are not all finite")
-    if found.value is not None:
-        require(found.value.shape == (rows,), f"{example}: value {found.value.shape}, expected {(rows,)}")
-        require(bool(np.isfinite(found.value).all()), f"{example}: its value estimates are not all finite")
+    answer = run(policy, encoded_of(policy, example, 3))
+    _check_numbers(answer.outputs, (3, policy.resolution.num_outputs), f"{example}: outputs")
+    if answer.value is not None:
+        _check_numbers(answer.value, (3,), f"{example}: value")
+
+
+def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
+    require(numbers.shape == shape, f"{what} {numbers.shape}, expected {shape}")
+    require(bool(np.isfinite(numbers).all()), f"{what}: not all of them are finite")
 
 
 def check_trained(policy: Policy, example: Example) -> None:
@@ -56,39 +58,32 @@ def check_trained(policy: Policy, example: Example) -> None:
         f"{example}: forward used trainable weights of shapes {found.strangers[:5]} that are none of the model's:"
         " nobody trains or saves them",
     )
-    still = _unmoved(found.by_name)
+    still = _idle_weights(found.by_name)
     if still:  # pixels as they are may leave every unit at the flat end of its activation
-        still = [name for name in _unmoved(gradients(policy, example, largest=2).by_name) if name in still]
+        still = [name for name in _idle_weights(gradients(policy, example, largest=2).by_name) if name in still]
     require(not still, f"{example}: a step over outputs, log density and value does not move {', '.join(still[:5])}")
 
 
-def _unmoved(by_name: dict[str, Array | None]) -> list[str]:
+def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
     return [name for name, gradient in by_name.items() if gradient is None or not gradient.any()]
 
 
 @check(*MODELS, hint="let forward return [B, num_outputs]; Box actions need two outputs per number")
 def output_width(part: Part) -> None:
     """A model returns one row of `num_outputs` numbers for each observation."""
-    for example in part.examples:
-        for sharing in part.sharing():
-            policy = part.policy(example, **sharing)
-            found = run(policy, encoded_of(policy, example, 3)).outputs
-            expected = (3, policy.resolution.num_outputs)
-            require(found.shape == expected, f"{example}: outputs {found.shape}, expected {expected}")
-            require(bool(np.isfinite(found).all()), f"{example}: its outputs are not all finite")
+    for example, policy in part.policies(part.examples):
+        outputs = run(policy, encoded_of(policy, example, 3)).outputs
+        _check_numbers(outputs, (3, policy.resolution.num_outputs), f"{example}: outputs")
 
 
 @check(*MODELS, hint="let value_function return [B], computed from what the last forward left")
 def one_value_per_row(part: Part) -> None:
     """A value branch gives one finite number for each observation."""
-    for example in part.examples:
-        for sharing in part.sharing():
-            policy = part.policy(example, **sharing)
-            require(policy.has_value, f"{example}: it has no value_function, which PPO and A2C need")
-            found = run(policy, encoded_of(policy, example, 3)).value
-            assert found is not None
-            require(found.shape == (3,), f"{example}: value {found.shape}, expected (3,)")
-            require(bool(np.isfinite(found).all()), f"{example}: its value estimates are not all finite")
+    for example, policy in part.policies(part.examples):
+        require(policy.has_value, f"{example}: it has no value_function, which PPO and A2C need")
+        value = run(policy, encoded_of(policy, example, 3)).value
+        assert value is not None
+        _check_numbers(value, (3,), f"{example}: value")
 
 
 @check(*MODELS, hint="derive every shape from the batch; take no size for granted, and let no branch assume a row")
@@ -114,11 +109,8 @@ def rows_are_independent(part: Part) -> None:
         encoded = encoded_of(policy, example, 6)
         whole = run(policy, encoded)
         for what, rows in (("in another order", [3, 0, 5, 1, 4, 2]), ("alone with one other", [4, 1])):
-            found = run(policy, encoded[rows])
-            same = close(found.outputs, whole.outputs[rows], 1e-4)
-            require(same, f"{example}: a row's outputs are others {what}: {apart(found.outputs, whole.outputs[rows])}")
-            if found.value is not None and whole.value is not None:
-                require(close(found.value, whole.value[rows], 1e-4), f"{example}: a row's value is another {what}")
+            expected = Pass(whole.outputs[rows], None if whole.value is None else whole.value[rows], ())
+            same_answers(run(policy, encoded[rows]), expected, f"{example}: rows {what}")
 
 
 @check(*MODELS, hint="cast obs_flat to the weights' dtype: observations come in the dtype of their space")
@@ -150,10 +142,10 @@ def _of_other_dtype(example: Example) -> Example | None:
 def describes_what_is_built(part: Part) -> None:
     """The stages that `explain` prints are those of the built model."""
     for config in part.sharing():
-        _counted(part, part.examples[0], config)
+        _check_weights(part, part.examples[0], config)
     for example in part.examples:
         policy = part.policy(example)
-        _counted(part, example, {})
+        _check_weights(part, example, {})
         own = [s for s in policy.resolution.shapes if s.name.startswith(f"{part.component.name}: ")]
         width = own[-1].shape[-1] if own and own[-1].shape else None
         model = policy.model if kind_of(part.component) != "trunk" else innermost(policy)
@@ -165,7 +157,7 @@ def describes_what_is_built(part: Part) -> None:
         )
 
 
-def _counted(part: Part, example: Example, config: dict[str, Any]) -> None:
+def _check_weights(part: Part, example: Example, config: dict[str, Any]) -> None:
     """Raise unless a model has as many weights as its stages announce; at least, where they do not know them all."""
     policy = part.policy(example, **config)
     built, stages = weights_in(policy), policy.resolution.layers
@@ -189,9 +181,8 @@ def innermost(policy: Policy) -> ModelV2:
 )
 def every_weight_is_trained(part: Part) -> None:
     """Every weight that forward reads is found, and a step over outputs, log density and value moves each."""
-    for example in part.few:
-        for sharing in part.sharing():
-            check_trained(part.policy(example, **sharing), example)
+    for example, policy in part.policies(part.few):
+        check_trained(policy, example)
 
 
 @check(*MODELS, hint="return what the framework's operations give: an array carries no gradient")
@@ -268,17 +259,12 @@ def weights_follow_the_seed(part: Part) -> None:
 )
 def saved_and_restored(part: Part) -> None:
     """A policy that was saved and loaded acts the same."""
-    for example in part.few:
-        for sharing in part.sharing():
-            policy = part.policy(example, **sharing)
-            encoded = encoded_of(policy, example, 4)
-            with tempfile.TemporaryDirectory() as folder:
-                policy.save(folder)
-                restored = load(folder, catalog=part.catalog)
-            before, after = run(policy, encoded), run(restored, encoded)
-            require(close(before.outputs, after.outputs), f"{example}: loaded, {apart(before.outputs, after.outputs)}")
-            if before.value is not None and after.value is not None:
-                require(close(before.value, after.value), f"{example}: loaded, its value is another")
+    for example, policy in part.policies(part.few):
+        encoded = encoded_of(policy, example, 4)
+        with tempfile.TemporaryDirectory() as folder:
+            policy.save(folder)
+            restored = load(folder, catalog=part.catalog)
+        same_answers(run(restored, encoded), run(policy, encoded), f"{example}: loaded", 1e-5)
 
 
 @check(
@@ -312,11 +298,8 @@ def _check_twins(one: Policy, two: Policy, example: Example, where: str) -> None
     """Raise unless two policies with the same weights give the same."""
     set_weights_of(two.model, weights_of(one.model))
     encoded = encoded_of(one, example, 4)
-    mine, theirs = run(one, encoded), run(two, encoded)
     where = f"{where}: {one.framework} and {two.framework} with the same weights"
-    require(close(mine.outputs, theirs.outputs), f"{where}: {apart(mine.outputs, theirs.outputs)}")
-    if mine.value is not None and theirs.value is not None:
-        require(close(mine.value, theirs.value), f"{where}: values {apart(mine.value, theirs.value)}")
+    same_answers(run(two, encoded), run(one, encoded), where, 1e-5)
 
 
 @check(
@@ -334,9 +317,8 @@ def traced_equals_eager(part: Part) -> None:
         eager = run(policy, encoded, memory)
         _, stored = draw(policy, eager.outputs, mask, explore=False)
         step = policy.act_encoded(encoded, state, mask=mask, explore=False)
-        require(close(step.dist_inputs, stored, 1e-4), f"{example}: traced, {apart(step.dist_inputs, stored)}")
-        if step.value is not None and eager.value is not None:
-            require(close(step.value, eager.value, 1e-4), f"{example}: traced, its value is another")
+        traced = Pass(step.dist_inputs, step.value, ())
+        same_answers(traced, Pass(stored, eager.value, ()), f"{example}: traced, against eagerly")
         if policy.views or not policy.memory:
             break
         state, memory = step.state, eager.state

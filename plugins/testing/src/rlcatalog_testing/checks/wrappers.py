@@ -31,7 +31,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
     pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
-        said = [_asked(part, env, config) for env, config in made]
+        said = [_verdict_on(part, env, config) for env, config in made]
         require(any(verdict.rank is not None for verdict in said), _why_none(part, made, said))
         yield [example for example, verdict in zip(made, said, strict=True) if verdict.rank is not None]
     finally:
@@ -39,7 +39,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
             env.close()
 
 
-def _asked(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
+def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
     return ask_wrapper(part.component, env, part.catalog.parse_config(config).values)
 
 
@@ -100,6 +100,6 @@ def leaves_others_alone(part: Part) -> None:
             raise NotApplicable("CartPole is among its examples")
     cartpole: Any = gymnasium.make("CartPole-v1")
     try:
-        require(_asked(part, cartpole, {}).rank is None, "it matches CartPole-v1")
+        require(_verdict_on(part, cartpole, {}).rank is None, "it matches CartPole-v1")
     finally:
         cartpole.close()

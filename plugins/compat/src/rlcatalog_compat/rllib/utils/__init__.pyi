@@ -1,8 +1,5 @@
 from rlcatalog import Filter as Filter
 from rlcatalog import one_hot as one_hot
-from rlcatalog_compat.annotations import DeveloperAPI as DeveloperAPI
-from rlcatalog_compat.annotations import PublicAPI as PublicAPI
-from rlcatalog_compat.annotations import override as override
 from rlcatalog_compat.arrays import fc as fc
 from rlcatalog_compat.arrays import relu as relu
 from rlcatalog_compat.arrays import sigmoid as sigmoid
@@ -11,7 +8,10 @@ from rlcatalog_compat.constants import LARGE_INTEGER as LARGE_INTEGER
 from rlcatalog_compat.constants import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
 from rlcatalog_compat.constants import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
 from rlcatalog_compat.constants import SMALL_NUMBER as SMALL_NUMBER
-from rlcatalog_compat.deprecation import deprecation_warning as deprecation_warning
+from rlcatalog_compat.decorators import DeveloperAPI as DeveloperAPI
+from rlcatalog_compat.decorators import PublicAPI as PublicAPI
+from rlcatalog_compat.decorators import deprecation_warning as deprecation_warning
+from rlcatalog_compat.decorators import override as override
 from rlcatalog_compat.frameworks import try_import_jax as try_import_jax
 from rlcatalog_compat.frameworks import try_import_tf as try_import_tf
 from rlcatalog_compat.frameworks import try_import_tfp as try_import_tfp

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcatalog_export.formulas import Value
+
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
 
@@ -44,13 +46,7 @@ def axis_of(axis: int, ndim: int) -> int:
     return axis + ndim if axis < 0 else axis
 
 
-def times(r: Recording, a: Any, b: Any, dtype: str) -> str:
-    """Return the product of two values in a dtype."""
-    if not isinstance(b, bool) and isinstance(b, int | float) and b == 1:
-        return r.name(a, dtype)
-    return r.graph.add("Mul", r.name(a, dtype), r.name(b, dtype))
-
-
-def scaled(r: Recording, name: str, factor: Any, dtype: str) -> str:
-    """Return something in the graph times a number."""
-    return name if factor == 1 else r.graph.add("Mul", name, r.name(float(factor), dtype))
+def value_of(r: Recording, tensor: Any, dtype: str | None = None) -> Value:
+    """Return a tensor or number for formulas, in a dtype; a tensor's own where none is given."""
+    dtype = dtype or dtype_of(tensor)
+    return Value(r.graph, r.name(tensor, dtype), dtype)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.frozen.forms.common import dtype_of, form_of, scaled, shape_of
+from rlcatalog_export.formulas import Value
+from rlcatalog_export.frozen.forms.common import dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
@@ -25,15 +26,16 @@ def _mm(r: Recording, out: Any, a: Any, b: Any) -> str:
 
 @form_of("linear")
 def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> str:
-    found = r.graph.add("MatMul", r.name(a), r.graph.add("Transpose", r.name(weight), perm=[1, 0]))
-    return found if bias is None else r.graph.add("Add", found, r.name(bias))
+    product = r.graph.add("MatMul", r.name(a), r.graph.add("Transpose", r.name(weight), perm=[1, 0]))
+    return product if bias is None else r.graph.add("Add", product, r.name(bias))
 
 
 @form_of("baddbmm")
 def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
-    dtype = dtype_of(out)
-    found = scaled(r, r.graph.add("MatMul", r.name(a), r.name(b)), alpha, dtype)
-    return found if beta == 0 else r.graph.add("Add", found, scaled(r, r.name(bias), beta, dtype))
+    answer: Value = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
+    if beta != 0:
+        answer += value_of(r, bias) * beta
+    return answer.name
 
 
 @form_of("native_layer_norm")
@@ -41,8 +43,14 @@ def _layer_norm(r: Recording, out: Any, a: Any, shape: Sequence[int], weight: An
     dtype = dtype_of(out[0])
     scale = r.graph.constant(np.ones(tuple(shape)), dtype) if weight is None else r.name(weight)
     more = [] if bias is None else [r.name(bias)]
-    found = r.graph.add("LayerNormalization", r.name(a), scale, *more, axis=-len(shape), epsilon=float(eps))
-    return [found]
+    return [r.graph.add("LayerNormalization", r.name(a), scale, *more, axis=-len(shape), epsilon=float(eps))]
+
+
+def _per_channel(r: Recording, name: str, weight: Any, bias: Any, shape: tuple[int, ...]) -> str:
+    for operator, part in (("Mul", weight), ("Add", bias)):
+        if part is not None:
+            name = r.graph.add(operator, name, r.reshaped(r.name(part), shape_of(part), shape))
+    return name
 
 
 @form_of("native_group_norm")
@@ -55,10 +63,7 @@ def _group_norm(
     found = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
     found = r.graph.add("Reshape", found, r.graph.constant(shape_of(a), "int64"))
     shape = (c, *[1] * (a.ndim - 2))
-    for operator, part in (("Mul", weight), ("Add", bias)):
-        if part is not None:
-            found = r.graph.add(operator, found, r.reshaped(r.name(part), shape_of(part), shape))
-    return [found]
+    return [_per_channel(r, found, weight, bias, shape)]
 
 
 @form_of("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
@@ -70,10 +75,12 @@ def _batch_norm(r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: An
     centred = r.graph.add("Sub", r.name(a), r.reshaped(r.name(mean), shape_of(mean), shape))
     spread = r.graph.add("Sqrt", r.graph.add("Add", r.name(var), r.name(float(eps), dtype)))
     found = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
-    for operator, part in (("Mul", weight), ("Add", bias)):
-        if part is not None:
-            found = r.graph.add(operator, found, r.reshaped(r.name(part), shape_of(part), shape))
-    return [found]
+    return [_per_channel(r, found, weight, bias, shape)]
+
+
+def _per_axis(given: Any, ndim: int) -> list[int]:
+    given = [given] if isinstance(given, int) else list(given)
+    return [int(n) for n in given] * (ndim if len(given) == 1 else 1)
 
 
 @form_of("convolution", "mkldnn_convolution")
@@ -83,19 +90,17 @@ def _convolution(
 ) -> str:  # fmt: skip
     if transposed:
         raise r.refused("transposed convolutions")
-    ndim = a.ndim - 2
     r.convolves = True
-    strides, pads, dilations = (
-        [int(n) for n in given] * (ndim if len(given) == 1 else 1) for given in (stride, padding, dilation)
-    )
+    strides, pads, dilations = (_per_axis(given, a.ndim - 2) for given in (stride, padding, dilation))
     more = [] if bias is None else [r.name(bias)]
     return r.graph.add("Conv", r.name(a), r.name(weight), *more, strides=strides, pads=[*pads, *pads],
                        dilations=dilations, group=int(groups))  # fmt: skip
 
 
-def _pair(given: Any, ndim: int) -> list[int]:
-    given = [given] if isinstance(given, int) else list(given)
-    return [int(n) for n in given] * (ndim if len(given) == 1 else 1)
+def _window(kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
+    kernel, pads = _per_axis(kernel, 2), _per_axis(padding, 2)
+    strides = _per_axis(stride, 2) if stride else kernel
+    return {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads], "ceil_mode": int(ceil_mode)}
 
 
 @form_of("max_pool2d_with_indices", "max_pool2d")
@@ -103,13 +108,9 @@ def _max_pool(
     r: Recording, out: Any, a: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,),
     ceil_mode: bool = False,
 ) -> Any:  # fmt: skip
-    kernel = _pair(kernel, 2)
-    pads = _pair(padding, 2)
-    found = r.graph.add(
-        "MaxPool", r.name(a), kernel_shape=kernel, strides=_pair(stride, 2) if stride else kernel, pads=[*pads, *pads],
-        dilations=_pair(dilation, 2), ceil_mode=int(ceil_mode),
-    )  # fmt: skip
-    return [found] if isinstance(out, tuple) else found
+    window = _window(kernel, stride, padding, ceil_mode)
+    pooled = r.graph.add("MaxPool", r.name(a), dilations=_per_axis(dilation, 2), **window)
+    return [pooled] if isinstance(out, tuple) else pooled
 
 
 @form_of("avg_pool2d")
@@ -119,8 +120,5 @@ def _avg_pool(
 ) -> str:  # fmt: skip
     if divisor is not None:
         raise r.refused("avg_pool2d() with a divisor of its own")
-    kernel, pads = _pair(kernel, 2), _pair(padding, 2)
-    return r.graph.add(
-        "AveragePool", r.name(a), kernel_shape=kernel, strides=_pair(stride, 2) if stride else kernel,
-        pads=[*pads, *pads], ceil_mode=int(ceil_mode), count_include_pad=int(count_include_pad),
-    )  # fmt: skip
+    window = _window(kernel, stride, padding, ceil_mode)
+    return r.graph.add("AveragePool", r.name(a), count_include_pad=int(count_include_pad), **window)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog_export.frozen.forms.common import axis_of, dtype_of, form_of, shape_of
-from rlcatalog_export.frozen.graph import type_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
@@ -22,24 +21,21 @@ def _to_copy(r: Recording, out: Any, a: Any, **_: Any) -> str:
     return r.name(a, dtype_of(out))
 
 
-@form_of("copy")
-def _copy(r: Recording, out: Any, a: Any, source: Any, non_blocking: bool = False) -> str:
-    found = r.name(source, dtype_of(out))
-    if shape_of(source) == shape_of(out):
-        return found
-    return r.graph.add("Expand", found, r.graph.constant(shape_of(out), "int64"))
-
-
 @form_of("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "_reshape_alias", "unflatten")
 def _view(r: Recording, out: Any, a: Any, *_: Any) -> str:
     return r.reshaped(r.name(a), shape_of(a), shape_of(out))
 
 
 @form_of("expand")
-def _expand(r: Recording, out: Any, a: Any, size: Any, **_: Any) -> str:
+def _expand(r: Recording, out: Any, a: Any, *_: Any, **__: Any) -> str:
     if shape_of(a) == shape_of(out):
-        return r.name(a)
-    return r.graph.add("Expand", r.name(a), r.graph.constant(shape_of(out), "int64"))
+        return r.name(a, dtype_of(out))
+    return r.graph.add("Expand", r.name(a, dtype_of(out)), r.graph.constant(shape_of(out), "int64"))
+
+
+@form_of("copy")
+def _copy(r: Recording, out: Any, a: Any, source: Any, non_blocking: bool = False) -> str:
+    return _expand(r, out, source)
 
 
 @form_of("searchsorted")
@@ -48,10 +44,9 @@ def _searchsorted(r: Recording, out: Any, a: Any, values: Any, *, right: bool = 
     if a.ndim > 1:  # a row of sorted numbers for each row of values
         ordered = r.reshaped(ordered, shape_of(a), (*shape_of(a)[:-1], 1, a.shape[-1]))
     wide = r.reshaped(r.name(values), shape_of(values), (*shape_of(values), 1))
-    before = r.graph.add("LessOrEqual" if right else "Less", ordered, wide)
-    counted = r.graph.add("Cast", before, to=type_of("int64"))
-    found = r.graph.add("ReduceSum", counted, r.graph.constant([values.ndim], "int64"), keepdims=0)
-    return r.graph.add("Cast", found, to=type_of(dtype_of(out)))
+    before = r.cast(r.graph.add("LessOrEqual" if right else "Less", ordered, wide), "bool", "int64")
+    count = r.graph.add("ReduceSum", before, r.graph.constant([values.ndim], "int64"), keepdims=0)
+    return r.cast(count, "int64", dtype_of(out))
 
 
 @form_of("repeat")
@@ -69,10 +64,9 @@ def _t(r: Recording, out: Any, a: Any) -> str:
 
 @form_of("transpose")
 def _transpose(r: Recording, out: Any, a: Any, first: int, second: int) -> str:
-    perm = list(range(a.ndim))
-    first, second = axis_of(first, a.ndim), axis_of(second, a.ndim)
-    perm[first], perm[second] = second, first
-    return r.graph.add("Transpose", r.name(a), perm=perm)
+    dims = list(range(a.ndim))
+    dims[first], dims[second] = dims[second], dims[first]
+    return _permute(r, out, a, dims)
 
 
 @form_of("permute")
@@ -100,18 +94,13 @@ def _slice(r: Recording, out: Any, a: Any, axis: int = 0, start: Any = None, end
     return r.graph.add("Slice", r.name(a), *bounds)
 
 
-@form_of("split_with_sizes", "split")
-def _split(r: Recording, out: Any, a: Any, sizes: Any, axis: int = 0) -> list[str]:
+@form_of("split_with_sizes", "split", "chunk", "unsafe_split")
+def _split(r: Recording, out: Any, a: Any, sizes_or_count: Any, axis: int = 0) -> list[str]:
     axis = axis_of(axis, a.ndim)
     lengths = [int(part.shape[axis]) for part in out]
     if len(lengths) == 1:
         return [r.name(a)]
     return r.graph.several(len(lengths), "Split", r.name(a), r.graph.constant(lengths, "int64"), axis=axis)
-
-
-@form_of("chunk", "unsafe_split")
-def _chunk(r: Recording, out: Any, a: Any, count: int, axis: int = 0) -> list[str]:
-    return _split(r, out, a, count, axis)
 
 
 @form_of("unbind")

@@ -10,72 +10,67 @@ if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
 
 
-def _axes(axes: Any, ndim: int) -> list[int]:
-    if axes is None or axes == []:
-        return list(range(ndim))
-    return [axis_of(axis, ndim) for axis in ([axes] if isinstance(axes, int) else axes)]
+def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:
+    """Reduce something with `ndim` axes over some of them, over all where none are given."""
+    axes = range(ndim) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
+    places = r.graph.constant([axis_of(axis, ndim) for axis in axes], "int64")
+    return r.graph.add(operator, name, places, keepdims=int(keepdim))
 
 
-def _reduced(operator: str) -> Form:
-    def made(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
-        found, given = r.name(a, dtype_of(out)), _axes(axes, a.ndim)
-        return r.graph.add(operator, found, r.graph.constant(given, "int64"), keepdims=int(keepdim))
+def _reduction(operator: str) -> Form:
+    def form(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
+        return _reduce(r, operator, r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
 
-    return made
-
-
-for _torch, _onnx in (
-    ("sum", "ReduceSum"), ("mean", "ReduceMean"), ("amax", "ReduceMax"), ("amin", "ReduceMin"), ("prod", "ReduceProd"),
-    ("logsumexp", "ReduceLogSumExp"),
-):  # fmt: skip
-    FORMS[_torch] = _reduced(_onnx)
+    return form
 
 
 def _extreme(operator: str, place: str) -> Form:
-    def made(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> Any:
-        if axis is None:
-            return _reduced(operator)(r, out, a)
-        axis = axis_of(axis, a.ndim)
-        found = r.graph.add(operator, r.name(a), r.graph.constant([axis], "int64"), keepdims=int(keepdim))
-        return [found, r.graph.add(place, r.name(a), axis=axis, keepdims=int(keepdim))]
+    def form(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> Any:
+        extreme = _reduce(r, operator, r.name(a), a.ndim, axis, keepdim)
+        return extreme if axis is None else [extreme, _place(place)(r, out, a, axis, keepdim)]
 
-    return made
-
-
-FORMS["max"], FORMS["min"] = _extreme("ReduceMax", "ArgMax"), _extreme("ReduceMin", "ArgMin")
+    return form
 
 
 def _place(operator: str) -> Form:
-    def made(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> str:
-        found = r.name(a, "int32" if dtype_of(a) == "bool" else None)
+    def form(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> str:
+        name = r.name(a, "int32" if dtype_of(a) == "bool" else None)
         if axis is None:
-            found, axis = r.reshaped(found, shape_of(a), (a.numel(),)), 0
-        else:
-            axis = axis_of(axis, a.ndim)
-        return r.graph.add(operator, found, axis=axis, keepdims=int(keepdim))
+            name, axis = r.reshaped(name, shape_of(a), (a.numel(),)), 0
+        return r.graph.add(operator, name, axis=axis_of(axis, a.ndim), keepdims=int(keepdim))
 
-    return made
-
-
-FORMS["argmax"], FORMS["argmin"] = _place("ArgMax"), _place("ArgMin")
+    return form
 
 
 def _whether(operator: str) -> Form:
-    def made(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False) -> str:
-        found = r.cast(r.name(a, "bool"), "bool", "int32")
-        found = r.graph.add(operator, found, r.graph.constant(_axes(axes, a.ndim), "int64"), keepdims=int(keepdim))
-        return r.cast(found, "int32", "bool")
+    def form(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False) -> str:
+        ones = r.cast(r.name(a, "bool"), "bool", "int32")
+        return r.cast(_reduce(r, operator, ones, a.ndim, axes, keepdim), "int32", "bool")
 
-    return made
+    return form
 
 
-FORMS["any"], FORMS["all"] = _whether("ReduceMax"), _whether("ReduceMin")
+def _along(operator: str) -> Form:
+    def form(r: Recording, out: Any, a: Any, axis: int, *_: Any) -> str:
+        return r.graph.add(operator, r.name(a, dtype_of(out)), axis=axis_of(axis, a.ndim))
+
+    return form
+
+
+FORMS.update({
+    "sum": _reduction("ReduceSum"), "mean": _reduction("ReduceMean"), "prod": _reduction("ReduceProd"),
+    "amax": _reduction("ReduceMax"), "amin": _reduction("ReduceMin"), "logsumexp": _reduction("ReduceLogSumExp"),
+    "max": _extreme("ReduceMax", "ArgMax"), "min": _extreme("ReduceMin", "ArgMin"),
+    "argmax": _place("ArgMax"), "argmin": _place("ArgMin"),
+    "any": _whether("ReduceMax"), "all": _whether("ReduceMin"),
+    "softmax": _along("Softmax"), "_softmax": _along("Softmax"),
+    "log_softmax": _along("LogSoftmax"), "_log_softmax": _along("LogSoftmax"),
+})  # fmt: skip
 
 
 @form_of("aminmax")
 def _aminmax(r: Recording, out: Any, a: Any, *, dim: Any = None, keepdim: bool = False) -> list[str]:
-    found, axes = r.name(a), r.graph.constant(_axes(dim, a.ndim), "int64")
-    return [r.graph.add(operator, found, axes, keepdims=int(keepdim)) for operator in ("ReduceMin", "ReduceMax")]
+    return [_reduce(r, operator, r.name(a), a.ndim, dim, keepdim) for operator in ("ReduceMin", "ReduceMax")]
 
 
 @form_of("cumsum")
@@ -83,29 +78,15 @@ def _cumsum(r: Recording, out: Any, a: Any, axis: int, **_: Any) -> str:
     return r.graph.add("CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64"))
 
 
-def _over(operator: str) -> Form:
-    def made(r: Recording, out: Any, a: Any, axis: int, *_: Any) -> str:
-        return r.graph.add(operator, r.name(a, dtype_of(out)), axis=axis_of(axis, a.ndim))
-
-    return made
-
-
-for _torch in ("_softmax", "softmax"):
-    FORMS[_torch] = _over("Softmax")
-for _torch in ("_log_softmax", "log_softmax"):
-    FORMS[_torch] = _over("LogSoftmax")
-
-
 @form_of("_safe_softmax")
 def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
     # A row of nothing but minus infinities becomes zeros.
-    found = FORMS["softmax"](r, out, a, axis)
-    return r.graph.add("Where", r.graph.add("IsNaN", found), r.name(0.0, dtype_of(out)), found)
+    shares = _along("Softmax")(r, out, a, axis)
+    return r.graph.add("Where", r.graph.add("IsNaN", shares), r.name(0.0, dtype_of(out)), shares)
 
 
 @form_of("linalg_vector_norm")
 def _norm(r: Recording, out: Any, a: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
     if order not in (1, 2):
         raise r.refused(f"a norm of order {order}")
-    axes = r.graph.constant(_axes(axes, a.ndim), "int64")
-    return r.graph.add(f"ReduceL{int(order)}", r.name(a, dtype_of(out)), axes, keepdims=int(keepdim))
+    return _reduce(r, f"ReduceL{int(order)}", r.name(a, dtype_of(out)), a.ndim, axes, keepdim)

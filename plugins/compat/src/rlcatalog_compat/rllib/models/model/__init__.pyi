@@ -1,2 +1,2 @@
-from rlcatalog_compat.restoring import flatten as flatten
-from rlcatalog_compat.restoring import restore_original_dimensions as restore_original_dimensions
+from rlcatalog_compat.shapes import flatten as flatten
+from rlcatalog_compat.shapes import restore_original_dimensions as restore_original_dimensions

@@ -1,4 +1,4 @@
 from rlcatalog import ModelV2 as ModelV2
 from rlcatalog_compat.helpers import NullContextManager as NullContextManager
-from rlcatalog_compat.restoring import flatten as flatten
-from rlcatalog_compat.restoring import restore_original_dimensions as restore_original_dimensions
+from rlcatalog_compat.shapes import flatten as flatten
+from rlcatalog_compat.shapes import restore_original_dimensions as restore_original_dimensions

@@ -1,4 +1,4 @@
-from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork
+from rlcatalog_compat.tf import FullyConnectedNetwork as FullyConnectedNetwork
 from rlcatalog_tf import RecurrentNetwork as RecurrentNetwork
 from rlcatalog_tf import TFModelV2 as TFModelV2
 from rlcatalog_tf import VisionNetwork as VisionNetwork

@@ -1,3 +1,3 @@
-from rlcatalog_compat.restoring import add_time_dimension as add_time_dimension
 from rlcatalog_compat.sequences import chop_into_sequences as chop_into_sequences
 from rlcatalog_compat.sequences import pad_batch_to_sequences_of_same_size as pad_batch_to_sequences_of_same_size
+from rlcatalog_compat.shapes import add_time_dimension as add_time_dimension

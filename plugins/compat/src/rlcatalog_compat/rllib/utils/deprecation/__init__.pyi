@@ -1,3 +1,3 @@
-from rlcatalog_compat.deprecation import DEPRECATED_VALUE as DEPRECATED_VALUE
-from rlcatalog_compat.deprecation import Deprecated as Deprecated
-from rlcatalog_compat.deprecation import deprecation_warning as deprecation_warning
+from rlcatalog_compat.decorators import DEPRECATED_VALUE as DEPRECATED_VALUE
+from rlcatalog_compat.decorators import Deprecated as Deprecated
+from rlcatalog_compat.decorators import deprecation_warning as deprecation_warning

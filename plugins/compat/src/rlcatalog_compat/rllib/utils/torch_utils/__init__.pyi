@@ -1,6 +1,5 @@
 from rlcatalog_compat.constants import FLOAT_MAX as FLOAT_MAX
 from rlcatalog_compat.constants import FLOAT_MIN as FLOAT_MIN
-from rlcatalog_compat.layers.torch import Swish as Swish
 from rlcatalog_compat.tensors.torch import atanh as atanh
 from rlcatalog_compat.tensors.torch import convert_to_non_torch_type as convert_to_non_torch_type
 from rlcatalog_compat.tensors.torch import convert_to_torch_tensor as convert_to_torch_tensor
@@ -18,3 +17,4 @@ from rlcatalog_compat.tensors.torch import sequence_mask as sequence_mask
 from rlcatalog_compat.tensors.torch import set_torch_seed as set_torch_seed
 from rlcatalog_compat.tensors.torch import softmax_cross_entropy_with_logits as softmax_cross_entropy_with_logits
 from rlcatalog_compat.tensors.torch import symlog as symlog
+from rlcatalog_compat.torch import Swish as Swish

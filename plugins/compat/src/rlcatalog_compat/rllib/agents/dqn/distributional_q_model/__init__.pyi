@@ -1,1 +1,1 @@
-from rlcatalog_compat.q_models.tf import DistributionalQTFModel as DistributionalQModel
+from rlcatalog_compat.tf import DistributionalQTFModel as DistributionalQModel

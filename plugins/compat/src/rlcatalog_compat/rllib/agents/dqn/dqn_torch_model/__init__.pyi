@@ -1,1 +1,1 @@
-from rlcatalog_compat.q_models.torch import DQNTorchModel as DQNTorchModel
+from rlcatalog_compat.torch import DQNTorchModel as DQNTorchModel

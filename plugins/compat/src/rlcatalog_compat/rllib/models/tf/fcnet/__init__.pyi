@@ -1,1 +1,1 @@
-from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork
+from rlcatalog_compat.tf import FullyConnectedNetwork as FullyConnectedNetwork

@@ -1,3 +1,3 @@
-from rlcatalog_compat.restoring import add_time_dimension as add_time_dimension
+from rlcatalog_compat.shapes import add_time_dimension as add_time_dimension
 from rlcatalog_tf import RecurrentNetwork as RecurrentNetwork
 from rlcatalog_tf import RecurrentTFModelV2 as RecurrentTFModelV2

@@ -1,6 +1,6 @@
 from rlcatalog import ActionDistribution as ActionDistribution
-from rlcatalog_compat.dists.tf import TFActionDistribution as TFActionDistribution
-from rlcatalog_compat.dists.tf import get_categorical_class_with_temperature as get_categorical_class_with_temperature
+from rlcatalog_compat.tf import TFActionDistribution as TFActionDistribution
+from rlcatalog_compat.tf import get_categorical_class_with_temperature as get_categorical_class_with_temperature
 from rlcatalog_tf import Beta as Beta
 from rlcatalog_tf import Categorical as Categorical
 from rlcatalog_tf import Deterministic as Deterministic

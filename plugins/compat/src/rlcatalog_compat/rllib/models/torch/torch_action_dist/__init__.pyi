@@ -1,6 +1,6 @@
 from rlcatalog import ActionDistribution as ActionDistribution
-from rlcatalog_compat.dists.torch import TorchDistributionWrapper as TorchDistributionWrapper
-from rlcatalog_compat.dists.torch import get_torch_categorical_class_with_temperature as get_torch_categorical_class_with_temperature
+from rlcatalog_compat.torch import TorchDistributionWrapper as TorchDistributionWrapper
+from rlcatalog_compat.torch import get_torch_categorical_class_with_temperature as get_torch_categorical_class_with_temperature
 from rlcatalog_torch import Beta as TorchBeta
 from rlcatalog_torch import Categorical as TorchCategorical
 from rlcatalog_torch import Deterministic as TorchDeterministic

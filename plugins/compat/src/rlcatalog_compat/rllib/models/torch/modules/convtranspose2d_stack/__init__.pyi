@@ -1,1 +1,1 @@
-from rlcatalog_compat.layers.torch import ConvTranspose2DStack as ConvTranspose2DStack
+from rlcatalog_compat.torch import ConvTranspose2DStack as ConvTranspose2DStack

@@ -1,1 +1,1 @@
-from rlcatalog_compat.layers.torch import SkipConnection as SkipConnection
+from rlcatalog_compat.torch import SkipConnection as SkipConnection

@@ -1,0 +1,84 @@
+"""The autoregressive head, as far as PyTorch and TensorFlow are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.models import DenseSpec, ModelV2, last_values, output_plan
+from rlcatalog_autoregressive.refusals import served_columns
+
+
+class AutoregressiveHead(ModelV2):
+    """The head for actions whose parts depend on one another, around a trunk or a memory.
+
+    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value that
+    reads the same features or, with `vf_share_layers=False`, those of a trunk of its own.
+
+    Args:
+        obs_space: See `ModelV2`.
+        action_space: See `ModelV2`.
+        num_outputs: See `ModelV2`; None: the trunk's features are passed on.
+        model_config: See `ModelV2`.
+        name: See `ModelV2`.
+        trunk: The model it is built around.
+        value_trunk: Another one for the value alone, or None.
+        action_dist: The distribution it serves.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        dense_class: Its linear layer.
+        outputs_class: Its `OutputLayers`.
+        conditionals_class: Its `Conditionals`.
+    """
+
+    ops: TensorOps
+    dense_class: Any
+    outputs_class: Any
+    conditionals_class: Any
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: Any,
+        value_trunk: Any,
+        action_dist: Any,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        self.trunk, self.value_trunk = trunk, value_trunk
+        self._features = self.outputs = None
+        if num_outputs is None:
+            self.num_outputs = trunk.num_outputs
+            return
+        layout = served_columns(action_dist, num_outputs)
+        self.outputs = self.outputs_class(output_plan(self.model_config, trunk.num_outputs, [], layout.params))
+        self.to_context = self.dense_class(trunk.num_outputs, DenseSpec(layout.hiddens[0]))
+        self.conditionals = self.conditionals_class(layout)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the inputs of the distribution; see `ModelV2.forward`."""
+        x, state = self.features_of(self.trunk, input_dict, state, seq_lens)
+        if self.outputs is None:
+            return x, state
+        self._features = x
+        if self.value_trunk is not None:
+            self._features, _ = self.features_of(self.value_trunk, input_dict, [], None)
+        return self.ops.concat([self.outputs(x), self.to_context(x)], 1), state
+
+    @staticmethod
+    def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Run the trunk; the framework's own."""
+        raise NotImplementedError
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the trunk's state at the start of an episode."""
+        return self.trunk.get_initial_state()  # type: ignore[no-any-return]

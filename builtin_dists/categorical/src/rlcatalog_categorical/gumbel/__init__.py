@@ -1,1 +1,0 @@
-"""Relaxed one-hots."""

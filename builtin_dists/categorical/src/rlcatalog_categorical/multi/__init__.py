@@ -1,1 +1,0 @@
-"""Several categorical choices at once."""

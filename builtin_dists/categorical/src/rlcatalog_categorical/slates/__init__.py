@@ -1,1 +1,0 @@
-"""A choice among slates."""

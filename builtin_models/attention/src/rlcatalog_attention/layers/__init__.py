@@ -1,1 +1,0 @@
-"""The layers of the transformer, once per framework."""

@@ -1,0 +1,153 @@
+"""GTrXL around a trunk and by itself, as far as PyTorch and TensorFlow are alike.
+
+A framework's class derives from one of these and from its own base class of models, which comes last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.models import ModelV2, OutputPlan, PastInputs, last_values
+from rlcatalog_attention.config import AttentionConfig, net_plan, plan
+
+
+class TransformerModel(ModelV2):
+    """What both models have: the units, and the end.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        transformer_class: Its `Transformer`.
+        outputs_class: Its `OutputLayers`.
+    """
+
+    ops: TensorOps
+    transformer_class: Any
+    outputs_class: Any
+
+    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
+        self.num_outputs = ends.outputs
+        self.transformer = self.transformer_class(inputs, sizes)
+        self.outputs = None if ends.logits is None else self.outputs_class(ends)
+        self._features: Any = None
+
+    def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Map `[S * T, inputs]` to the output."""
+        lengths, real = self._padding(x, input_dict, seq_lens)
+        if real is not None:  # padding may be no number, which even a weight of 0 would spread
+            x = self.ops.only(self.ops.rows(real, ()), x)
+        features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        return self.outputs(features), state
+
+    def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
+        """Return the lengths of sequences, and which places hold rows `[S, T]`; None for the latter without padding."""
+        raise NotImplementedError
+
+    def get_initial_state(self) -> list[Any]:
+        """Return an empty memory and the number of steps it holds, 0."""
+        state: list[Any] = self.transformer.initial_state()
+        return state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[S * T]` of the last forward pass."""
+        return last_values(self, self._features)
+
+
+class AroundTrunk(TransformerModel):
+    """A gated transformer behind a trunk, then logits and a value.
+
+    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
+    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
+    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        trunk: The model whose features the units read.
+    """
+
+    is_memory = True
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: Any,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        sizes, ends = plan(self.model_config, num_outputs)
+        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.view_requirements.update(self.past.views())
+        self.trunk = trunk
+        self._build(trunk.num_outputs + self.past.width, sizes, ends)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        past = self.past.of_input(input_dict) if self.past.width else []
+        return self._forward(self._inputs(input_dict, past), input_dict, state, seq_lens)
+
+    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
+        """Return the trunk's features and what is seen of the past side by side, floats `[S * T, width]`."""
+        raise NotImplementedError
+
+
+class ByItself(TransformerModel):
+    """The gated transformer by itself: encoded observations → units → logits and a value.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        num_transformer_units: Number of units.
+        attention_dim: Width of the units.
+        num_heads: Number of attention heads.
+        memory_inference: PastInputs steps a step sees when acting.
+        memory_training: PastInputs steps a step sees in training.
+        head_dim: Width of one head.
+        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
+        init_gru_gate_bias: Initial bias of the gates.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        num_transformer_units: int = 1,
+        attention_dim: int = 64,
+        num_heads: int = 2,
+        memory_inference: int = 50,
+        memory_training: int = 50,
+        head_dim: int = 32,
+        position_wise_mlp_dim: int = 32,
+        init_gru_gate_bias: float = 2.0,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        sizes = AttentionConfig(
+            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
+            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
+            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
+            attention_init_gru_gate_bias=init_gru_gate_bias,
+        )  # fmt: skip
+        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        x = self.ops.as_type(input_dict["obs_flat"], "float32")
+        return self._forward(x, input_dict, state, seq_lens)

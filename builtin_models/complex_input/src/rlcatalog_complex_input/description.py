@@ -1,0 +1,88 @@
+"""Description of a complex-input network before it is built: its nets, its stages and their shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlcatalog import Request, Stage
+from rlcatalog.choice import model_stages
+from rlcatalog.errors import CatalogError, UnsupportedSpaceError
+from rlcatalog_complex_input.config import ending
+from rlcatalog_complex_input.parts import Items, ObservationPart
+from rlcatalog_complex_input.plans import Net, Plan, plan
+
+
+def planned(request: Request) -> Plan | None:
+    """Return the plan for a request, or None where the config does not say how the observations were encoded.
+
+    Raises:
+        UnsupportedSpaceError: The observations are not encoded.
+    """
+    from rlcatalog.catalog import default_catalog
+
+    if request.encoded_shape is None:
+        raise unencoded(request.obs.describe())
+    catalog = request.catalog or default_catalog()
+    request = replace(request, catalog=catalog)
+    preprocessor = request.preprocessor
+    if preprocessor is None:
+        try:
+            preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
+        except UnsupportedSpaceError:
+            return None  # the sizes it needs were given to the preprocessor alone
+    return plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None
+
+
+def unencoded(space: str) -> UnsupportedSpaceError:
+    """Return the error for a space that is not a preprocessor's."""
+    return UnsupportedSpaceError(
+        f"complex_input takes encoded observations, not those of {space}: pass"
+        " ModelCatalog.get_preprocessor_for_space(space).observation_space."
+    )
+
+
+def chosen_nets(request: Request) -> dict[str, str]:
+    """Return `"distribution/name"` of the net of each part, by path."""
+    found = planned(request)
+    return {} if found is None else {net.part.path: net.component.address for net in found.nets}
+
+
+def stages(request: Request) -> list[Stage]:
+    """Return the stages of every net, then what follows them; a config that cannot be built is found here."""
+    found = planned(request)
+    described: list[Stage] = []
+    width = None if found is None else _describe(found.parts, found.nets, described)
+    layers = ending(request.config, width or 0, request.num_outputs)
+    described.append(Stage("features side by side", None if width is None else (width,), 0))
+    return layers.stages("post_fcnet", described)
+
+
+def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
+    """Append the stages of parts; return the width of their features, or None when a net does not tell its own."""
+    widths: list[int | None] = []
+    for part in parts:
+        if isinstance(part, Items):
+            inner = _describe(part.parts, nets, into)
+            width = None if inner is None else inner + 1
+            what = "average of the items, length" if part.parts else "length"
+            into.append(Stage(f"{part.path}: {what}", None if width is None else (width,), 0))
+        else:
+            net = nets[part.index]
+            own = _own_stages(net)
+            into += [replace(stage, name=f"{part.path}: {stage.name}") for stage in own]
+            # A net without stages hands its input on.
+            width = math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
+        widths.append(width)
+    known = [width for width in widths if width is not None]
+    return sum(known) if len(known) == len(widths) else None
+
+
+def _own_stages(net: Net) -> list[Stage]:
+    try:
+        return model_stages([net.component], net.request, None)
+    except CatalogError as error:
+        if net.part.path not in str(error):
+            error.args = (f"{net.part.path}: {error}",)
+        raise

@@ -1,0 +1,146 @@
+"""The complex-input network, as far as PyTorch and TensorFlow are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog import Request, SpaceInfo
+from rlcatalog.catalog import default_catalog
+from rlcatalog.config import plain
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.models import ModelPart, ModelV2, assemble, last_values
+from rlcatalog.observations import is_structure, preprocessor_of
+from rlcatalog_complex_input.config import ending
+from rlcatalog_complex_input.description import unencoded
+from rlcatalog_complex_input.parts import Inputs, features, nets_of, read, width
+from rlcatalog_complex_input.plans import Net, Plan, plan
+
+
+class ComplexInput(ModelV2):
+    """A net for each part of the observation, their features side by side, dense layers, then logits and a value.
+
+    The nets are those that the catalog finds for the parts, or that `input_nets` names. The items of a list go through
+    nets they share; the features are averaged over the items there are, and the length of the list is one more
+    feature. With `vf_share_layers=False` the value has nets and layers of its own. Built as a trunk
+    (`num_outputs=None`) the network ends with the `post_fcnet` layers, or with the features side by side.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        stack_class: Its stack of dense layers.
+        outputs_class: Its `OutputLayers`.
+        list_class: What it holds several layers in.
+        one_hot_class: Its layer for the one-hots of integers.
+    """
+
+    ops: TensorOps
+    stack_class: Any
+    outputs_class: Any
+    list_class: Any
+    one_hot_class: Any
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        plan = plan_for(self)
+        self._complex_input_parts = plan.parts
+        self.__from_columns = any(part.columns is not None for part in plan.parts)
+        self.hots = self.list_class(map(self.one_hot_class, plan.hots))
+        self.nets = self._build(plan.nets, "net")
+        layers = ending(self.model_config, width(plan.parts, list(self.nets)), num_outputs)
+        self.num_outputs = layers.outputs
+        self.hidden = self.stack_class(layers.inputs, layers.hidden)
+        self.value_nets = self.value_hidden = self.outputs = None
+        self._features: Any = None
+        if num_outputs is not None:
+            if not layers.share:
+                self.value_nets = self._build(plan.nets, "value_net")
+                self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+            self.outputs = self.outputs_class(layers)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        flat = input_dict["obs_flat"] if self.__from_columns else None
+        flat = None if is_structure(flat) else flat
+        hots = list(self.hots)
+        inputs = read(self._complex_input_parts, input_dict["obs"], flat, self.ops, self._dtype(), hots)
+        is_training = input_dict.get("is_training", False)
+        answer = self.hidden(self._join(self.nets, inputs, is_training))
+        if self.outputs is None:
+            return answer, state
+        self._features = answer
+        if self.value_nets is not None and self.value_hidden is not None:
+            self._features = self.value_hidden(self._join(self.value_nets, inputs, is_training))
+        return self.outputs(answer), state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def inner_models(self) -> dict[str, ModelV2]:
+        """Return the nets, by the paths of their parts: their losses, metrics and update_ops are the model's."""
+        paths = [part.path for part in nets_of(self._complex_input_parts)]
+        models = {f"{path}: ": net for path, net in zip(paths, self.nets, strict=True)}
+        if self.value_nets is not None:
+            models |= {f"value: {path}: ": net for path, net in zip(paths, self.value_nets, strict=True)}
+        return models
+
+    def _dtype(self) -> Any:
+        """Return the dtype of the weights."""
+        raise NotImplementedError
+
+    def _build(self, nets: tuple[Net, ...], name: str) -> Any:
+        return self.list_class(build_nets(self, nets, f"{self.name}_{name}"))
+
+    def _join(self, nets: Any, inputs: Inputs, is_training: Any) -> Any:
+        """Return the features of all parts side by side."""
+        return features(self._complex_input_parts, inputs, list(nets), self.ops, is_training)
+
+
+def plan_for(model: Any) -> Plan:
+    """Return the plan of a complex-input network from what its constructor was given.
+
+    Raises:
+        UnsupportedSpaceError: The observations are not encoded.
+        CatalogError: See `rlcatalog_complex_input.plans.plan`.
+    """
+    preprocessor = preprocessor_of(model.obs_space)
+    catalog = default_catalog() if preprocessor is None else preprocessor.catalog
+    config = {**catalog.schema.defaults(), **model.model_config}
+    if preprocessor is None:
+        preprocessor = catalog.preprocessor_for(model.obs_space, config, check="never")
+        if preprocessor.structured:
+            raise unencoded(preprocessor.info.describe())
+    action = None if model.action_space is None else SpaceInfo.read(model.action_space, "action")
+    request = Request(preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog)
+    return plan(preprocessor, request, model.obs_space)
+
+
+def build_nets(model: Any, nets: tuple[Net, ...], name: str) -> list[Any]:
+    """Build the net of each part, as a trunk.
+
+    Raises:
+        ModelContractError: A net does not announce the width of its features.
+        NotServedError: A net has a state, or asks for more than the current observation.
+    """
+    return [_build(model, net, f"{name}{net.part.index}") for net in nets]
+
+
+def _build(model: Any, net: Net, name: str) -> Any:
+    cls = net.component.load(model.framework)
+    config = net.request.config
+    made = assemble([ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name)
+    if not isinstance(made.num_outputs, int):
+        raise ModelContractError(
+            f"{cls.__name__} was built for {net.part.path}, with num_outputs=None, and did not announce the width of"
+            " its features in self.num_outputs."
+        )
+    views = sorted(set(made.view_requirements) - {"obs"})
+    if views or list(made.get_initial_state()):
+        wants = f"asks for the views {views}" if views else "has a state"
+        raise NotServedError(
+            f"{net.part.path}: {cls.__name__} {wants}; a net for one part sees the current observation only."
+            " Name another one in input_nets, and put the memory behind complex_input."
+        )
+    return made

@@ -1,0 +1,116 @@
+"""Parametric actions, as far as PyTorch and TensorFlow are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.models import ModelV2, last_values
+from rlcatalog_parametric.config import plan
+from rlcatalog_parametric.mask_columns import read
+
+
+class ParametricHead(ModelV2):
+    """Logits for actions that the observation describes: by embeddings, a mask, or both.
+
+    `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product of the intent with
+    its embedding. Without embeddings the logits are a linear layer's. Where the model is shown a mask, what is
+    forbidden is given the dtype's lowest finite value. The value reads the trunk's features, or those of a trunk of its
+    own (`vf_share_layers=False`). With `num_outputs=None` and a mask alone, the trunk's features are handed on.
+
+    Args:
+        obs_space: See `ModelV2`.
+        action_space: See `ModelV2`.
+        num_outputs: See `ModelV2`.
+        model_config: See `ModelV2`.
+        name: See `ModelV2`.
+        trunk: The model it is built around; it sees what the head leaves of the observation.
+        value_trunk: Another one for the value, or None.
+        action_dist: What makes the action distribution; it says what a mask does to its inputs.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        outputs_class: Its `OutputLayers`.
+    """
+
+    ops: TensorOps
+    outputs_class: Any
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: Any,
+        value_trunk: Any,
+        action_dist: Any,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        self.layout, self._shown, self._masks = read(obs_space, action_space, self.model_config)
+        layers = plan(self.model_config, self.layout, trunk.num_outputs, num_outputs)
+        self.num_outputs = layers.outputs if self.layout.embeddings is None else self.layout.actions
+        self.action_dist = action_dist
+        self.trunk = trunk
+        self.value_trunk = None if num_outputs is None else value_trunk
+        self.outputs = None if num_outputs is None else self.outputs_class(layers)
+        self._features: Any = None
+        self._keep_constants()
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        features, new_state = self.features_of(self.trunk, input_dict, state, seq_lens)
+        if self.outputs is None:
+            return features, new_state
+        self._features = features
+        if self.value_trunk is not None:
+            self._features, _ = self.features_of(self.value_trunk, input_dict, [], seq_lens)
+        output = self.outputs(features)
+        allowed = self._allowed(input_dict["obs"]) if self.layout.claims else None
+        if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
+            self._check(allowed, input_dict, seq_lens)
+        if self.layout.embeddings is not None:
+            shown = input_dict["obs"][self.layout.embeddings]
+            embeddings = self.ops.cast(shown.values if self.layout.listed else shown, output.dtype)
+            if allowed is not None:  # what stands for no action may be no number, which gradients would spread
+                embeddings = self.ops.only(allowed, embeddings)
+            output = self._products(embeddings, output)
+        return output if allowed is None else self.action_dist.masked(output, allowed), new_state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the trunk's state at the start of an episode."""
+        return self.trunk.get_initial_state()  # type: ignore[no-any-return]
+
+    def _allowed(self, obs: Any) -> Any:
+        """Return which values are allowed, booleans `[B, m]`; None where the observation does not say."""
+        allowed = None if self._shown is None else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
+        if self.layout.listed:
+            listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
+            allowed = listed if allowed is None else allowed & listed
+        return allowed
+
+    @staticmethod
+    def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Run a trunk; the framework's own."""
+        raise NotImplementedError
+
+    def _keep_constants(self) -> None:
+        """Keep what `_unmasked` compares with where the model is."""
+
+    def _unmasked(self, leaves: list[Any]) -> Any:
+        """Return which values the tensors of a mask allow, booleans `[B, m]`."""
+        raise NotImplementedError
+
+    def _products(self, embeddings: Any, intent: Any) -> Any:
+        """Return the dot products `[B, n]` of embeddings `[B, n, E]` with intents `[B, E]`."""
+        raise NotImplementedError
+
+    def _check(self, allowed: Any, input_dict: dict[str, Any], seq_lens: Any) -> None:
+        """Raise where a row allows nothing."""
+        raise NotImplementedError

@@ -1,0 +1,157 @@
+"""Rules for imports: RLlib's modules become the mirror's, gym becomes Gymnasium."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import libcst as cst
+
+from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
+from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
+from rlcatalog_compat.mirror import KNOWN
+from rlcatalog_compat.names import MODULES, reason_for
+
+#: What `rlcatalog_compat` has beside the mirror's modules.
+OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
+_UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
+_NO_GYM = "Gymnasium has no such name; its migration guide says what to use instead"
+#: What Gymnasium has instead of what it gave up.
+_GYM = {
+    "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or RecordEpisodeStatistics",
+    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame in render()",
+}
+_CLUSTER = "Ray's cluster; everything runs in one process here"
+
+
+def why_not(path: str, name: str = "") -> str | None:
+    """Return why a module of RLlib's, or a name in it, is not served; None where it is.
+
+    Args:
+        path: The module, `ray.` left out; `""` is `ray` itself.
+        name: The name; the module itself is meant where it is missing.
+    """
+    whole = f"{path}.{name}".strip(".")
+    if whole in KNOWN or whole in ("", *OWN):
+        return None
+    if name and path in MODULES and name in MODULES[path].names:
+        return None
+    return reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
+
+
+def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
+    """Return why a module of gym's, or a name in it, has no place in Gymnasium; None where it has.
+
+    Args:
+        path: The module, `gym.` left out; `""` is `gym` itself.
+        name: The name; the module itself is meant where it is missing.
+    """
+    whole = ".".join(filter(None, ("gymnasium", path, name)))
+    module, found = "gymnasium", importlib.import_module("gymnasium")
+    for part in whole.split(".")[1:]:
+        module = f"{module}.{part}"
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name == module or not isinstance(found, ModuleType):
+                    return _GYM.get(module.removeprefix("gymnasium."), _NO_GYM)
+                return None  # it is there, and needs what is not installed
+            except Exception:  # as above: a module of Gymnasium's that cannot run here
+                return None
+        found = getattr(found, part)
+    return None
+
+
+def _of_tensorflow(node: cst.ImportFrom, below: str) -> list[tuple[str, str]]:
+    """Return which names imported from TensorFlow are gone, with reasons."""
+    if isinstance(node.names, cst.ImportStar):
+        return []
+    paths = [f"{below}.{dotted(alias.name)}".strip(".") for alias in node.names]
+    return [
+        (f"from {dotted(node.module)} import {path.rpartition('.')[2]}", why)
+        for path in paths
+        if (why := tensorflow_rules.why_not_imported(path)) is not None
+    ]
+
+
+def without_root(path: str) -> str | None:
+    """Return a path inside Ray or the mirror without its root; None of others."""
+    root, _, inside = path.partition(".")
+    return inside if root in RAY else None
+
+
+def port_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
+    """Return an `import` statement as it should be, and what of it stays, with reasons."""
+    stays, names = [], []
+    for alias in node.names:
+        path = dotted(alias.name)
+        inside = without_root(path)
+        if (inside is not None and (why := why_not(inside))) or (
+            path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))
+        ):
+            stays.append((f"import {path}", why))
+        elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
+            stays.append((f"import {path}", tensorflow_rules.GRAPH))
+        elif path.partition(".")[0] in ("ray", "gym"):
+            alias = _rename(alias, path)
+        names.append(alias)
+    return node.with_changes(names=names), stays
+
+
+def port_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]:
+    """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
+    path = dotted(node.module)
+    if node.relative or not path:
+        return [node], []
+    if path == "numpy":
+        statements, gone = numpy_rules.imported(node)
+        return statements, [(f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone]
+    root, _, below = path.partition(".")
+    if root == "tensorflow":
+        return [node], _of_tensorflow(node, below)
+    inside, target, reason_of = without_root(path), f"gymnasium.{below}".strip("."), why_not_in_gymnasium
+    if inside is not None:
+        target, reason_of = f"rlcatalog_compat.{inside}".strip("."), why_not
+    elif root == "gym":
+        inside = below
+    else:
+        return [node], []
+    if isinstance(node.names, cst.ImportStar):
+        why = reason_of(inside)
+        return ([node], [(f"from {path} import *", why)]) if why else ([_move(node, target)], [])
+    reasons = {alias: reason_of(inside, dotted(alias.name)) for alias in node.names}
+    stays = [(f"from {path} import {dotted(alias.name)}", why) for alias, why in reasons.items() if why is not None]
+    goes = [alias for alias, why in reasons.items() if why is None]
+    if not goes:
+        return [node], stays
+    if not stays:
+        return [_move(node, target)], stays
+    rest = [alias for alias, why in reasons.items() if why is not None]
+    return [_move(with_names(node, goes), target), with_names(node, rest)], stays
+
+
+def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
+    """Return an import with RLlib 0.8's `valid_padding` under the name that it has had since."""
+    if isinstance(node.names, cst.ImportStar):
+        return node
+    names = [
+        alias.with_changes(name=cst.Name("same_padding"), asname=as_name("valid_padding"))
+        if dotted(alias.name) == "valid_padding" and alias.asname is None
+        else alias
+        for alias in node.names
+    ]
+    return node.with_changes(names=names)
+
+
+def _move(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
+    return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
+
+
+def _rename(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
+    root, _, inside = path.partition(".")
+    new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
+    if alias.asname is not None:
+        return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
+    # Without a name of its own the root is bound, from which its modules are found by themselves.
+    return alias.with_changes(name=cst.Name(new), asname=as_name(root))

@@ -1,0 +1,75 @@
+"""Rules for lines that Keras 3 wants otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from rlcatalog_compat.codemod.context import TENSORFLOW, Context, dotted, keyword, name_node
+
+
+def layer_name(node: cst.Call) -> str:
+    """Return the name of the class that a call makes a layer of, or that it calls a layer of; else `""`."""
+    func = node.func.func if isinstance(node.func, cst.Call) else node.func
+    return dotted(func).rpartition(".")[2]
+
+
+def is_layer_call(node: cst.Call) -> bool:
+    """Return whether a call is one of a layer made on the spot: `Layer(...)(x)`."""
+    return isinstance(node.func, cst.Call) and ".layers." in f".{dotted(node.func.func)}."
+
+
+def call(context: Context, node: cst.Call) -> cst.Call:
+    """Return a call as it should be."""
+    if is_layer_call(node) and (inputs := keyword(node, "inputs")) is not None and node.args[0] is inputs:
+        # Of one argument the name differs between layers (LSTM's is `sequences`); by place it fits all.
+        first = inputs.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
+        return node.with_changes(args=[first, *node.args[1:]])
+    if isinstance(node.func, cst.Call):
+        return node
+    if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
+        context.helpers.add("rlcatalog_compat.frames")
+        return node.with_changes(func=name_node("rlcatalog_compat.frames.conv2d"))
+    name = layer_name(node)
+    if name == "Dense":
+        return _with_argument(node, "units", _whole)
+    return _with_argument(node, "shape", _tuple_shape) if name == "Input" else node
+
+
+def model_call(context: Context, node: cst.Call) -> cst.Call:
+    """Return `model([input_dict])` as `model(input_dict)`, and a Keras model's call without state and lengths."""
+    places = [dotted(arg.value) for arg in node.args]
+    if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
+        return node.with_changes(args=[cst.Arg(node.args[0].value)])
+    if len(node.args) != 1 or not isinstance(node.args[0].value, cst.List) or isinstance(node.func, cst.Call):
+        return node
+    elements = node.args[0].value.elements
+    if len(elements) != 1 or dotted(elements[0].value) != "input_dict":
+        return node
+    return node.with_changes(args=[cst.Arg(elements[0].value)])
+
+
+def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
+    """Return a call with its argument of this name, which may come first without it, changed."""
+    args = list(node.args)
+    for index, arg in enumerate(args):
+        if (arg.keyword.value if arg.keyword is not None else name if index == 0 else "") == name:
+            args[index] = arg.with_changes(value=change(arg.value))
+    return node.with_changes(args=args)
+
+
+def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
+    """Wrap a number of units that may be one of NumPy's integers."""
+    is_number = dotted(units) == "num_outputs" or dotted(units).rpartition(".")[2] == "n"
+    return cst.Call(cst.Name("int"), [cst.Arg(units)]) if is_number else units
+
+
+def _tuple_shape(shape: Any) -> cst.BaseExpression:
+    """Make a tuple of a shape that is one number in parentheses."""
+    # A name may be a tuple already; one in parentheses of its own was meant to be made one.
+    is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
+    if not (is_name or isinstance(shape, cst.Integer)):
+        return shape  # type: ignore[no-any-return]
+    return cst.Tuple([cst.Element(shape.with_changes(lpar=[], rpar=[]), cst.Comma())])

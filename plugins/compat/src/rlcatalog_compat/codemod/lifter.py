@@ -1,0 +1,264 @@
+"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers.
+
+A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
+symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes
+`rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import libcst as cst
+from libcst import matchers
+
+from rlcatalog_compat.codemod.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
+from rlcatalog_compat.codemod.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
+
+_TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
+_UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
+_APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
+_EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
+#: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
+_REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
+_OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
+_WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
+
+
+class Lifter(Rewriter):
+    """Puts operations on symbolic tensors into layers.
+
+    Args:
+        module: The file.
+        context: What its names stand for.
+    """
+
+    def __init__(self, module: cst.Module, context: Context) -> None:
+        super().__init__(context)
+        self.symbolic = Symbolic(module, context)
+        self._known = [self.symbolic.of(module)]
+        self._lifted: set[cst.CSTNode] = set()
+        self._lengths: dict[cst.CSTNode, cst.BaseExpression] = {}
+
+    def is_symbolic(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is symbolic in the function around it."""
+        return is_symbolic(node, self._known[-1], self.context)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.FunctionDef):
+            self._known.append(self.symbolic.of(node))
+        if isinstance(node, cst.Lambda | cst.Annotation | cst.Decorator):
+            return False
+        if isinstance(node, cst.Call):
+            self._check(node)
+        if isinstance(node, cst.BaseExpression) and self._needs_layer(node):
+            self._lifted.add(node)
+            return False
+        return True
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        if isinstance(original_node, cst.FunctionDef):
+            self._known.pop()
+        if original_node in self._lifted:
+            return self._layer(original_node)
+        return updated_node
+
+    def _check(self, node: cst.Call) -> None:
+        """Note calls that no layer can do, and which sequences the mask of a layer's call belongs to."""
+        name = self.context.stands_for(node.func)
+        if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
+            self.note(node, code(node.func), _UNWRAPPED)
+        training, mask = keyword(node, "training"), keyword(node, "mask")
+        if not isinstance(node.func, cst.Call):
+            return
+        if training is not None and self.is_symbolic(training.value):
+            self.note(node, code(node.func), _TRAINING)
+        if mask is not None and isinstance(mask.value, cst.Call) and dotted(node.args[0].value):
+            is_mask = self.context.stands_for(mask.value.func) == (TENSORFLOW, "sequence_mask")
+            if is_mask and len(mask.value.args) == 1:
+                self._lengths[mask.value] = node.args[0].value
+
+    def _needs_layer(self, node: cst.BaseExpression) -> bool:
+        """Return whether Keras 3 refuses an expression, or computes something else."""
+        if is_operation(self.context, node):
+            refused = self.context.stands_for(node.func)[1].rpartition(".")[2] in _REFUSED  # type: ignore[attr-defined]
+            return not refused and any(self.is_symbolic(arg.value) for arg in node.args)  # type: ignore[attr-defined]
+        if not isinstance(node, _OPERATORS) or not self.is_symbolic(node):
+            return False
+        if isinstance(node, cst.Comparison) and any(_is_equality(part) for part in node.comparisons):
+            return True
+        # An array on the left asks the symbolic tensor for its values.
+        left = node.left if isinstance(node, cst.BinaryOperation) else None
+        if (
+            left is not None
+            and not self.is_symbolic(left)
+            and not isinstance(left, cst.BaseNumber | cst.UnaryOperation)
+        ):
+            return True
+        inside = [*parts_of(node), *_indices(node)]
+        return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
+
+    def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """Return an expression as a layer's output."""
+        if _has_own_names(node):
+            self.note(node, code(node.func if isinstance(node, cst.Call) else node), _UNWRAPPED)
+            return node
+        whole: cst.BaseExpression = node
+        if (sequences := self._lengths.get(node)) is not None:
+            # Without a length the mask is as long as the longest sequence, and a batch may be padded beyond that.
+            tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
+            length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
+            whole = node.with_changes(args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)])  # type: ignore[attr-defined]
+        parts = Parts(self, whole)
+        given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
+        inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
+        self.context.helpers.add(_MODULE)
+        return cst.parse_expression(f"{_APPLY}(lambda {parts.text}, {inputs})")
+
+
+class Parts(cst.CSTTransformer):
+    """An expression taken apart: symbolic tensors, values that are read at once, and what is computed of both.
+
+    Args:
+        lifter: Knows what is symbolic.
+        node: The expression.
+
+    Attributes:
+        inputs: Text → symbolic tensor.
+        values: Name → value that is read at once.
+        text: Parameters and body of the layer's function.
+    """
+
+    def __init__(self, lifter: Lifter, node: cst.BaseExpression) -> None:
+        super().__init__()
+        self._lifter, self._kinds, self._bound = lifter, dict[cst.CSTNode, tuple[str, str]](), set[str]()
+        self._kept: set[cst.CSTNode | None] = set()
+        self.inputs: dict[str, cst.BaseExpression] = {}
+        self.values: dict[str, cst.BaseExpression] = {}
+        self._named: dict[str, str] = {}
+        names = names_in(node)
+        self._first = True
+        self._taken = set(names)
+        body = node.visit(self)
+        whole = next(name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if self._is_free(name, names))
+        several = len(self.inputs) > 1
+        places = {text: f"{whole}[{i}]" if several else whole for i, text in enumerate(self.inputs)}
+        body = node.visit(_Put({node: self._put(kind, text, places) for node, (kind, text) in self._kinds.items()}))
+        defaults = "".join(f", {name}={code(value)}" for name, value in self.values.items())
+        self.text = f"{whole}{defaults}: {code(body)}"  # type: ignore[arg-type]
+
+    def _is_free(self, name: str, names: set[str]) -> bool:
+        return name not in self.values and (name in self.inputs or name not in names)
+
+    def _put(self, kind: str, text: str, places: dict[str, str]) -> cst.BaseExpression:
+        return cst.parse_expression(places[text] if kind == "input" else self._named[text])
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if node in self._kept:
+            return False
+        match node:
+            case cst.Attribute():
+                self._kept.add(node.attr)
+            case cst.Arg():
+                self._kept.add(node.keyword)
+            case cst.Lambda():
+                self._bound |= parameters_of(node)
+                self._kept.add(node.params)
+            case cst.Call() if is_operation(self._lifter.context, node):
+                self._kept.add(node.func)
+            case cst.Comparison() if self._lifter.is_symbolic(node) and any(map(_is_equality, node.comparisons)):
+                self._lifter.note(node, code(node), _EQUALITY)
+        first, self._first = self._first, False
+        return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
+
+    def _walks(self, node: cst.BaseExpression) -> bool:
+        """Enter an expression as one of the parts; return whether its own parts are to be looked at instead."""
+        if self._bound & names_in(node) or is_operation(self._lifter.context, node):
+            return True
+        if self._lifter.is_symbolic(node) and self._is_given(node):
+            self.inputs.setdefault(code(node), node)
+            self._kinds[node] = ("input", code(node))
+            return False
+        if isinstance(node, _WALKED) and not (isinstance(node, cst.Subscript) and self._is_value(node)):
+            return True
+        if self._reads_shape(node):
+            return True
+        if self._is_value(node):
+            self._kinds[node] = ("value", code(node))
+            if code(node) not in self._named:
+                name = self._name(node)
+                self._named[code(node)] = name
+                self.values[name] = node
+        return False
+
+    def _is_given(self, node: cst.BaseExpression) -> bool:
+        """Return whether a symbolic expression is made outside of the layer."""
+        if isinstance(node, cst.Subscript):
+            inside = [node.value, *_indices(node)]
+            return self._is_given(node.value) and not any(is_operation(self._lifter.context, part) for part in inside)
+        return not isinstance(node, _WALKED)
+
+    def _is_value(self, node: cst.BaseExpression) -> bool:
+        names = names_in(node)
+        if isinstance(node, cst.Name | cst.Attribute) and dotted(node):
+            root = dotted(node).partition(".")[0]
+            symbolic = self._lifter.symbolic
+            if root in self._lifter.context.modules:
+                return False
+            return root in symbolic.assigned or not (root in symbolic.static or hasattr(builtins, root))
+        return bool(names) and not self._reads_shape(node) and not isinstance(node, cst.BaseNumber | cst.BaseString)
+
+    def _reads_shape(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is `x.shape` or `x.get_shape()` of a symbolic tensor, or a part of that."""
+        while isinstance(node, cst.Attribute | cst.Subscript | cst.Call):
+            if isinstance(node, cst.Call) and node.args:
+                return False
+            node = node.func if isinstance(node, cst.Call) else node.value
+            if self._lifter.is_symbolic(node):
+                return True
+        return False
+
+    def _name(self, node: cst.BaseExpression) -> str:
+        if isinstance(node, cst.Name) and node.value != "x":
+            return node.value
+        base = dotted(node).rpartition(".")[2].strip("_") or "value"
+        name = next(name for name in (base, *(f"{base}_{i}" for i in range(2, 99))) if name not in self._taken)
+        self._taken.add(name)
+        return name
+
+
+class _Put(cst.CSTTransformer):
+    """Puts expressions in place of others."""
+
+    def __init__(self, places: dict[cst.CSTNode, cst.BaseExpression]) -> None:
+        super().__init__()
+        self._places = places
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self._places
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        return self._places.get(original_node, updated_node)
+
+
+def names_in(node: cst.CSTNode) -> set[str]:
+    """Return the names that an expression reads, and those of its keyword arguments."""
+    return {name.value for name in matchers.findall(node, matchers.Name())}  # type: ignore[attr-defined]
+
+
+def _is_equality(part: cst.ComparisonTarget) -> bool:
+    return isinstance(part.operator, cst.Equal | cst.NotEqual) and dotted(part.comparator) != "None"
+
+
+def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if not isinstance(node, cst.Subscript):
+        return []
+    slices = [element.slice for element in node.slice]
+    parts = [(part.value,) if isinstance(part, cst.Index) else (part.lower, part.upper) for part in slices]  # type: ignore[attr-defined]
+    return [one for pair in parts for one in pair if one is not None]
+
+
+def _has_own_names(node: cst.CSTNode) -> bool:
+    """Return whether an expression binds names or suspends its function, which a lambda cannot do for it."""
+    return bool(matchers.findall(node, matchers.NamedExpr() | matchers.Await() | matchers.Yield()))

@@ -1,0 +1,103 @@
+"""Rules for names that NumPy has given up."""
+
+from __future__ import annotations
+
+import warnings
+
+import libcst as cst
+import numpy as np
+
+from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
+
+#: Name → NumPy's name today.
+_RENAMED = {
+    "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "float_": "float64",
+    "complex_": "complex128", "unicode_": "str_", "string_": "bytes_", "Inf": "inf", "Infinity": "inf", "infty": "inf",
+    "PINF": "inf", "NaN": "nan", "NAN": "nan", "in1d": "isin", "row_stack": "vstack", "trapz": "trapezoid",
+    "round_": "round", "mat": "asmatrix", "bool8": "bool_", "int0": "intp", "uint0": "uintp", "object0": "object_",
+    "str0": "str_", "bytes0": "bytes_", "void0": "void", "longfloat": "longdouble", "singlecomplex": "complex64",
+    "cfloat": "complex128", "clongfloat": "clongdouble", "longcomplex": "clongdouble",
+}  # fmt: skip
+#: Name → the built-in it was.
+_BUILT_IN = {"float": "float", "int": "int", "bool": "bool", "object": "object", "str": "str", "long": "int"}
+_NUMBERS = {"NINF": "-{}.inf", "PZERO": "0.0", "NZERO": "-0.0"}
+#: Calls → what they are today: the module, then the argument.
+_CALLS = {"asfarray": "{}.asarray({}, dtype={}.float64)", "asscalar": "{}.asarray({}).item()"}
+_FLOATS = ("float16", "float32", "float64", "float", "float_", "double", "single", "half")
+GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
+
+
+def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
+    """Return a dotted name as it should be."""
+    module, name = context.stands_for(node)
+    if module != NUMPY or dotted(node) in context.patched:
+        return node
+    if name in _RENAMED:
+        return node.with_changes(attr=cst.Name(_RENAMED[name]))
+    parentheses = {"lpar": node.lpar, "rpar": node.rpar}
+    if name in _NUMBERS:
+        number = cst.parse_expression(_NUMBERS[name].format(code(node.value)))
+        alone = (
+            {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]} if name == "NINF" and not node.lpar else parentheses
+        )
+        return number.with_changes(**alone)
+    return name_node(_BUILT_IN[name]).with_changes(**parentheses) if name in _BUILT_IN else node
+
+
+def call(context: Context, node: cst.Call) -> cst.Call:
+    """Return a call as it should be."""
+    module, name = context.stands_for(node.func)
+    if module != NUMPY or name not in _CALLS or not isinstance(node.func, cst.Attribute):
+        return node
+    if not node.args or node.args[0].keyword is not None or node.args[0].star:
+        return node
+    root = code(node.func.value)
+    if len(node.args) == 1:
+        found = cst.parse_expression(_CALLS[name].format(root, code(node.args[0].value), root))
+        assert isinstance(found, cst.Call)
+        return found.with_changes(lpar=node.lpar, rpar=node.rpar)
+    dtype = node.args[1]
+    is_float = dotted(dtype.value).rpartition(".")[2] in _FLOATS
+    if name == "asfarray" and len(node.args) == 2 and is_float and dtype in (keyword(node, "dtype"), node.args[1]):
+        return node.with_changes(func=node.func.with_changes(attr=cst.Name("asarray")))
+    return node
+
+
+def why_gone(context: Context, node: cst.Attribute) -> str | None:
+    """Return why a dotted name stays although NumPy 2 lacks it, or None."""
+    module, name = context.stands_for(node)
+    first = name.partition(".")[0]
+    if module != NUMPY or dotted(node) in context.patched or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS):
+        return None
+    return None if _is_served(first) else GONE.format(first)
+
+
+def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:
+    """Return the statements that `from numpy import ...` becomes, and the names of it that NumPy 2 lacks."""
+    if isinstance(node.names, cst.ImportStar):
+        return [node], []
+    aliases, statements, gone = [], list[cst.BaseSmallStatement](), []
+    for alias in node.names:
+        name = dotted(alias.name)
+        bound = dotted(alias.asname.name) if alias.asname is not None else name
+        if name in _RENAMED:
+            aliases.append(alias.with_changes(name=cst.Name(_RENAMED[name]), asname=alias.asname or as_name(bound)))
+        elif name in _BUILT_IN or (name in _NUMBERS and name != "NINF"):
+            value = _BUILT_IN.get(name) or _NUMBERS[name]
+            if bound != value:
+                statements += cst.parse_statement(f"{bound} = {value}").body  # type: ignore[arg-type]
+        else:
+            aliases.append(alias)
+            gone += [] if _is_served(name) else [name]
+    if len(aliases) == len(node.names):
+        return [node.with_changes(names=aliases)], gone
+    if aliases:
+        statements.insert(0, with_names(node, aliases))
+    return statements or [cst.Pass()], gone
+
+
+def _is_served(name: str) -> bool:
+    """Return whether NumPy has a name today."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return hasattr(np, name) or name in ("distutils", "testing", "f2py")

@@ -1,0 +1,111 @@
+"""What a file's names stand for, found before anything is rewritten."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from rlcatalog_compat.codemod.context import (
+    NUMPY,
+    RAY,
+    TENSORFLOW,
+    TENSORFLOW_1,
+    ClassScope,
+    Context,
+    dotted,
+    names_of,
+)
+from rlcatalog_compat.codemod.torch_rules import is_recurrent
+from rlcatalog_compat.mirror import KNOWN
+
+#: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
+_KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
+
+
+class Reader(cst.CSTVisitor):
+    """Enters into the context which names are NumPy, TensorFlow, and modules of RLlib's.
+
+    Args:
+        context: Where they are entered.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._rebound: set[str] = set()
+
+    def visit_Import(self, node: cst.Import) -> None:
+        for alias in node.names:
+            path = dotted(alias.name)
+            bound = dotted(alias.asname.name) if alias.asname is not None else path.partition(".")[0]
+            meant = path if alias.asname is not None else path.partition(".")[0]
+            self._enter(bound, meant)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        if isinstance(node.names, cst.ImportStar) or node.relative:
+            return
+        for alias in node.names:
+            path = f"{dotted(node.module)}.{dotted(alias.name)}"
+            bound = dotted(alias.asname.name if alias.asname is not None else alias.name)
+            self._enter(bound, path)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.context.recurrent |= is_recurrent(node)
+        self.context.frames |= dotted(node.func).endswith(("Pool3D", "Pooling3D", "layers.Conv3D"))
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        if not isinstance(node.value, cst.Call):
+            return
+        function = dotted(node.value.func).rpartition(".")[2]
+        targets = [dotted(name) for name in names_of(node.targets[0].target)]
+        # Today's returns no padding, only the size behind it: height and width.
+        self.context.pads_as_before |= function == "valid_padding" and "pad" in targets[0]
+        if function != "try_import_tf":
+            return
+        self.context.selects_rows |= len(targets) == 1
+        modules = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
+        self.context.modules |= {name: module for name, module in zip(targets, modules, strict=False) if name != "_"}
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.context.own_shapes |= node.name.value in ("shape", "get_shape")
+
+    def leave_Module(self, original_node: cst.Module) -> None:
+        for name in self._rebound:  # `gym = gym.make(...)`: no module any more
+            self.context.gym.pop(name, None)
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._rebound.update(dotted(name) for name in names_of(node.target))
+        self.context.patched.update(dotted(name) for name in names_of(node.target) if isinstance(name, cst.Attribute))
+
+    def _enter(self, bound: str, path: str) -> None:
+        path = path.replace("tensorflow.compat.v2", TENSORFLOW)
+        root, _, inside = path.partition(".")
+        if root in (NUMPY, TENSORFLOW):
+            self.context.modules[bound] = path
+        if root in ("gym", "gymnasium"):
+            self.context.gym[bound] = inside
+        if root in RAY and (not inside or inside in KNOWN):
+            self.context.mirrored[bound] = inside
+
+
+def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
+    """Return a class with what it says of its layers."""
+    scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
+
+    class Methods(cst.CSTVisitor):
+        def visit_Call(self, call: cst.Call) -> None:
+            module, name = context.stands_for(call.func)
+            scope.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
+            scope.calls[dotted(call.func).removeprefix("self.")] += 1
+
+        def visit_SimpleString(self, text: cst.SimpleString) -> None:
+            scope.texts.add(text.value)
+
+        def visit_FormattedStringText(self, text: cst.FormattedStringText) -> None:
+            scope.texts.add(text.value)
+
+        def visit_Assign(self, assign: cst.Assign) -> None:
+            made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"
+            for target in assign.targets if made else ():
+                scope.models.add(dotted(target.target))
+
+    node.visit(Methods())
+    return scope

@@ -1,0 +1,255 @@
+"""Which names of a file hold Keras' symbolic tensors, found before anything is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, names_of
+
+#: Calls that make something else of symbolic tensors.
+_NO_TENSORS = frozenset({
+    "Model", "Sequential", "int_shape", "len", "int", "print", "isinstance", "append", "extend", "insert", "enumerate",
+    "zip", "is_tensor", "is_keras_tensor", "get_static_value", "ndim", "dtype", "type", "str", "id", "hasattr", "range",
+})  # fmt: skip
+#: Functions of TensorFlow that are no operations on tensors.
+_NO_OPERATIONS = _NO_TENSORS | {
+    "get_variable", "function", "name_scope", "variable_scope", "gradients", "control_dependencies", "placeholder",
+}  # fmt: skip
+_NOT_BELOW = ("keras.", "layers.", "contrib.", "train.", "compat.v1.layers.", "summary.", "initializers.")
+#: Methods that put a value into a list or dict.
+_FILLS = ("append", "extend", "insert", "update", "add")
+
+
+class Symbolic:
+    """The names that hold symbolic tensors, by the function they belong to.
+
+    Args:
+        module: The file.
+        context: What its names stand for.
+    """
+
+    def __init__(self, module: cst.Module, context: Context) -> None:
+        self._context = context
+        self.names: dict[cst.CSTNode, set[str]] = {module: set()}
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.functions: dict[str, list[cst.FunctionDef]] = {}
+        #: Names that one import, function or class binds, and names that assignments bind.
+        self.static: set[str] = set()
+        self.assigned: set[str] = set()
+        module.visit(_Functions(self, module))
+        while self._grows():
+            pass
+
+    def of(self, function: cst.CSTNode) -> set[str]:
+        """Return the names that hold symbolic tensors inside a function, or in the module itself."""
+        found = set(self.names[function])
+        parent = self.parents.get(function)
+        return found if parent is None else found | (self.of(parent) - parameters_of(function))
+
+    def _grows(self) -> bool:
+        before = self._size()
+        for function, names in self.names.items():
+            function.visit(_Walker(function, names, self.of(function), self._context, self._called))
+        return self._size() > before
+
+    def _size(self) -> int:
+        return sum(map(len, self.names.values())) + len(self._context.makers)
+
+    def _called(self, call: cst.Call, known: set[str]) -> None:
+        """Enter the parameters of the file's own functions that are given symbolic tensors."""
+        front, _, name = dotted(call.func).rpartition(".")
+        if front not in ("", "self"):
+            return
+        for function in self.functions.get(name, ()):
+            places = [parameter.name.value for parameter in function.params.params]
+            places = places[1:] if places[:1] == ["self"] else places
+            for place, arg in enumerate(call.args):
+                if arg.star or not is_symbolic(arg.value, known, self._context):
+                    continue
+                if arg.keyword is not None:
+                    self.names[function].add(arg.keyword.value)
+                elif place < len(places):
+                    self.names[function].add(places[place])
+
+
+def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
+    """Return whether an expression is a symbolic tensor of Keras', or a list of such."""
+    if dotted(node) in known:
+        return True
+    if isinstance(node, cst.Call):
+        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
+        if last == "Input":
+            return True
+        # Layers and nets called on symbolic tensors return such, whatever they are called.
+        return dotted(node.func).removeprefix("self.") in context.makers or (
+            last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
+        )
+    return any(is_symbolic(part, known, context) for part in parts_of(node))
+
+
+def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the parts of an expression that make it symbolic if they are."""
+    match node:
+        case cst.List() | cst.Tuple() | cst.Dict():
+            return [element.value for element in node.elements]
+        case cst.BinaryOperation():
+            return [node.left, node.right]
+        case cst.UnaryOperation():
+            return [node.expression]
+        case cst.Comparison():
+            return [node.left, *(part.comparator for part in node.comparisons)]
+        case cst.IfExp():
+            return [node.body, node.orelse]
+        case cst.ListComp() | cst.GeneratorExp():
+            return [node.elt]
+        case cst.DictComp() | cst.Subscript() | cst.NamedExpr():
+            return [node.value]
+        case _:
+            return []
+
+
+def is_operation(context: Context, node: cst.CSTNode) -> bool:
+    """Return whether a node calls an operation of TensorFlow's; layers take symbolic tensors themselves."""
+    if not isinstance(node, cst.Call):
+        return False
+    module, name = context.stands_for(node.func)
+    last = name.rpartition(".")[2]
+    if module not in (TENSORFLOW, TENSORFLOW_1) or last in _NO_OPERATIONS:
+        return False
+    if name.startswith("keras.backend."):
+        return True
+    return name == "Print" or (last[:1].islower() and not name.startswith(_NOT_BELOW))
+
+
+def parameters_of(function: cst.CSTNode) -> set[str]:
+    """Return the names of a function's parameters."""
+    if not isinstance(function, cst.FunctionDef | cst.Lambda):
+        return set()
+    given = function.params
+    stars = [star for star in (given.star_arg, given.star_kwarg) if isinstance(star, cst.Param)]
+    return {one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *stars)}
+
+
+class _Functions(cst.CSTVisitor):
+    """Enters the functions of a file, the function around each, and what its statements bind."""
+
+    def __init__(self, found: Symbolic, module: cst.Module) -> None:
+        self._found, self._around = found, list[cst.CSTNode]([module])
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._found.parents[node] = self._around[-1]
+        if len(self._around) == 1:
+            self._found.static.add(node.name.value)
+        self._found.names[node] = set()
+        self._found.functions.setdefault(node.name.value, []).append(node)
+        self._around.append(node)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self._around.pop()
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._found.static.add(node.name.value)
+
+    def visit_ImportAlias(self, node: cst.ImportAlias) -> None:
+        bound = dotted(node.asname.name if node.asname is not None else node.name)
+        self._found.static.add(bound.partition(".")[0])
+
+    def visit_Param(self, node: cst.Param) -> None:
+        self._found.assigned.add(node.name.value)
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._found.assigned.update(dotted(name) for name in names_of(node.target))
+
+    def visit_For(self, node: cst.For) -> None:
+        self._found.assigned.update(dotted(name) for name in names_of(node.target))
+
+
+class _Walker(cst.CSTVisitor):
+    """Enters the names of one function that hold symbolic tensors; `called` gets the calls."""
+
+    def __init__(
+        self, function: cst.CSTNode, names: set[str], known: set[str], context: Context, called: object
+    ) -> None:
+        self._function, self._names, self._known, self._context, self._called = function, names, known, context, called
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return node is self._function
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            self._assign(target.target, node.value)
+
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(node.target, node.value)
+
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
+        self._assign(node.target, node.value)
+
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
+        self._assign(node.target, node.value)
+
+    def visit_Return(self, node: cst.Return) -> None:
+        if not isinstance(self._function, cst.FunctionDef) or node.value is None:
+            return
+        if is_symbolic(node.value, self._known, self._context):
+            self._context.makers.add(self._function.name.value)
+
+    def visit_For(self, node: cst.For) -> None:
+        self._iterate(node.target, node.iter)
+
+    def visit_CompFor(self, node: cst.CompFor) -> None:
+        self._iterate(node.target, node.iter)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self._called(node, self._known)  # type: ignore[operator]
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLS and node.args:
+            self._assign(node.func.value, node.args[-1].value)
+
+    def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        for one, part in pairs(target, value):
+            if not is_symbolic(part, self._known, self._context):
+                continue
+            for name in names_of(one):
+                self._enter(dotted(name.value if isinstance(name, cst.Subscript) else name))
+
+    def _iterate(self, target: cst.BaseExpression, over: cst.BaseExpression) -> None:
+        function = dotted(over.func) if isinstance(over, cst.Call) else ""
+        elements = [one.value for one in target.elements] if isinstance(target, cst.Tuple) else []
+        if function == "enumerate" and len(elements) == 2:
+            self._iterate(elements[1], over.args[0].value)  # type: ignore[attr-defined]
+        elif function == "zip" and len(elements) == len(over.args):  # type: ignore[attr-defined]
+            for element, arg in zip(elements, over.args, strict=True):  # type: ignore[attr-defined]
+                self._iterate(element, arg.value)
+        elif function.endswith((".items", ".values")):
+            self._assign(elements[-1] if elements else target, over.func.value)  # type: ignore[attr-defined]
+        else:
+            self._assign(target, over)
+
+    def _enter(self, name: str) -> None:
+        if name:
+            self._names.add(name)
+            self._known.add(name)
+
+
+def pairs(
+    target: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Yield the parts of an assignment with the values they get, where these stand there one by one."""
+    sides = (target, value)
+    if all(isinstance(side, cst.Tuple | cst.List) and _is_plain(side) for side in sides):
+        left, right = (list(side.elements) for side in sides)  # type: ignore[attr-defined]
+        if len(left) == len(right):
+            for one, part in zip(left, right, strict=True):
+                yield from pairs(one.value, part.value)
+            return
+    yield target, value
+
+
+def _is_plain(node: cst.Tuple | cst.List) -> bool:
+    return not any(isinstance(element, cst.StarredElement) for element in node.elements)

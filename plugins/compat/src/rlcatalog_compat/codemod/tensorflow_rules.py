@@ -1,0 +1,332 @@
+"""Rules for lines of TensorFlow 1 that TensorFlow 2 wants otherwise."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
+
+_TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
+#: Name → TensorFlow's name today.
+_RENAMED = {
+    **{name: f"math.{name}" for name in (
+        "log", "log1p", "log_sigmoid", "lgamma", "digamma", "erf", "erfc", "expm1", "rsqrt", "is_nan", "is_inf",
+        "is_finite", "ceil", "floordiv", "floormod", "invert_permutation", "unsorted_segment_sum", "bincount",
+        "polygamma", "zeta", "betainc", "cumprod", "count_nonzero", "conj", "angle", "imag", "real",
+    )},
+    "mod": "math.floormod", "div": "compat.v1.div", "random_normal": "random.normal", "random_uniform":
+    "random.uniform", "truncated_normal": "random.truncated_normal", "random_shuffle": "random.shuffle",
+    "set_random_seed":
+    "random.set_seed", "matrix_band_part": "linalg.band_part", "matrix_diag": "linalg.diag", "matrix_diag_part":
+    "linalg.diag_part", "matrix_inverse": "linalg.inv", "matrix_transpose": "linalg.matrix_transpose", "trace":
+    "linalg.trace", "diag": "linalg.tensor_diag", "cholesky": "linalg.cholesky", "check_numerics":
+    "debugging.check_numerics", "assert_equal": "debugging.assert_equal", "Print": "compat.v1.Print", "space_to_depth":
+    "nn.space_to_depth", "depth_to_space": "nn.depth_to_space", "sparse_to_dense":
+    "compat.v1.sparse_to_dense", "reverse_v2":
+    "reverse", "nn.softmax_cross_entropy_with_logits_v2": "nn.softmax_cross_entropy_with_logits", "log_softmax":
+    "nn.log_softmax", "layers.Dense": "keras.layers.Dense", "layers.Flatten": "keras.layers.Flatten", "layers.Conv2D":
+    "keras.layers.Conv2D", "orthogonal_initializer": "keras.initializers.Orthogonal", "glorot_uniform_initializer":
+    "keras.initializers.GlorotUniform", "contrib.layers.xavier_initializer": "keras.initializers.GlorotUniform",
+    "train.AdamOptimizer": "keras.optimizers.Adam",
+}  # fmt: skip
+_CASTS = {f"to_{name}": dtype for name, dtype in
+          {"float": "float32", "double": "float64", "int32": "int32", "int64": "int64"}.items()}  # fmt: skip
+GRAPH = "code for TensorFlow 1's graphs; make the layers in __init__ with tf.keras.layers and call them in forward()"
+
+#: Beginnings of names that only graphs have.
+_GRAPHS = (
+    "contrib", "layers", "placeholder", "get_variable", "variable_scope", "Session", "get_default_session",
+    "get_collection", "add_to_collection", "global_variables", "trainable_variables", "get_default_graph",
+    "global_variables_initializer", "train", "losses", "name_scope_v1", "GraphKeys", "AUTO_REUSE", "nn.dynamic_rnn",
+    "nn.rnn_cell", "nn.static_rnn", "disable_v2_behavior", "disable_eager_execution", "py_func",
+)  # fmt: skip
+#: Keyword arguments TensorFlow has renamed.
+_KEYWORDS = {
+    "keep_dims": "keepdims",
+    "reduction_indices": "axis",
+    "squeeze_dims": "axis",
+    "dim": "axis",
+    "dimension": "axis",
+}
+#: Operations that have had them.
+_RENAMING = (
+    "reduce_",
+    "count_nonzero",
+    "squeeze",
+    "expand_dims",
+    "argmax",
+    "argmin",
+    "nn.softmax",
+    "nn.log_softmax",
+    "norm",
+)
+_DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and is the share that is dropped: name it"
+#: What stands around layers that a model keeps: TensorFlow 2 has it below `compat.v1`.
+_SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
+_BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
+#: Layers that a model may keep → their parameters, in order.
+_KEPT = {
+    "layers.dense": "inputs units activation use_bias kernel_initializer bias_initializer kernel_regularizer"
+    " bias_regularizer activity_regularizer kernel_constraint bias_constraint trainable name reuse",
+    "layers.conv2d": "inputs filters kernel_size strides padding data_format dilation_rate activation use_bias"
+    " kernel_initializer bias_initializer kernel_regularizer bias_regularizer activity_regularizer kernel_constraint"
+    " bias_constraint trainable name reuse",
+    "layers.flatten": "inputs name data_format",
+    "layers.batch_normalization": "inputs axis momentum epsilon center scale beta_initializer gamma_initializer"
+    " moving_mean_initializer moving_variance_initializer beta_regularizer gamma_regularizer beta_constraint"
+    " gamma_constraint training trainable name reuse renorm renorm_clipping renorm_momentum fused"
+    " virtual_batch_size adjustment",
+    "contrib.layers.batch_norm": "inputs decay center scale epsilon activation_fn param_initializers"
+    " param_regularizers updates_collections is_training reuse variables_collections outputs_collections trainable"
+    " batch_weights fused data_format zero_debias_moving_mean scope renorm renorm_clipping renorm_decay adjustment",
+    "get_variable": "name shape dtype initializer regularizer trainable collections caching_device partitioner"
+    " validate_shape use_resource custom_getter constraint synchronization aggregation",
+}
+#: Arguments of `tf.layers` functions that have no effect once the model holds the layer, and unsupported ones.
+_WITHOUT_MEANING = frozenset({
+    "name", "reuse", "collections", "use_resource", "fused", "updates_collections", "variables_collections",
+    "outputs_collections", "caching_device", "validate_shape",
+})  # fmt: skip
+_NOT_SERVED = frozenset({
+    "renorm", "renorm_clipping", "renorm_momentum", "renorm_decay", "virtual_batch_size", "adjustment",
+    "batch_weights", "activation_fn", "param_initializers", "param_regularizers", "data_format",
+    "zero_debias_moving_mean", "regularizer", "partitioner", "custom_getter", "constraint", "synchronization",
+    "aggregation",
+})  # fmt: skip
+#: What `contrib.layers.batch_norm` called otherwise, and its own defaults.
+_CONTRIB = {"decay": "momentum", "is_training": "training", "scope": "name"}
+_DEFAULTS = {"momentum": "0.999", "scale": "False", "training": "True"}
+#: Arguments that are given by place, as everyone writes them.
+_BY_PLACE = {"dense": 2, "conv2d": 3, "flatten": 1, "batch_normalization": 1, "get_variable": 0}
+_ANEW = "a scope without a name of its own, which TensorFlow names anew at each call: give it a name"
+
+
+def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
+    """Return a dotted name as it should be."""
+    module, name = context.stands_for(node)
+    if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.patched:
+        return node
+    if name in _SCOPES and _is_kept(context):
+        today = f"compat.v1.{name}"
+    elif name in _RENAMED:
+        today = _RENAMED[name]
+    else:
+        return node
+    root = dotted(node).partition(".")[0]
+    return name_node(f"{root}.{today}").with_changes(lpar=node.lpar, rpar=node.rpar)
+
+
+def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return a tensor's size or shape as both TensorFlow 2 and Keras' symbolic tensors give it.
+
+    Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
+
+    Args:
+        context: What is known of the file.
+        node: An attribute, a subscript or a call, its parts rewritten.
+    """
+    if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
+        return node
+    if isinstance(node, cst.Attribute) and node.attr.value == "value" and isinstance(node.value, cst.Subscript):
+        is_size = isinstance(node.value.value, cst.Attribute) and node.value.value.attr.value == "shape"
+        return node.value.with_changes(lpar=node.lpar, rpar=node.rpar) if is_size else node
+    if isinstance(node, cst.Subscript) and (tensor := _tensor_of(node.value)) is not None:
+        return node.with_changes(value=cst.Attribute(tensor, cst.Name("shape")))
+    if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
+        of = node.func.value
+        tensor = _tensor_of(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
+        if node.func.attr.value == "as_list" and tensor is not None:
+            return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
+    return node
+
+
+def rows(context: Context, node: cst.Call) -> cst.Call:
+    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: a traced function knows no size of batches."""
+    if context.stands_for(node.func) != (TENSORFLOW, "reshape") or len(node.args) != 2:
+        return node
+    to = node.args[1].value
+    if not isinstance(to, cst.Tuple | cst.List) or not to.elements or not context.is_root(node.func):
+        return node
+    if not isinstance(to.elements[0].value, cst.Subscript):
+        return node
+    size = to.elements[0].value
+    whole = size.value
+    is_first = len(size.slice) == 1 and code(size.slice[0]) == "0"
+    if not is_first or not isinstance(whole, cst.Attribute) or whole.attr.value != "shape":
+        return node
+    root = dotted(node.func).partition(".")[0]
+    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(whole.value)]))
+    elements = [to.elements[0].with_changes(value=first), *to.elements[1:]]
+    return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
+
+
+def _tensor_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor whose shape `tensor.get_shape()` gives; None of anything else."""
+    is_call = isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute)
+    if not is_call or node.func.attr.value != "get_shape":  # type: ignore[attr-defined]
+        return None
+    return node.func.value  # type: ignore[attr-defined,no-any-return]
+
+
+def is_kept(context: Context, node: cst.Call) -> bool:
+    """Return whether a call is one of a layer of TensorFlow 1 that a model may keep."""
+    module, name = context.stands_for(node.func)
+    return module in _TENSORFLOWS and name in _KEPT and _is_kept(context)
+
+
+def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
+    """Return a call of a layer of TensorFlow 1 as one of a layer that the model keeps.
+
+    Args:
+        context: What is known of the file.
+        node: The call, in a method of a class.
+        once: Whether the call runs once per pass of the model: only then a layer needs no name.
+
+    Returns:
+        None where nothing here does what it does.
+    """
+    name = context.stands_for(node.func)[1]
+    function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
+    front = _BY_PLACE[function]
+    given = _arguments(node, name, front)
+    if given is None or any(word in _NOT_SERVED for word in given):
+        return None
+    label = given.get("name")
+    if label is None and not once:
+        return None
+    text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
+    args = list[cst.Arg]()
+    for place, (word, arg) in enumerate(given.items()):
+        if word in _WITHOUT_MEANING:
+            continue
+        by_place = place < front and len(args) == place
+        args.append(_positional(arg) if by_place else _with_keyword(arg, word))
+    context.helpers.add("rlcatalog_compat.layers")
+    if args:
+        end = node.args[-1]  # what stood behind the last argument now stands behind this one
+        comma = cst.MaybeSentinel.DEFAULT if args[-1].keyword is None and end is not args[-1] else end.comma
+        args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=end.whitespace_after_arg)
+    whole = [cst.Arg(cst.Name("self")), cst.Arg(text), *args]
+    return node.with_changes(func=name_node(f"rlcatalog_compat.layers.{function}"), args=whole)
+
+
+def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:
+    """Return a call's arguments by the names that a kept layer has for them; None where they cannot be told."""
+    if any(arg.star for arg in node.args):
+        return None
+    words = _KEPT[name].split()
+    places = [arg for arg in node.args if arg.keyword is None]
+    if len(places) > len(words):
+        return None
+    given = dict(zip(words, places, strict=False))
+    given |= {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
+    if not set(given) <= set(words):
+        return None
+    if name == "contrib.layers.batch_norm":
+        given = {_CONTRIB.get(word, word): arg for word, arg in given.items()}
+        given |= {
+            word: _keyword(word, cst.parse_expression(value)) for word, value in _DEFAULTS.items() if word not in given
+        }
+    first = [word for word in words[:front] if word in given]
+    return {word: given[word] for word in dict.fromkeys([*first, *given])}
+
+
+def _positional(arg: cst.Arg) -> cst.Arg:
+    return arg.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
+
+
+def _with_keyword(arg: cst.Arg, word: str) -> cst.Arg:
+    if arg.keyword is not None and arg.keyword.value == word:
+        return arg
+    return arg.with_changes(keyword=cst.Name(word), equal=_keyword(word, arg.value).equal)
+
+
+def names_anew(context: Context, node: cst.Call) -> str | None:
+    """Return why a scope around kept layers cannot be ported, or None."""
+    module, name = context.stands_for(node.func)
+    if module not in _TENSORFLOWS or name != "variable_scope" or not _is_kept(context):
+        return None
+    unnamed = bool(node.args) and dotted(node.args[0].value) == "None"
+    return _ANEW if unnamed or keyword(node, "default_name") is not None or len(node.args) == 0 else None
+
+
+def _is_kept(context: Context) -> bool:
+    return bool(context.classes) and context.classes[-1].kept
+
+
+def graph_code(context: Context, node: cst.Attribute) -> str | None:
+    """Return why a dotted name cannot be ported, or None."""
+    module, name = context.stands_for(node)
+    if module not in _TENSORFLOWS or (module == TENSORFLOW and name in _RENAMED):
+        return None
+    if _is_kept(context) and (name.startswith(_SCOPES) or name in _KEPT):
+        return None  # scopes of layers that the model keeps; the layers themselves are looked at as calls
+    if module == TENSORFLOW and name.startswith("losses.") and name.split(".")[1][:1].isupper():
+        return None
+    return GRAPH if is_graph_code(name) else None
+
+
+def is_graph_code(name: str) -> bool:
+    """Return whether only graphs have a name, or what it begins with."""
+    return any(name == start or name.startswith(f"{start}.") for start in _GRAPHS)
+
+
+def why_not_imported(path: str) -> str | None:
+    """Return why a name cannot be imported from TensorFlow; None where it can."""
+    if path.startswith("compat.v1."):
+        path = path.removeprefix("compat.v1.")
+        return GRAPH if path.startswith(("layers", "contrib")) else None
+    if path in _RENAMED:
+        return f"TensorFlow 2 calls it tf.{_RENAMED[path]}; import tensorflow as tf and write that"
+    if path in _CASTS:
+        return f"TensorFlow 2 writes tf.cast(x, tf.{_CASTS[path]}); import tensorflow as tf and write that"
+    return GRAPH if is_graph_code(path) else None
+
+
+def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    """Return a call as it should be."""
+    module, name = context.stands_for(original.func)
+    if module not in _TENSORFLOWS:
+        return updated
+    root = dotted(original.func).partition(".")[0]
+    if name in _CASTS and module == TENSORFLOW and updated.args and context.is_root(original.func):
+        dtype = cst.Arg(name_node(f"{root}.{_CASTS[name]}"))
+        value = updated.args[0].with_changes(comma=comma(), keyword=None)
+        return updated.with_changes(func=name_node(f"{root}.cast"), args=[value, dtype])
+    if name == "where" and module == TENSORFLOW and context.selects_rows and len(updated.args) == 3:
+        return updated.with_changes(func=name_node(f"{root}.compat.v1.where"))
+    if name == "nn.dropout" and module == TENSORFLOW and (share := keyword(updated, "keep_prob")) is not None:
+        rate = cst.parse_expression(f"1 - ({code(share.value)})")
+        dropped = share.with_changes(keyword=cst.Name("rate"), value=rate)
+        return updated.with_changes(args=[dropped if arg is share else arg for arg in updated.args])
+    if module == TENSORFLOW and name.startswith(_RENAMING) and any(keyword(updated, old) for old in _KEYWORDS):
+        return updated.with_changes(args=[_rename_keyword(arg) for arg in updated.args])
+    return updated
+
+
+def drops_by_place(context: Context, node: cst.Call) -> str | None:
+    """Return why a call of dropout may mean something else today, or None."""
+    is_dropout = context.stands_for(node.func) == (TENSORFLOW, "nn.dropout")
+    return _DROPOUT if is_dropout and len(node.args) > 1 and node.args[1].keyword is None else None
+
+
+def unpacked(node: cst.Assign) -> cst.Assign:
+    """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: it returns three things since RLlib 0.8.6."""
+    target = node.targets[0].target
+    if not isinstance(node.value, cst.Call) or dotted(node.value.func).rpartition(".")[2] != "try_import_tf":
+        return node
+    if len(node.targets) != 1 or not isinstance(target, cst.Name):
+        return node
+    names = [cst.Element(cst.Name("_"), comma()), cst.Element(target, comma()), cst.Element(cst.Name("_"))]
+    return node.with_changes(targets=[node.targets[0].with_changes(target=cst.Tuple(names, lpar=[], rpar=[]))])
+
+
+def _rename_keyword(arg: cst.Arg) -> cst.Arg:
+    if arg.keyword is None or arg.keyword.value not in _KEYWORDS:
+        return arg
+    return arg.with_changes(keyword=cst.Name(_KEYWORDS[arg.keyword.value]))
+
+
+def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
+    bare = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return cst.Arg(value, keyword=cst.Name(name), equal=bare)

@@ -1,0 +1,113 @@
+"""Decorators that RLlib's code carries, and its helpers for deprecated names, as plain warnings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+# --- marks, which change nothing --------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+
+def override(cls: Any) -> Callable[[_T], _T]:
+    """Return a decorator that marks a method as overriding one of `cls`.
+
+    Nothing is checked: the base classes here need not have every method that RLlib's have.
+
+    Args:
+        cls: The class whose method is meant.
+    """
+
+    def mark(method: _T) -> _T:
+        return method
+
+    return mark
+
+
+def _same(obj: _T) -> _T:
+    """Return the class or function as it is."""
+    return obj
+
+
+PublicAPI = DeveloperAPI = ExperimentalAPI = OldAPIStack = _same
+OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecommended = _same
+
+
+def is_overridden(obj: Any) -> bool:
+    """Return whether a bound method is defined by the class of its object and not by the first one above."""
+    owner = type(obj.__self__)
+    return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
+
+
+# --- deprecation ------------------------------------------------------------------------------------------------------
+
+#: RLlib's mark for a config key that was not set.
+DEPRECATED_VALUE = -1
+
+_SEEN: set[str] = set()
+
+
+def deprecation_warning(
+    old: str,
+    new: str | None = None,
+    *,
+    help: str | None = None,
+    error: bool | type[Exception] | Exception | None = None,
+) -> None:
+    """Warn that something is deprecated, or raise.
+
+    Args:
+        old: What is deprecated.
+        new: What to use instead.
+        help: A text that replaces the hint at `new`.
+        error: True for a ValueError, or an exception to raise.
+
+    Raises:
+        Exception: `error` asks for it.
+    """
+    hint = help or (f"Use {new} instead." if new else "")
+    text = f"{old} is deprecated. {hint}".rstrip()
+    if isinstance(error, Exception):
+        raise error
+    if isinstance(error, type):
+        raise error(text)
+    if error:
+        raise ValueError(text)
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+
+
+def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None) -> Any:
+    """Return a decorator that warns at each use of a function or class; with `error` it raises.
+
+    Args:
+        old: The name, or the decorated object itself where there are no parentheses.
+        new: What to use instead.
+        help: A text that replaces the hint at `new`.
+        error: See `deprecation_warning`.
+    """
+    if callable(old):
+        return _warning(old, old.__name__, new, help, error)
+    return lambda obj: _warning(obj, old or obj.__name__, new, help, error)
+
+
+def _warning(obj: Any, name: str, new: str | None, help: str | None, error: Any) -> Any:
+    target: Callable[..., Any] = getattr(obj, "__init__") if isinstance(obj, type) else obj  # noqa: B009
+
+    def warned(*args: Any, **kwargs: Any) -> Any:
+        deprecation_warning(name, new, help=help, error=error)
+        return target(*args, **kwargs)
+
+    if isinstance(obj, type):
+        setattr(obj, "__init__", warned)  # noqa: B010
+        return obj
+    warned.__name__, warned.__doc__ = obj.__name__, obj.__doc__
+    return warned
+
+
+def log_once(key: str) -> bool:
+    """Return True at the first call with a key in this process."""
+    new = key not in _SEEN
+    _SEEN.add(key)
+    return new

@@ -1,1 +1,0 @@
-"""Base classes of RLlib's action distributions."""

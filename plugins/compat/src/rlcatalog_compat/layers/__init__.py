@@ -1,1 +1,0 @@
-"""Layers that RLlib's models are built of."""

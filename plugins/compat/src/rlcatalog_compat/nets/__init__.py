@@ -1,1 +1,0 @@
-"""Nets under RLlib's names that have more there than here."""

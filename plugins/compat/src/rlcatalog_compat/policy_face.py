@@ -1,0 +1,111 @@
+"""Acting as RLlib's algorithms do: one observation at a time, the memory as a list of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog.actions import first_row
+from rlcatalog.errors import ModelContractError, NotServedError
+
+
+class EpisodeState(list[Any]):
+    """The memory of an episode as RLlib hands it out: arrays without a batch axis.
+
+    Given back, it brings along what else the policy carries, its past actions say.
+
+    Args:
+        carried: The policy's own state, of one row.
+    """
+
+    def __init__(self, carried: Any) -> None:
+        super().__init__(part[0] for part in carried.memory)
+        self.carried = carried
+
+
+def act(
+    policy: Policy, observation: Any, state: Any, prev_action: Any, prev_reward: Any, explore: bool
+) -> tuple[Any, EpisodeState | list[Any], dict[str, Any]]:
+    """Return an action for one observation, the memory after it, and what RLlib gives beside them.
+
+    Args:
+        policy: The policy.
+        observation: As the environment gives it.
+        state: What the last call returned; or arrays, as the model's `get_initial_state` returns them; nothing at the
+            start of an episode.
+        prev_action: The last action; a state that was returned knows it already.
+        prev_reward: The last reward.
+        explore: Whether the action is drawn.
+
+    Raises:
+        ModelContractError: The state has another number of parts, or other shapes, than the model's.
+        NotServedError: The model looks at past actions, and the state does not hold them.
+    """
+    carried = _state_of(policy, state)
+    if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
+        raise NotServedError(
+            "compute_single_action: the model is shown past actions, and a state of one's own holds none. Give back the"
+            " state that the last call returned, which holds them; prev_action is not needed then."
+        )
+    reward = None if prev_reward is None else np.array([prev_reward], np.float32)
+    step = policy.act([observation], carried, prev_reward=reward, explore=explore)
+    extra = {"vf_preds": None if step.value is None else step.value[0], "action_logp": step.logp[0],
+             "action_dist_inputs": step.dist_inputs[0]}  # fmt: skip
+    return first_row(step.action), [] if step.state is None else EpisodeState(step.state), extra
+
+
+def _state_of(policy: Policy, state: Any) -> Any:
+    if isinstance(state, EpisodeState):
+        return state.carried
+    if state is None or len(state) == 0:
+        return None
+    began = policy.initial_state(1)
+    expected = [] if began is None else [part.shape[1:] for part in began.memory]
+    found = [np.asarray(part.detach().cpu() if hasattr(part, "detach") else part) for part in state]
+    if [part.shape for part in found] != expected:
+        raise ModelContractError(
+            f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"
+            f" {[part.shape for part in found]}. Begin with model.get_initial_state(), and give back what was returned."
+        )
+    memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
+    return began._replace(memory=memory)
+
+
+class PolicyFace:
+    """A policy that answers to RLlib's names as well.
+
+    Args:
+        policy: The policy; all that is not named here is asked of it.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the memory at the start of an episode, arrays without a batch axis; none for a model without."""
+        began = self._policy.initial_state(1)
+        return [] if began is None else EpisodeState(began)
+
+    def compute_single_action(
+        self,
+        obs: Any = None,
+        state: Any = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: Any = None,
+        info: Any = None,
+        explore: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Return the action for one observation, the memory after it, and further outputs; see `act`."""
+        return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_policy":  # a copy asks before there is one
+            raise AttributeError(name)
+        return getattr(self._policy, name)
+
+    def __repr__(self) -> str:
+        return repr(self._policy)

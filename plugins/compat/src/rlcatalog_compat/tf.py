@@ -1,0 +1,211 @@
+"""RLlib's distributions, fully connected network and Q-value model in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlcatalog import ActionDistribution
+from rlcatalog.errors import NotServedError
+from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFModelV2, keras, tf
+
+# --- distributions ----------------------------------------------------------------------------------------------------
+
+
+class TFActionDistribution(ActionDistribution):
+    """Base of distributions that draw in `_build_sample_op`.
+
+    RLlib draws once, in the constructor; here each call of `sample` draws anew.
+
+    Args:
+        inputs: Model output `[B, size]`.
+        model: The model that made it, or None.
+    """
+
+    framework_of_class = "tf"
+
+    def _build_sample_op(self) -> Any:
+        """Draw raw actions: to implement."""
+        raise NotImplementedError(f"{type(self).__name__} must implement _build_sample_op() or sample().")
+
+    def sample(self) -> Any:
+        """Draw raw actions."""
+        self.last_sample = self._build_sample_op()
+        return self.last_sample
+
+    @property
+    def sample_op(self) -> Any:
+        """What was drawn last, or a first draw."""
+        return self.sample() if self.last_sample is None else self.last_sample
+
+    @property
+    def sampled_action_logp_op(self) -> Any:
+        """Log density of what was drawn last."""
+        return self.logp(self.sample_op)
+
+
+def get_categorical_class_with_temperature(t: float) -> type:
+    """Return a Categorical whose logits are divided by `t`."""
+    from rlcatalog_tf import Categorical
+
+    class CategoricalWithTemperature(Categorical):
+        def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:
+            super().__init__(inputs, model, temperature)
+
+    return CategoricalWithTemperature
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+class FullyConnectedNetwork(_FullyConnectedNetwork):
+    """The fully connected network, with `base_model` beside it; it may be part of a Keras model.
+
+    Called with Keras' symbolic tensors it answers with such, and so does `value_function()` after that.
+    """
+
+    def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:
+        """Run the model on a batch; see `ModelV2`."""
+        self.__dict__.pop("value_function", None)
+        if not isinstance(input_dict["obs"], keras.KerasTensor):
+            return super().__call__(input_dict, state, seq_lens)
+        output, values = _layer(self)(input_dict["obs"])
+        # The method answers for passes over numbers; this hides it until the next one.
+        self.__dict__["value_function"] = lambda: values
+        return output, list(state or [])
+
+    @property
+    def base_model(self) -> _BaseModel:
+        """The net by itself: called with observations, it returns logits and values."""
+        return _BaseModel(self)
+
+
+class _BaseModel:
+    """What models of RLlib's ask of the Keras model inside a fully connected network."""
+
+    def __init__(self, net: FullyConnectedNetwork) -> None:
+        self._net = net
+
+    @property
+    def variables(self) -> list[Any]:
+        """All variables."""
+        return list(self._net.variables())
+
+    weights = variables
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """The variables that are trained."""
+        return list(self._net.trainable_variables())
+
+    trainable_weights = trainable_variables
+
+    def summary(self) -> None:
+        """Print the variables and their shapes."""
+        for name, variable in dict(self._net.variables(as_dict=True)).items():
+            print(f"{name}: {tuple(variable.shape)}")
+
+    def __call__(self, obs: Any, **kwargs: Any) -> Any:
+        """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; of a trunk to its features."""
+        output, _ = self._net({"obs": obs, "obs_flat": obs}, [], None)
+        if self._net.outputs is None:
+            return output
+        return output, self._net.value_function()[:, None]
+
+
+def _layer(net: FullyConnectedNetwork) -> Any:
+    """Return a net as a Keras layer, from observations to logits and values; its variables stay the net's."""
+
+    class AsLayer(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, obs: Any) -> Any:
+            output, _ = net({"obs": obs})
+            return output, type(net).value_function(net)
+
+    return AsLayer(name=net.name)
+
+
+# --- Q-values ---------------------------------------------------------------------------------------------------------
+
+
+class DistributionalQTFModel(TFModelV2):
+    """A base class: `forward` gives features `[B, num_outputs]`, and heads over them give Q-values.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: A Discrete.
+        num_outputs: Width of the features; without `q_hiddens` they are the Q-values.
+        model_config: The flat model config.
+        name: A name for the model.
+        q_hiddens: Sizes of the hidden layers of the heads.
+        dueling: Whether there is a head for the state's value.
+        num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
+        use_noisy: Noisy layers; not served.
+        v_min: Smallest return of the distribution.
+        v_max: Largest return.
+        sigma0: For noisy layers.
+        add_layer_norm: Whether the hidden layers are normalised.
+
+    Raises:
+        NotServedError: `use_noisy` is set.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        q_hiddens: Sequence[int] = (256,),
+        dueling: bool = False,
+        num_atoms: int = 1,
+        use_noisy: bool = False,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        sigma0: float = 0.5,
+        add_layer_norm: bool = False,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        if use_noisy:
+            raise NotServedError("DistributionalQTFModel: noisy layers are not served; leave use_noisy out.")
+        self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
+        self.action_dim = int(action_space.n)
+        width = int(num_outputs or 0)
+        self.model_out = keras.layers.Input((width,))
+
+        def head(outputs: int) -> Any:
+            x = self.model_out
+            for size in q_hiddens:
+                x = keras.layers.Dense(size, activation="relu")(x)
+                if add_layer_norm:
+                    x = keras.layers.LayerNormalization()(x)
+            return keras.Model(self.model_out, keras.layers.Dense(outputs)(x))
+
+        self.q_value_head = head(self.action_dim * num_atoms) if q_hiddens else None
+        self.state_value_head = head(num_atoms) if dueling else None
+
+    def get_q_value_distributions(self, model_out: Any) -> list[Any]:
+        """Return the head's answer for features `[B, num_outputs]`.
+
+        Returns:
+            Of one atom the scores `[B, n]`, and logits and probabilities `[B, n, 1]`; else Q-values `[B, n]`, the
+            atoms' returns `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
+        """
+        scores = model_out if self.q_value_head is None else self.q_value_head(model_out)
+        if self.num_atoms == 1:
+            logits = tf.zeros_like(scores)[..., None]
+            return [scores, logits, tf.ones_like(logits)]
+        returns = tf.linspace(tf.cast(self.v_min, scores.dtype), self.v_max, self.num_atoms)
+        logits = tf.reshape(scores, [-1, self.action_dim, self.num_atoms])
+        probs = tf.nn.softmax(logits)
+        return [tf.reduce_sum(returns * probs, -1), returns, logits, logits, probs]
+
+    def get_state_value(self, model_out: Any) -> Any:
+        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+
+        Raises:
+            NotServedError: The model was made without `dueling`.
+        """
+        if self.state_value_head is None:
+            raise NotServedError("get_state_value() needs a model made with dueling=True.")
+        return self.state_value_head(model_out)

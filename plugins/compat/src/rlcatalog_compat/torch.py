@@ -1,0 +1,347 @@
+"""RLlib's layers, distributions and Q-value model in PyTorch; the names of their weights are RLlib's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlcatalog import ActionDistribution
+from rlcatalog.errors import NotServedError
+from rlcatalog_compat.frameworks import get_activation_fn
+from rlcatalog_compat.padding import pair
+from rlcatalog_torch import TorchModelV2
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _activation(value: Any) -> list[nn.Module]:
+    """Return the activation's module as a list; of none an empty one."""
+    if isinstance(value, str):
+        value = get_activation_fn(value, "torch")
+    return [] if value is None else [value()]
+
+
+class SlimFC(nn.Module):
+    """A dense layer and its activation: `[..., in_size]` → `[..., out_size]`.
+
+    Args:
+        in_size: Width of the input.
+        out_size: Width of the output.
+        initializer: Fills the weight in place; Glorot's uniform values when None.
+        activation_fn: A name, or a callable that makes a module; none when None.
+        use_bias: Whether there is a bias.
+        bias_init: Initial value of the bias.
+    """
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        initializer: Callable[[Tensor], Any] | None = None,
+        activation_fn: Any = None,
+        use_bias: bool = True,
+        bias_init: float = 0.0,
+    ) -> None:
+        super().__init__()
+        linear = nn.Linear(int(in_size), int(out_size), bias=use_bias)
+        (nn.init.xavier_uniform_ if initializer is None else initializer)(linear.weight)
+        if use_bias:
+            nn.init.constant_(linear.bias, bias_init)
+        self._model = nn.Sequential(linear, *_activation(activation_fn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the input to the output."""
+        y: Tensor = self._model(x)
+        return y
+
+
+class SlimConv2d(nn.Module):
+    """A convolution with explicit padding, and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel: Size of the kernel.
+        stride: Stride.
+        padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or None.
+        initializer: `"default"` for Glorot's uniform values, None for PyTorch's own, or a callable that fills the
+            weight in place.
+        activation_fn: `"default"` for ReLU, a name, a callable that makes a module, or None.
+        bias_init: Initial value of the bias.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int],
+        padding: Any,
+        initializer: Any = "default",
+        activation_fn: Any = "default",
+        bias_init: float = 0,
+    ) -> None:
+        super().__init__()
+        conv = nn.Conv2d(in_channels, out_channels, pair(kernel), pair(stride))
+        if initializer == "default":
+            initializer = nn.init.xavier_uniform_
+        if initializer is not None:
+            initializer(conv.weight)
+        nn.init.constant_(conv.bias, bias_init)  # type: ignore[arg-type]
+        pad = [nn.ZeroPad2d(padding)] if padding else []
+        self._model = nn.Sequential(*pad, conv, *_activation(nn.ReLU if activation_fn == "default" else activation_fn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the images to the output."""
+        y: Tensor = self._model(x)
+        return y
+
+
+class AppendBiasLayer(nn.Module):
+    """Appends a trained vector, the same for every row: `[B, n]` → `[B, n + num_bias_vars]`.
+
+    Args:
+        num_bias_vars: Its width.
+    """
+
+    def __init__(self, num_bias_vars: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(num_bias_vars))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Append the vector."""
+        return torch.cat([x, self.log_std.expand(len(x), -1)], dim=1)
+
+
+class Reshape(nn.Module):
+    """Gives tensors a shape.
+
+    Args:
+        shape: The shape.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `x` in the shape."""
+        return x.view(*self.shape)
+
+
+class SkipConnection(nn.Module):
+    """A layer around which its input is led: added to the output, or joined with it by a gate.
+
+    Args:
+        layer: The layer.
+        fan_in_layer: Called with the input and the output; they are added when None.
+        add_memory: Whether the layer takes a `memory`.
+    """
+
+    def __init__(self, layer: nn.Module, fan_in_layer: Any = None, add_memory: bool = False, **kwargs: Any) -> None:
+        super().__init__()
+        self._layer, self._fan_in_layer = layer, fan_in_layer
+
+    def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+        """Run the layer and join its output with its input."""
+        outputs: Tensor = self._layer(inputs, **kwargs)
+        if self._fan_in_layer is None:
+            return outputs + inputs
+        joined: Tensor = self._fan_in_layer((inputs, outputs))
+        return joined
+
+
+class Swish(nn.Module):
+    """`x` times its logistic function, of a trained slope: RLlib's activation before PyTorch had SiLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beta = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, input_tensor: Tensor) -> Tensor:
+        """Map element by element."""
+        return input_tensor * torch.sigmoid(self._beta * input_tensor)
+
+
+class ConvTranspose2DStack(nn.Module):
+    """A dense layer and transposed convolutions that make images of vectors: `[B, input_size]` → a distribution.
+
+    Args:
+        input_size: Width of the input.
+        filters: `(channels, kernel, stride)` of each transposed convolution, the channels of its input.
+        initializer: `"default"` for Glorot's uniform values, or a callable that fills a weight in place.
+        bias_init: Initial value of the biases.
+        activation_fn: Activation between the convolutions, a name or a callable.
+        output_shape: Channels, height and width of the images.
+    """
+
+    def __init__(
+        self,
+        *,
+        input_size: int,
+        filters: Sequence[tuple[int, int, int]] = ((1024, 5, 2), (128, 5, 2), (64, 6, 2), (32, 6, 2)),
+        initializer: Any = "default",
+        bias_init: float = 0,
+        activation_fn: Any = "relu",
+        output_shape: Sequence[int] = (3, 64, 64),
+    ) -> None:
+        super().__init__()
+        fill = nn.init.xavier_uniform_ if initializer in ("default", None) else initializer
+        channels = [width for width, _, _ in filters]
+        self.output_shape = tuple(output_shape)
+        layers: list[nn.Module] = [nn.Linear(input_size, channels[0]), nn.Unflatten(1, (channels[0], 1, 1))]
+        for place, (width, kernel, stride) in enumerate(filters):
+            following = [*channels[1:], self.output_shape[0]][place]
+            layers.append(nn.ConvTranspose2d(width, following, kernel, stride))
+            layers += _activation(activation_fn) if place < len(filters) - 1 else []
+        for layer in layers:
+            if isinstance(layer, nn.Linear | nn.ConvTranspose2d):
+                fill(layer.weight)
+                assert layer.bias is not None
+                nn.init.constant_(layer.bias, bias_init)
+        self._model = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> torch.distributions.Distribution:
+        """Return normal distributions of deviation 1 around the images, each image one event."""
+        mean = self._model(x).reshape(-1, *self.output_shape)
+        return torch.distributions.Independent(torch.distributions.Normal(mean, 1), len(self.output_shape))
+
+
+# --- distributions ----------------------------------------------------------------------------------------------------
+
+
+class TorchDistributionWrapper(ActionDistribution):
+    """Base of distributions around one of `torch.distributions`: set `self.dist` in the constructor.
+
+    Args:
+        inputs: Model output `[B, size]`; arrays become tensors.
+        model: The model that made it, or None.
+    """
+
+    dist: Any
+    framework_of_class = "torch"
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+
+    def sample(self) -> Any:
+        """Draw raw actions."""
+        self.last_sample = self.dist.sample()
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]` of raw actions."""
+        return self.dist.log_prob(actions)
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]`."""
+        return self.dist.entropy()
+
+    def kl(self, other: ActionDistribution) -> Any:
+        """Return the divergence from another distribution of the same kind, `[B]`."""
+        return torch.distributions.kl.kl_divergence(self.dist, other.dist)  # type: ignore[attr-defined]
+
+
+def get_torch_categorical_class_with_temperature(t: float) -> type:
+    """Return a Categorical whose logits are divided by `t`."""
+    from rlcatalog_torch import Categorical
+
+    class TorchCategoricalWithTemperature(Categorical):
+        def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:
+            super().__init__(inputs, model, temperature)
+
+    return TorchCategoricalWithTemperature
+
+
+# --- Q-values ---------------------------------------------------------------------------------------------------------
+
+
+class DQNTorchModel(TorchModelV2):
+    """A base class: `forward` gives features `[B, num_outputs]`, and heads over them give Q-values.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: A Discrete.
+        num_outputs: Width of the features; without `q_hiddens` and `dueling` they are the Q-values.
+        model_config: The flat model config.
+        name: A name for the model.
+        q_hiddens: Sizes of the hidden layers of the heads.
+        dueling: Whether there is a head for the state's value.
+        dueling_activation: Activation of the hidden layers.
+        num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
+        use_noisy: Noisy layers; not served.
+        v_min: Smallest return of the distribution.
+        v_max: Largest return.
+        sigma0: For noisy layers.
+        add_layer_norm: Whether the hidden layers are normalised.
+
+    Raises:
+        NotServedError: `use_noisy` is set.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        q_hiddens: Sequence[int] = (256,),
+        dueling: bool = False,
+        dueling_activation: str = "relu",
+        num_atoms: int = 1,
+        use_noisy: bool = False,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        sigma0: float = 0.5,
+        add_layer_norm: bool = False,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        if use_noisy:
+            raise NotServedError("DQNTorchModel: noisy layers are not served; leave use_noisy out.")
+        self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
+        self.action_dim = int(action_space.n)
+
+        def head(letter: str, outputs: int) -> nn.Sequential:
+            layers, width = nn.Sequential(), int(num_outputs or 0)
+            for index, size in enumerate(q_hiddens):
+                layers.add_module(f"dueling_{letter}_{index}", SlimFC(width, size, activation_fn=dueling_activation))
+                if add_layer_norm:
+                    layers.add_module(f"LayerNorm_{letter}_{index}", nn.LayerNorm(size))
+                width = size
+            if q_hiddens or outputs:
+                layers.add_module(letter, SlimFC(width, outputs))
+            return layers
+
+        self.advantage_module = head("A", self.action_dim * num_atoms) if q_hiddens else nn.Sequential()
+        self.value_module = head("V", num_atoms) if dueling else None
+
+    def get_q_value_distributions(self, model_out: Tensor) -> tuple[Tensor, ...]:
+        """Return the head's answer for features `[B, num_outputs]`.
+
+        Returns:
+            Of one atom the scores `[B, n]` and twice ones; else Q-values `[B, n]`, the atoms' returns `[atoms]`, twice
+            the logits `[B, n, atoms]`, and the probabilities.
+        """
+        scores: Tensor = self.advantage_module(model_out)
+        if self.num_atoms == 1:
+            return scores, torch.ones_like(scores), torch.ones_like(scores)
+        returns = torch.linspace(self.v_min, self.v_max, self.num_atoms, device=scores.device)
+        logits = scores.view(-1, self.action_dim, self.num_atoms)
+        probs = logits.softmax(-1)
+        return (returns * probs).sum(-1), returns, logits, logits, probs
+
+    def get_state_value(self, model_out: Tensor) -> Tensor:
+        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+
+        Raises:
+            NotServedError: The model was made without `dueling`.
+        """
+        if self.value_module is None:
+            raise NotServedError("get_state_value() needs a model made with dueling=True.")
+        value: Tensor = self.value_module(model_out)
+        return value

@@ -1,0 +1,161 @@
+"""What engines are checked by: whether they say the same, and whether one update moves every weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from rlcatalog.errors import CatalogError
+from rlcatalog.models import set_weights_of, weights_of
+from rlcatalog.spaces import parts_of
+from rlcatalog_policy import Policy
+from rlcatalog_testing.contract import NotApplicable, Part, require
+from rlcatalog_testing.examples import Example, observations_of
+from rlcatalog_testing.passes import Array, array_of
+from rlcatalog_testing.trials import chance_trials
+
+
+class PolicyOutputs(NamedTuple):
+    """What an engine says of a batch of observations, NumPy.
+
+    Attributes:
+        action: The most likely actions, as the environment takes them.
+        logp: Log density `[B]` of given raw actions.
+        entropy: Entropy `[B]`.
+        value: Value estimates `[B]`.
+    """
+
+    action: Any
+    logp: Array
+    entropy: Array
+    value: Array
+
+
+#: `outputs(observations, raw_actions)`: what an engine says, by its own code, of the environment's observations.
+OutputFunction = Callable[[Any, Array], PolicyOutputs]
+
+
+def outputs_of(policy: Policy) -> OutputFunction:
+    """Return a policy without memory as an engine."""
+
+    def run(observations: Any, raw_actions: Array) -> PolicyOutputs:
+        mask = policy.action_mask(observations)
+        batch = {"obs": policy.preprocess(observations), "raw_action": raw_actions}
+        found = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
+        action = policy.act(observations, explore=False).action
+        return PolicyOutputs(action, *map(array_of, (found.logp, found.entropy, found.value)))
+
+    return run
+
+
+def check_same_outputs(
+    reference: Policy,
+    engines: Mapping[str, tuple[Policy, OutputFunction]],
+    observations: Any,
+    *,
+    tolerance: float = 1e-5,
+) -> None:
+    """Check that engines say the same of the same observations, once they have the same weights.
+
+    Args:
+        reference: A policy; its weights are copied into the engines' policies, and its actions are scored.
+        engines: Name → the policy that the engine acts with, and the engine.
+        observations: A vector environment's batch of observations.
+        tolerance: How far numbers may be apart, absolutely and relatively.
+
+    Raises:
+        AssertionError: An engine says something else; the message names it and what differs.
+    """
+    raw_actions = reference.act(observations).raw_action
+    expected = outputs_of(reference)(observations, raw_actions)
+    for name, (policy, run) in engines.items():
+        set_weights_of(policy.model, weights_of(reference.model))
+        for what, mine, theirs in zip(PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True):
+            for here, there in zip(parts_of(mine) or [mine], parts_of(theirs) or [theirs], strict=True):
+                np.testing.assert_allclose(
+                    np.asarray(there, np.float64), np.asarray(here, np.float64), rtol=tolerance, atol=tolerance,
+                    err_msg=f"{name}: its {what} differs from the reference's",
+                )  # fmt: skip
+
+
+#: Steps of an episode, and how many observations there are.
+STEPS, OBSERVATIONS = 6, 16
+
+
+class ExampleEnv(gymnasium.Env[Any, Any]):
+    """Emits observations of an example, and pays at random; episodes are a few steps long.
+
+    Args:
+        example: The spaces.
+
+    Raises:
+        AssertionError: In `step`, an action does not lie in the space.
+    """
+
+    def __init__(self, example: Example) -> None:
+        self.observation_space, self.action_space = example.obs, example.action
+        self._observations = observations_of(example, OBSERVATIONS)
+        self._place = self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; observations go on where they were."""
+        super().reset(seed=seed)
+        self._step = 0
+        return self._next(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        if isinstance(self.action_space, gymnasium.spaces.Box):
+            action = np.asarray(action)  # of rank 0 it comes as a number
+        require(bool(self.action_space.contains(action)), f"{action!r} does not lie in {self.action_space}")
+        self._step += 1
+        return self._next(), float(self.np_random.normal()), self._step == STEPS, False, {}
+
+    def _next(self) -> Any:
+        self._place = (self._place + 1) % OBSERVATIONS
+        return self._observations[self._place]
+
+
+def trained_weights(model: Any) -> dict[str, Array]:
+    """Return copies of a model's trainable weights, by name."""
+    weights = weights_of(model)
+    return {name: np.array(weights[name]) for name in model.trainable_variables(as_dict=True)}
+
+
+def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
+    """Raise unless an update has moved every array of weights, and left all of them finite.
+
+    Args:
+        before: What `trained_weights` returned before the update.
+        after: The same after it.
+
+    Raises:
+        AssertionError: It has not; the message names them.
+    """
+    require(bool(before), "the model has no weights to train")
+    wrong = [name for name in before if not np.isfinite(after[name]).all()]
+    require(not wrong, f"after an update these weights are not finite: {', '.join(wrong)}")
+    still = [name for name in before if before[name].size and np.array_equal(before[name], after[name])]
+    require(not still, f"an update moves all weights but these: {', '.join(still)}")
+
+
+@contextmanager
+def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
+    """Skip what an engine refuses by its own typed errors: that is no fault of the part."""
+    try:
+        yield
+    except refusals as error:
+        raise NotApplicable(str(error)) from error
+
+
+def update_example(part: Part) -> Example:
+    """Return the example that an engine trains a part with.
+
+    Raises:
+        NotApplicable: It is a distribution that leaves nothing to chance: no log density moves what actions come from.
+    """
+    return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]
