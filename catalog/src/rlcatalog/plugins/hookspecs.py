@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         ActionDistSpec,
         CheckSpec,
         CommandSpec,
+        EngineSpec,
         EnvWrapperSpec,
         ExporterSpec,
         FilterSpec,
@@ -66,6 +67,11 @@ def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands this plugin adds to the command line."""
+
+
+@hookspec
+def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
+    """Return the engines this plugin provides: what `rlcatalog train --engine` names."""
 
 
 @hookspec

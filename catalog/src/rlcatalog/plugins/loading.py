@@ -35,6 +35,7 @@ from rlcatalog.plugins.declarations import (
     CheckSpec,
     CommandSpec,
     Declaration,
+    EngineSpec,
     EnvWrapperSpec,
     ExporterSpec,
     FilterSpec,
@@ -64,6 +65,7 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_frameworks": FrameworkSpec,
     "rlcatalog_exporters": ExporterSpec,
     "rlcatalog_commands": CommandSpec,
+    "rlcatalog_engines": EngineSpec,
     "rlcatalog_checks": CheckSpec,
 }
 

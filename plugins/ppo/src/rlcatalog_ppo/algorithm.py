@@ -10,6 +10,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -28,12 +29,10 @@ from rlcatalog_ppo.backends import learner_of, optimizer_of
 from rlcatalog_ppo.callbacks import Callback, overriding
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
-from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.freezing import collecting, wanted
 from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.randomness import get_state, kept, set_state
 from rlcatalog_ppo.refusals import check_policy
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector, Rollout
@@ -41,6 +40,8 @@ from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.schedules import value_at
 from rlcatalog_ppo.training_state import check_fits
 from rlcatalog_runs import refuse_imports
+from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.randomness import get_state, kept, set_state
 
 
 class OnPolicy(ABC):
@@ -208,8 +209,8 @@ class OnPolicy(ABC):
 
     def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
         """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played."""
-        with kept(self.policy):
-            return play(self.policy, self._make_env, episodes, seed=seed, explore=explore)
+        with kept(self.policy), closing(vector(self._make_env, min(episodes, SIDE_BY_SIDE))) as envs:
+            return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """Tell the callbacks of an evaluation."""

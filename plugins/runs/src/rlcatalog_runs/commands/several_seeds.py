@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog_runs.commands.tables import print_groups
-from rlcatalog_runs.comparing import compare, draw_groups
+from rlcatalog_runs.comparison import compare, draw_groups
 from rlcatalog_runs.summaries import read_run
 
 #: The picture of all seeds, in the folder that holds their runs.
@@ -135,7 +135,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
         ("seed", "says one seed, and --seeds several. Say one of them."),
         ("resume", "goes on with one run. Resume the runs of several seeds one by one."),
     ):
-        if name in context.params and _is_given(context, name):
+        if name in context.params and is_given(context, name):
             raise ConfigError(f"--{name}: {why}")
 
 
@@ -150,7 +150,7 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
     rest: list[str] = []
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name in without or not _is_given(context, name):
+        if name in without or not is_given(context, name):
             continue
         value = context.params[name]
         values = list(value) if isinstance(value, list | tuple) else [value]
@@ -163,7 +163,8 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
     return [str(context.info_name), *options, "--", *rest]
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter was typed."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

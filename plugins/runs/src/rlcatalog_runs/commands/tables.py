@@ -18,7 +18,7 @@ from rich.text import Text
 from rlcatalog.errors import SavedPolicyError, one_line, reason
 from rlcatalog_cli import print_answer
 from rlcatalog_runs import json_line
-from rlcatalog_runs.comparing import (
+from rlcatalog_runs.comparison import (
     Group,
     check_picture,
     compare as curves_of,
