@@ -88,8 +88,9 @@ class CheckpointCallback(BaseCallback):
         steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
-                f"after {steps} steps weights of {type(self.model).__name__} are no finite numbers. The policy as it was"
-                f" after {session.saved or 0} steps is in {session.folder / POLICY}. A lower learning rate may help."
+                f"after {steps} steps weights of {type(self.model).__name__} are no finite numbers. The policy as it"
+                f" was after {session.saved or 0} steps is in {session.folder / POLICY}. A lower learning rate may"
+                " help."
             )
         session.save_checkpoint(steps, policy_of(self.model), self._write)
 

@@ -16,12 +16,11 @@ from rlcatalog_cli import Display, key_values
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
 from rlcatalog_runs.commands.train_options import (
-    COMMON,
     FIXED,
     engine_class,
-    engines,
     flag_of,
     own_options,
+    parameters,
     refuse_foreign,
 )
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
@@ -58,7 +57,7 @@ def train(context: typer.Context, env_id: str | None = None, **options: Any) -> 
         default_catalog().parse_config(plan.model)  # once, before there are many runs
         kind.check(plan)
         threads = getattr(plan.options, "threads", 1)
-        folders = [option.name for option in own_options({name: kind}) if option.metavar == "PATH"]
+        folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
         train_seeds(context, seeds, out or default_folder(env_id, label, seeds), threads=threads, overwrite=overwrite,
                     per_seed=folders)  # fmt: skip
         return
@@ -118,7 +117,7 @@ def _signature() -> inspect.Signature:
     argument = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
     context, env_id = inspect.signature(train).parameters["context"], inspect.signature(train).parameters["env_id"]
     first = [context.replace(annotation=typer.Context), env_id.replace(annotation=Annotated[str | None, argument])]
-    return inspect.Signature([*first, *(option.parameter() for option in (*COMMON, *own_options(engines())))])
+    return inspect.Signature([*first, *parameters()])
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]
