@@ -6,15 +6,18 @@ import json
 import re
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import typer
 
 import rlcatalog
 from rlcatalog.catalog import default_catalog
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
+from rlcatalog_cli.app import make_app
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
-from rlcatalog_runs.commands.train_options import COMMON, OF_ALL, engines
+from rlcatalog_runs.commands.train_options import OF_ALL, engines
 from rlcatalog_runs.records import read_record
 
 #: An engine that learns nothing: it counts, and its return is its steps.
@@ -245,5 +248,9 @@ def test_the_same_options_under_every_engine_where_they_make_sense(engine, packa
     assert fields == {*SHARED, *more}
 
 
-def test_fifty_options_are_enough_for_all_engines():
-    assert len({option.name for group in COMMON.values() for option in group}) <= 30
+def test_each_option_is_on_the_page():
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    command = typer.main.get_command(make_app(["train"])).commands["train"]
+    options = [option for parameter in command.params for option in parameter.opts]
+    assert [option for option in options if option.startswith("--") and f"`{option}" not in page] == []
+    assert 25 < len(options) <= 50

@@ -32,7 +32,8 @@ _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its 
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
+        str | None,
+        typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …"),
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,

@@ -19,15 +19,17 @@ from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
 
 
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that train wrote, or a saved policy.")],
-    episodes: Annotated[int, typer.Option(min=1, help="Fresh episodes to play.")] = 100,
-    env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A folder that train wrote, or a saved policy.")],
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")] = 100,
+    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment of a policy without a run.")] = None,
     modules: Modules = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Threads; small networks are fastest with one.")
+    ] = 1,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Film the first episodes into FILE.mp4 or FILE.gif.")
+        Path | None, typer.Option(metavar="PATH", help="Film the first episodes into PATH, an .mp4 or a .gif.")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,

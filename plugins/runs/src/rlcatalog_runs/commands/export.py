@@ -14,12 +14,14 @@ from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_confi
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of a saved policy.")],
+    run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or of a saved policy.")],
     format: Annotated[
-        str | None, typer.Option("--format", help="The format, such as onnx; that of OUT's suffix when missing.")
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format, such as onnx; that of --out when missing."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; policy.SUFFIX in RUN when missing.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="The file to write; a new policy.* in PATH if missing."),
     ] = None,
     modules: Modules = None,
 ) -> None:
