@@ -569,7 +569,9 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
         return
     assert report["components"]
     # Commands, engines, checks and formats are for parts of other packages.
-    parts = [part for part in report["components"] if not part.startswith(("command/", "engine/", "check/", "exporter/"))]
+    parts = [
+        part for part in report["components"] if not part.startswith(("command/", "engine/", "check/", "exporter/"))
+    ]
     if parts:
         assert report["worked"]
     for framework in {part.rpartition("/")[2] for part in parts}:

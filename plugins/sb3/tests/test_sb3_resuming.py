@@ -29,7 +29,7 @@ from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
 from rlcatalog_sb3.checkpoints import CheckpointCallback, restore
 from rlcatalog_sb3.engine import SB3Options
-from rlcatalog_sb3.flattening import for_sb3
+from rlcatalog_sb3.flat_spaces import for_sb3
 
 SMALL = {"fcnet_hiddens": [8]}
 SETTINGS = {

@@ -13,10 +13,10 @@ from rlcatalog.frameworks import load_first
 if TYPE_CHECKING:
     from rlcatalog_rllib.actor_critic import CatalogRLModule
     from rlcatalog_rllib.checks import outputs
-    from rlcatalog_rllib.configuring import configure, spec
+    from rlcatalog_rllib.configuration import configure, spec
     from rlcatalog_rllib.connectors import AdaptActions, EncodeObservations, env_to_module, module_to_env
+    from rlcatalog_rllib.conversion import export, to_policy
     from rlcatalog_rllib.envs import CatalogEnv
-    from rlcatalog_rllib.exporting import export, to_policy
     from rlcatalog_rllib.q_learning import CatalogQModule
     from rlcatalog_rllib.soft_actor_critic import CatalogSACModule
 
@@ -30,13 +30,13 @@ _LAZY = {
     "CatalogRLModule": "actor_critic",
     "CatalogSACModule": "soft_actor_critic",
     "EncodeObservations": "connectors",
-    "configure": "configuring",
+    "configure": "configuration",
     "env_to_module": "connectors",
-    "export": "exporting",
+    "export": "conversion",
     "module_to_env": "connectors",
     "outputs": "checks",
-    "spec": "configuring",
-    "to_policy": "exporting",
+    "spec": "configuration",
+    "to_policy": "conversion",
 }
 
 __all__ = [

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.frameworks import load_first
-from rlcatalog_sb3.naming import enter_names
+from rlcatalog_sb3.policy_aliases import enter_names
 
 # Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard imports TensorFlow.
 load_first("triton", before="tensorflow")
@@ -16,12 +16,12 @@ _LAZY = {
     "CatalogMaskablePolicy": "maskable",
     "CatalogPolicy": "policies",
     "CatalogRecurrentPolicy": "recurrent",
-    "FlattenSpaces": "flattening",
+    "FlattenSpaces": "flat_spaces",
     "RecurrentPPO": "recurrent",
-    "export": "exporting",
-    "for_sb3": "flattening",
+    "export": "conversion",
+    "for_sb3": "flat_spaces",
     "outputs": "checks",
-    "to_policy": "exporting",
+    "to_policy": "conversion",
 }
 
 __all__ = [
@@ -39,9 +39,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rlcatalog_sb3.checks import outputs
-    from rlcatalog_sb3.exporting import export, to_policy
+    from rlcatalog_sb3.conversion import export, to_policy
     from rlcatalog_sb3.features import CatalogExtractor
-    from rlcatalog_sb3.flattening import FlattenSpaces, for_sb3
+    from rlcatalog_sb3.flat_spaces import FlattenSpaces, for_sb3
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy
     from rlcatalog_sb3.policies import CatalogPolicy
     from rlcatalog_sb3.recurrent import CatalogRecurrentPolicy, RecurrentPPO

@@ -19,7 +19,7 @@ from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
 from rlcatalog_policy import write_file
 from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
-from rlcatalog_sb3.exporting import to_policy
+from rlcatalog_sb3.conversion import to_policy
 
 #: What a run's folder and each checkpoint hold; the last one off-policy algorithms' checkpoints alone.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"

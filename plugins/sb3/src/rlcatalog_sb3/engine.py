@@ -70,7 +70,7 @@ class SB3Engine(Engine):
         from stable_baselines3.common.env_util import make_vec_env
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-        from rlcatalog_sb3.flattening import for_sb3
+        from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = self.plan.env_id, self.plan.options
         torch.set_num_threads(options.threads)

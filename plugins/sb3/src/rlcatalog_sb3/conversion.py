@@ -16,7 +16,7 @@ from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
-from rlcatalog_sb3.translating import ACTIVATIONS
+from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
