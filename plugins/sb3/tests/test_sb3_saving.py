@@ -20,7 +20,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from typer.testing import CliRunner
 
 import rlcatalog
-import rlcatalog_sb3
 from rlcatalog.errors import NotServedError
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
 
@@ -162,13 +161,6 @@ def test_another_algorithm_over_our_trunk_is_not_converted():
     kwargs = {"features_extractor_class": CatalogExtractor}
     with pytest.raises(NotServedError, match="ActorCriticPolicy has other layers behind the trunk than DQN, SAC"):
         to_policy(A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
-
-
-def test_the_old_name_gives_the_same_policy_with_a_warning():
-    model = PPO(CatalogPolicy, "CartPole-v1", device="cpu")
-    with pytest.warns(DeprecationWarning, match="rlcatalog_sb3.export is now called to_policy") as caught:
-        assert rlcatalog_sb3.export(model) is to_policy(model)
-    assert caught[0].filename == __file__
 
 
 WITHOUT = """

@@ -22,15 +22,13 @@ from typing import Any, Protocol
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_runs.event_file import EventFile
+from rlcatalog_runs.folders import METRICS
 from rlcatalog_runs.rows import cut_rows, json_line
 
-METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"
+TABLE, TENSORBOARD = "progress.csv", "tensorboard"
 
 #: Where the id lies under which Weights & Biases knows a run.
 WANDB_ID = "wandb-id"
-
-#: What lies in a run's folder because of a log.
-FILES = (METRICS, TABLE, TENSORBOARD, WANDB, WANDB_ID)
 
 _STEPS = "timesteps_total"
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlcatalog.catalog import default_catalog, make_env
-from rlcatalog_cli import Modules, aside
+from rlcatalog_cli import Modules, redirect_stdout
 from rlcatalog_policy import load, read_manifest
 from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
 
@@ -26,7 +26,7 @@ def export(
     modules: Modules = None,
 ) -> None:
     """Write a trained policy as one file that acts without it."""
-    with aside():
+    with redirect_stdout():
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"

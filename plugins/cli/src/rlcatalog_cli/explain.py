@@ -11,7 +11,7 @@ import typer
 
 from rlcatalog.catalog import Catalog, default_catalog, make_env
 from rlcatalog_cli.arguments import key_values
-from rlcatalog_cli.isolation import aside, print_json
+from rlcatalog_cli.isolation import print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, ModelKeys
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
@@ -28,7 +28,7 @@ def explain(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
-    with aside(), open_env(env_id, model or []) as (catalog, config, env):
+    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
         found, text = explanation.as_dict(), explanation.text(all=everything)
         if svg is not None:
