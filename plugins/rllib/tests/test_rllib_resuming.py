@@ -47,7 +47,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
                     str(tmp_path), *TINY)  # fmt: skip
     assert ended.exit_code == 128 + number
     assert len(trained) == 3
-    assert f"rlcatalog train --resume {tmp_path}" in ended.output
+    assert f"rlcatalog train --resume {tmp_path} --engine rllib" in ended.output
     assert read_record(tmp_path)["status"] == "interrupted"
     before = rows(tmp_path)
     assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == before[1:]
@@ -62,7 +62,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
         return train(self)
 
     monkeypatch.setattr(Algorithm, "train", seen)
-    went_on = run("train", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
+    went_on = run("train", "-e", "rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
     np.testing.assert_array_equal(begun[0], policy.values(obs))
     assert went_on.exit_code == 0
     assert f"going on after {before[-1]} steps; RLlib restores neither environments" in went_on.output
@@ -82,8 +82,8 @@ def test_what_cannot_go_on_is_said(tmp_path):
     with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
         run("train", "-e", "rllib")
     with pytest.raises(SavedPolicyError, match="not a folder that"):
-        run("train", "--resume", str(tmp_path))
+        run("train", "-e", "rllib", "--resume", str(tmp_path))
     told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"command": "train-rllib", "steps": 64}}
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(SavedPolicyError, match="holds no checkpoint to go on from"):
-        run("train", "--resume", str(tmp_path))
+        run("train", "-e", "rllib", "--resume", str(tmp_path))

@@ -28,8 +28,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from rlcatalog import EngineSpec, hookimpl
-from rlcatalog_runs import Engine, RunOptions
-from rlcatalog_runs.engines import describe_policy
+from rlcatalog_runs import Engine, RunOptions, describe_policy
 
 
 class TurboOptions(RunOptions, kw_only=True, frozen=True):
@@ -121,6 +120,8 @@ def train(folder, monkeypatch, capsys):
         return status, "".join(capsys.readouterr())
 
     yield run
+    for name in forgotten:
+        sys.modules.pop(name, None)
     scan.cache_clear()
     default_catalog.cache_clear()
 
@@ -211,13 +212,21 @@ def test_what_it_does_not_take_is_said_before_there_is_a_folder(arguments, messa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["engine", "algo", "seed", "model", "out"])
+@pytest.mark.parametrize("name", ["algo", "seed", "model", "out"])
 def test_what_a_resumed_run_keeps(name, train, tmp_path):
     out = tmp_path / "run"
     assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", out)[0] == 0
-    value = {"engine": "acme_turbo", "seed": "1", "model": "use_lstm=true"}.get(name, "Leap")
+    value = {"seed": "1", "model": "use_lstm=true"}.get(name, "Leap")
     code, printed = train("--resume", out, "--steps", 40, f"--{name}", value)
     assert (code, f"--{name} is its own" in printed) == (1, True)
+
+
+def test_a_resumed_run_is_of_the_engine_that_is_typed(train, tmp_path):
+    out = tmp_path / "run"
+    assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", out)[0] == 0
+    code, printed = train("--resume", out, "--steps", 40, "-e", "ppo")
+    assert (code, "a run of engine 'acme_turbo', not of 'ppo'" in printed) == (1, True)
+    assert train("--resume", out, "--steps", 40, "-e", "acme-turbo/acme_turbo")[0] == 0
 
 
 def test_an_engine_that_is_not_installed_names_its_package(train, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
         process.kill()
     assert process.returncode == 128 + number
     assert f"{number.name}: stopped; kept is the run after" in said
-    assert f"rlcatalog train --resume {tmp_path}" in said
+    assert f"rlcatalog train --resume {tmp_path} --engine sb3" in said
     assert read_record(tmp_path)["status"] == "interrupted"
     kept = checkpoint_steps(checkpoints_of(tmp_path)[-1])
     assert f"after {kept} steps" in said
@@ -78,7 +78,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     policy = rlcatalog.load(tmp_path / "policy")
     first = rows(tmp_path)
 
-    said = run("train", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
+    said = run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
     assert f"going on after {kept} steps; Stable-Baselines3 restores neither environments nor random" in said
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) >= kept + 200
     steps = [int(row["time/total_timesteps"]) for row in rows(tmp_path)]
@@ -205,7 +205,7 @@ def test_an_error_of_the_environment_leaves_the_run_as_it_was_before_the_rollout
     assert read_record(tmp_path)["status"] == "failed"
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 16  # the third rollout of eight was not whole
     Masked.fails_after = None
-    run("train", "--resume", str(tmp_path))
+    run("train", "-e", "sb3", "--resume", str(tmp_path))
     assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [8, 16, 24, 32, 40, 48, 56, 64]
 
 
@@ -251,8 +251,8 @@ def test_from_an_earlier_checkpoint_what_came_later_is_taken_back(tmp_path):
     assert kept == [64, 128, 192, 256]
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"timesteps_total": 1')  # killed while it wrote
-    run("train", "--resume", str(tmp_path / "checkpoints/step-000000128"), "--steps", "192", "--checkpoint-every",
-        "0", "--keep-checkpoints", "9")  # fmt: skip
+    run("train", "-e", "sb3", "--resume", str(tmp_path / "checkpoints/step-000000128"), "--steps", "192",
+        "--checkpoint-every", "0", "--keep-checkpoints", "9")  # fmt: skip
     assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == [64, 128, 192]
     assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [64, 128, 192]
     with pytest.raises(RunFolderError, match="checkpoints"):
@@ -284,29 +284,55 @@ def finished(tmp_path_factory):
 )
 def test_what_stands_beside_resume(finished, more, message):
     with pytest.raises(ConfigError, match=message):
-        run("train", *more, "--resume", str(finished))
+        run("train", "-e", "sb3", *more, "--resume", str(finished))
 
 
 def test_what_cannot_go_on_is_said(finished, tmp_path):
     with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
         run("train", "--engine", "sb3")
     with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
-        run("train", "--resume", str(tmp_path))
-    with pytest.raises(ConfigError, match="--engine is its own"):
+        run("train", "-e", "sb3", "--resume", str(tmp_path))
+    with pytest.raises(SavedPolicyError, match="a run of engine 'sb3', not of 'ppo'"):
         run("train", "--engine", "ppo", "--resume", str(finished))
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {r"holds no checkpoint to go on from \(no training.json": {"steps": 64}, "does not say how it was run":
+    cases = {"a run of engine 'ppo', not of 'sb3'": {"steps": 64}, "does not say how it was run":
              {"engine": "sb3", "steps": "many"}, "holds no checkpoint": {"command": "train-sb3", "steps": 99},
              "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
         with pytest.raises(CatalogError, match=message):
-            run("train", "--resume", str(other))
+            run("train", "-e", "sb3", "--resume", str(other))
     (other / "config.json").write_text(json.dumps({key: part for key, part in config.items() if key != "run"}))
     with pytest.raises(SavedPolicyError, match="as those of earlier versions"):
-        run("train", "--resume", str(other))
+        run("train", "-e", "sb3", "--resume", str(other))
+
+
+class Trap:
+    """A pickle that leaves a file where it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_folder_alone_has_no_pickle_read(finished, tmp_path):
+    """Whatever it says: only a typed `--engine sb3` has a checkpoint's algorithm read, which runs what is in it."""
+    import pickle
+    import shutil
+
+    folder, trap = tmp_path / "run", tmp_path / "trap"
+    shutil.copytree(finished, folder)
+    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(pickle.dumps(Trap(trap)))
+    with pytest.raises(ConfigError, match=rf"are pickles.*--resume {folder} --engine sb3\."):
+        run("train", "--resume", str(folder), "--steps", "100")
+    for engine in ("ppo", "rllib"):
+        with pytest.raises(CatalogError, match=r"a run of engine 'sb3'|rlcatalog-rllib"):
+            run("train", "--resume", str(folder), "--steps", "100", "--engine", engine)
+    assert not trap.exists()
 
 
 def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
@@ -318,7 +344,7 @@ def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
     (last / "algorithm.zip").write_bytes(b"no zip")
     before = sorted(str(path) for path in folder.rglob("*"))
     with pytest.raises(SavedPolicyError, match="no checkpoint, or damaged"):
-        run("train", "--resume", str(folder), "--steps", "100")
+        run("train", "-e", "sb3", "--resume", str(folder), "--steps", "100")
     assert sorted(str(path) for path in folder.rglob("*")) == before
     assert os.path.exists(folder / "policy")
 
@@ -328,13 +354,13 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, t
     run(*train(tmp_path, algo, 64))
     weights, table = rlcatalog.load(tmp_path / "policy").model.get_weights(), rows(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({**read_record(tmp_path), "status": "running", "ended": None}))
-    assert run("train", "--resume", str(tmp_path)).exit_code == 0
+    assert run("train", "-e", "sb3", "--resume", str(tmp_path)).exit_code == 0
     assert read_record(tmp_path)["status"] == "finished"
     assert rows(tmp_path) == table
     for name, array in rlcatalog.load(tmp_path / "policy").model.get_weights().items():
         np.testing.assert_array_equal(array, weights[name])
     with pytest.raises(ConfigError, match="its 64 steps are done"):
-        run("train", "--resume", str(tmp_path))
+        run("train", "-e", "sb3", "--resume", str(tmp_path))
 
 
 def test_a_folder_of_an_earlier_version_goes_on_with_its_table(tmp_path):
@@ -351,7 +377,7 @@ def test_a_folder_of_an_earlier_version_goes_on_with_its_table(tmp_path):
     writer.writerows(before)
     (tmp_path / "progress.csv").write_text(table.getvalue() + "1,2")  # the last line was not written to its end
     (tmp_path / "metrics.jsonl").unlink()
-    run("train", "--resume", str(tmp_path), "--steps", "192", "--log", "csv")
+    run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", "192", "--log", "csv")
     after = rows(tmp_path)
     assert [row["timesteps_total"] for row in after] == [64, 128, 192]
     for row, expected in zip(after, before, strict=False):

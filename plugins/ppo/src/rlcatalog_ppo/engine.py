@@ -17,8 +17,7 @@ from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.checkpoints import POLICY, TRAINING
 from rlcatalog_ppo.config import parse
-from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
-from rlcatalog_runs.engines import describe_policy
+from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 
 #: Option → the algorithm's key that it sets.
 _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs": "num_envs", "frozen": "frozen"}

@@ -54,6 +54,7 @@ class RLlibEngine(Engine):
     checkpoint = ALGORITHM
     packages = ("ray",)
     fixed = frozenset({"settings", "env_runners", "envs"})
+    trusts_checkpoints = True
     not_restored = (
         "RLlib restores neither environments, random generators nor replay buffers, so this is not, number for number,"
         " the run that would not have stopped"

@@ -31,6 +31,8 @@ class Engine:
         packages: Modules whose versions the record of a run holds, where they are imported.
         fixed: Options that a resumed run keeps as it began with them.
         not_restored: What a resumed run begins anew, as a sentence for the user; empty: nothing.
+        trusts_checkpoints: Whether reading a checkpoint runs what its writer put in it, as a pickle does. A folder is
+            not trusted: `--resume` then asks for `--engine`, too.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine asks
             `session.interrupts`.
 
@@ -47,6 +49,7 @@ class Engine:
     packages: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[frozenset[str]] = frozenset({"settings"})
     not_restored: ClassVar[str] = ""
+    trusts_checkpoints: ClassVar[bool] = False
     ends_at_once: ClassVar[bool] = False
 
     def __init__(self, plan: RunPlan) -> None:

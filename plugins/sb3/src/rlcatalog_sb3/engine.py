@@ -13,8 +13,7 @@ from msgspec import Meta
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, reason
 from rlcatalog_policy import read_file, write_file
-from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, json_line
-from rlcatalog_runs.engines import describe_policy
+from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy, json_line
 from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
 #: Arguments of an algorithm that `--set` does not take → the option that sets them.
@@ -43,6 +42,7 @@ class SB3Engine(Engine):
     checkpoint = "algorithm.zip"
     packages = ("stable_baselines3", "sb3_contrib")
     fixed = frozenset({"settings", "envs", "vector", "frozen"})
+    trusts_checkpoints = True
     not_restored = (
         "Stable-Baselines3 restores neither environments nor random generators, so this is not, number for number, the"
         " run that would not have stopped"

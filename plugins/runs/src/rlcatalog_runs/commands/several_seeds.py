@@ -76,6 +76,7 @@ def train_seeds(
     threads: int = 1,
     overwrite: bool = False,
     per_seed: Sequence[str] = ("record",),
+    resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
     """Run the command that was called once per seed, each in a process and a folder of its own, and draw their curves.
 
@@ -89,6 +90,7 @@ def train_seeds(
         threads: Threads of one run: so many fewer run at once.
         overwrite: Replace the runs that are there.
         per_seed: Names of further options that name a folder; each seed gets one of its own inside.
+        resume: Returns the command that goes on with the run in a folder.
 
     Raises:
         ConfigError: An option does not go with several seeds.
@@ -117,8 +119,7 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            print(f"{stop}: the runs have ended. Go on with each: rlcatalog train --resume {folder}/seed-N",
-                  file=sys.stderr)  # fmt: skip
+            print(f"{stop}: the runs have ended. Go on with each: {resume(f'{folder}/seed-N')}", file=sys.stderr)
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:

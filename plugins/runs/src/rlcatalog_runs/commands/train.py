@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, SavedPolicyError, shown
 from rlcatalog_cli import Display, key_values
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
@@ -59,7 +60,7 @@ def train(context: typer.Context, env_id: str | None = None, **options: Any) -> 
         threads = getattr(plan.options, "threads", 1)
         folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
         train_seeds(context, seeds, out or default_folder(env_id, label, seeds), threads=threads, overwrite=overwrite,
-                    per_seed=folders)  # fmt: skip
+                    per_seed=folders, resume=partial(_resume_line, name, kind))  # fmt: skip
         return
     if out is not None:
         refuse_taken(out, overwrite)  # before anything is built
@@ -74,6 +75,13 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     folder = run_of(directory)
     name = engine_of(folder, read_config(folder, modules))
     kind = engine_class(name)
+    if "engine" in typed and engine_class(typed["engine"]) is not kind:
+        raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
+    if kind.trusts_checkpoints and "engine" not in typed:
+        raise ConfigError(
+            f"--resume {directory}: a run of engine {name}, whose checkpoints are pickles: reading one runs whatever"
+            f" its writer put in it. If the run is your own: --resume {directory} --engine {name}."
+        )
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
     plan = resumed_plan(kind, name, directory, typed, modules)
@@ -82,6 +90,11 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     why = f"; {kind.not_restored}" if kind.not_restored else ""
     print(f"going on after {plan.steps} steps{why}")
     _run(engine, folder, typed.get("quiet", False))
+
+
+def _resume_line(name: str, kind: type[Engine], folder: Path | str) -> str:
+    """Return the command that goes on with a run."""
+    return f"rlcatalog train --resume {folder}" + (f" --engine {name}" if kind.trusts_checkpoints else "")
 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
@@ -102,7 +115,7 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     except Interrupted as interrupt:
         print(
             f"{interrupt}: stopped; kept is the run after {engine.steps} steps. Go on with:"
-            f" rlcatalog train --resume {folder}",
+            f" {_resume_line(plan.options.engine, type(engine), folder)}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None

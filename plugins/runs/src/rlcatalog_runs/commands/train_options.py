@@ -61,8 +61,8 @@ COMMON = {
                ("--engine", "-e")),
         Option("out", Path, "PATH", "Folder of the run; a new one in runs/ENV_ID when missing.", None, ("--out", "-o")),
         Option("overwrite", bool, None, "Replace the run that the folder holds.", False),
-        Option("resume", Path, "PATH", "Go on with the run in this folder, or from this checkpoint of one. sb3 and"
-               " rllib read pickles there, which run what their writer put in them: name a run of your own."),
+        Option("resume", Path, "PATH", "Go on with the run in this folder, or from this checkpoint of one. Runs of sb3"
+               " and rllib are pickles, which run what their writer put in them: they want --engine as well."),
         Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
         Option("seeds", str, "SEEDS", "Train once per seed, side by side: 0,1,2 or 0-4."),
         Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
@@ -99,7 +99,7 @@ COMMON = {
 OF_ALL = frozenset({"env_id", "engine", "out", "overwrite", "resume", "seed", "seeds", "modules", "quiet", "algo",
                     "model", "settings"})  # fmt: skip
 #: Options that a resumed run has fixed.
-FIXED = frozenset({"env_id", "engine", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
+FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
 _FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {"env_id": "ENV_ID"}
 
 
