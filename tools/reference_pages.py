@@ -35,6 +35,7 @@ _KINDS = {
     "action_codec": "Action codecs",
     "framework": "Frameworks",
     "exporter": "Formats of export",
+    "engine": "Engines",
     "check": "Checks of the conformance kit",
     "command": "Commands",
 }

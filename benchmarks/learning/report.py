@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.learning.engines import BASES, NETS
 from benchmarks.learning.tasks import TASKS
-from rlcatalog_runs.interquartile import interquartile_mean, interval
+from rlcatalog_runs.comparison import interquartile_mean, interval
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURE, CURVES = DOCS / "learning.md", DOCS / "pictures" / "learning.png", DOCS / "pictures" / "curves.png"

@@ -22,6 +22,7 @@ from rlcatalog import (
     Catalog,
     CheckSpec,
     CommandSpec,
+    EngineSpec,
     EnvWrapperSpec,
     ExporterSpec,
     Filter,
@@ -50,6 +51,7 @@ HOOKS = {
     "rlcatalog_frameworks": "FrameworkSpec",
     "rlcatalog_exporters": "ExporterSpec",
     "rlcatalog_commands": "CommandSpec",
+    "rlcatalog_engines": "EngineSpec",
     "rlcatalog_checks": "CheckSpec",
 }
 
@@ -128,6 +130,10 @@ class Dist(ActionDistribution):
     """Stands for a distribution class."""
 
 
+class Steam:
+    """Stands for an engine."""
+
+
 def greet():
     """Stand for a command."""
 
@@ -141,7 +147,7 @@ def polite(part):
 def targets(monkeypatch):
     """Make the classes above importable as `hook_targets`."""
     module = ModuleType("hook_targets")
-    for thing in (Sum, Halve, clipped, Net, Dist, greet):
+    for thing in (Sum, Halve, clipped, Net, Dist, Steam, greet):
         setattr(module, thing.__name__, thing)
     module.polite = polite
     monkeypatch.setitem(sys.modules, "hook_targets", module)
@@ -187,6 +193,7 @@ DECLARATIONS = {
     ),
     "rlcatalog_exporters": ExporterSpec("form", {"runner": "hook_targets:Runner"}, "a format", suffix=".form"),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
+    "rlcatalog_engines": EngineSpec("steam", {"engine": "hook_targets:Steam"}, "an engine"),
     "rlcatalog_checks": CheckSpec("polite", {"checks": "hook_targets:polite"}, "says hello once"),
 }
 
@@ -279,6 +286,12 @@ def test_a_declared_command_is_listed_and_loaded(catalog_with):
     catalog = catalog_with("rlcatalog_commands")
     assert catalog.registry.names(["command"]) == ["greet"]
     assert catalog.registry.get("command", "greet").load("cli") is greet
+
+
+def test_a_declared_engine_is_listed_and_loaded(catalog_with):
+    catalog = catalog_with("rlcatalog_engines")
+    assert catalog.registry.names(["engine"]) == ["steam"]
+    assert catalog.registry.get("engine", "steam").load("engine") is Steam
 
 
 def test_a_declared_command_runs(tmp_path, install):

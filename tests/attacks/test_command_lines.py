@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
 
 def typed(rng, keys):
     """Draw a command line."""
-    command = rng.choice(["list", "explain", "explain", "explain", "evaluate", "train", "train-sb3", "other"])
+    command = rng.choice(["list", "explain", "explain", "explain", "evaluate", "train", "other"])
     if command == "other":
         command = rng.choice(
             ["", "-", "--help", "trian", "ünïcödé", "\udcff", "[/]", "x" * 2_000, "list ", "--", "os:system"]
@@ -61,8 +61,9 @@ def typed(rng, keys):
     line = [command]
     if rng.random() < 0.95:
         line.append(rng.choice(PATHS if command == "evaluate" else ENVIRONMENTS))
-    if command in ("train", "train-sb3"):  # those would train for a while
+    if command == "train":  # it would train for a while
         line += rng.choice([["--steps", "0"], ["--steps", "many"], ["--set", "gama=1"], ["--set", "seed=1"]])
+        line += rng.choice([[], [], ["--engine", "sb3"], ["-e", rng.choice(["", "nope", "ppo/ppo", "\udcff"])]])
     for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
         line += option(rng, keys)
     return line

@@ -15,7 +15,7 @@ from broken_plugins import Broken, install_parts, table
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice.explanation import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
-from rlcatalog_cli.printing import print_list
+from rlcatalog_cli.tables import print_list
 from rlcatalog_testing import isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",

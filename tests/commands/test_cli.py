@@ -48,7 +48,8 @@ def test_list_json():
     assert all(set(c) == keys for c in found["components"])
     parts = {(c["kind"], c["name"]): c for c in found["components"]}
     assert parts["model", "fcnet"]["frameworks"] == ["torch", "tf"]
-    assert parts["command", "train"]["distribution"] == "rlcatalog-ppo"
+    assert parts["command", "train"]["distribution"] == "rlcatalog-runs"
+    assert parts["engine", "ppo"]["distribution"] == "rlcatalog-ppo"
 
 
 def test_list_one_kind():

@@ -18,13 +18,14 @@ def command_of(name):
 
 
 def options(*, repeatable):
-    """Return `(command, option as it is typed, its values)` for every option that may, or may not, be given again."""
+    """Return `(command, option as typed, its values, its long form)` of all that may, or may not, be given again."""
     found = []
     for name in COMMANDS:
         for option in command_of(name).params:
             if option.param_type_name == "option" and option.multiple is repeatable:
                 value = [] if option.is_flag else ["1"]
-                found += [pytest.param(name, typed, value, id=f"{name} {typed}") for typed in option.opts]
+                long = max(option.opts, key=len)
+                found += [pytest.param(name, typed, value, long, id=f"{name} {typed}") for typed in option.opts]
     return found
 
 
@@ -34,17 +35,17 @@ def test_there_are_commands_and_options():
     assert len(options(repeatable=True)) > 4
 
 
-@pytest.mark.parametrize(("command", "option", "value"), options(repeatable=False))
-def test_a_single_option_given_twice_is_refused_before_anything_runs(command, option, value, capsys):
+@pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=False))
+def test_a_single_option_given_twice_is_refused_before_anything_runs(command, option, value, long, capsys):
     for times, word in ((2, "twice"), (3, "3 times")):
         with pytest.raises(SystemExit) as ended:
             main([command, *([option, *value] * times)])
         assert ended.value.code == 2
-        assert f"{option} is given {word}" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert f"{long} is given {word}" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(("command", "option", "value"), options(repeatable=True))
-def test_a_repeatable_option_may_be_given_again(command, option, value):
+@pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=True))
+def test_a_repeatable_option_may_be_given_again(command, option, value, long):
     context = command_of(command).make_context(command, [option, "a=1", option, "b=2"], resilient_parsing=True)
     assert ["a=1", "b=2"] in list(context.params.values())
 

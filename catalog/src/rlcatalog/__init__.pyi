@@ -29,6 +29,7 @@ from .plugins import (
     ActionDistSpec as ActionDistSpec,
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
+    EngineSpec as EngineSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
     FrameworkSpec as FrameworkSpec,

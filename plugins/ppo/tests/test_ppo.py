@@ -13,9 +13,9 @@ from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, Unknow
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import parse
-from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Collector, Rollout
+from rlcatalog_runs.evaluation import play
 from rlcatalog_torch import TorchModelV2
 
 SMALL = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0}

@@ -14,10 +14,10 @@ from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
+from rlcatalog_runs.evaluation import play
 from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 

@@ -13,7 +13,7 @@ from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError
 from rlcatalog_ppo import video
 from rlcatalog_ppo.commands import evaluate
 from rlcatalog_ppo.environments import maker, vector
-from rlcatalog_ppo.evaluation import play
+from rlcatalog_runs.evaluation import play
 
 
 class Screen(gym.Env):

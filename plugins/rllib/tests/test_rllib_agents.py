@@ -241,7 +241,7 @@ def test_what_cannot_be_is_refused_by_name(how, kind, message, monkeypatch):
     if how.get("env"):
         how = {**how, "agents": None}
         monkeypatch.setattr(
-            "rlcatalog_rllib.configuring.create_env", lambda *_: __import__("gymnasium").make("CartPole-v1")
+            "rlcatalog_rllib.configuration.create_env", lambda *_: __import__("gymnasium").make("CartPole-v1")
         )
     with pytest.raises(kind, match=message):
         config_of(**how)

@@ -219,7 +219,7 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
             main(arguments)
         return ended.value.code, "".join(capsys.readouterr())
 
-    arguments = ["train-rllib", "CartPole-v1", "--steps", "150", "--env-runners", "0", "--envs", "2", "--out",
+    arguments = ["train", "CartPole-v1", "-e", "rllib", "--steps", "150", "--env-runners", "0", "--envs", "2", "--out",
                  str(tmp_path), "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=100",
                  "--set", "minibatch_size=50"]  # fmt: skip
     code, said = run(*arguments)
@@ -238,8 +238,8 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     )
     np.testing.assert_array_equal(ours, theirs)
     restored.stop()
-    code, said = run("train-rllib", "CartPole-v1", "--set", "num_env_runners=0")
+    code, said = run("train", "CartPole-v1", "-e", "rllib", "--set", "num_env_runners=0")
     assert (code, "Say --env-runners 0." in " ".join(said.split())) == (1, True)
-    code, said = run("train-rllib", "CartPole-v1", "--algo", "PPOO")
+    code, said = run("train", "CartPole-v1", "-e", "rllib", "--algo", "PPOO")
     assert code == 1
     assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())

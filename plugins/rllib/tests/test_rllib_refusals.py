@@ -149,15 +149,6 @@ def test_a_policy_is_made_of_what_configure_set_up():
         rlcatalog_rllib.to_policy(3)
 
 
-def test_the_old_name_gives_the_same_policy_with_a_warning():
-    module = module_of()
-    with pytest.warns(DeprecationWarning, match="rlcatalog_rllib.export is now called to_policy") as caught:
-        old = rlcatalog_rllib.export(module).model.get_weights()
-    assert __file__ in [warning.filename for warning in caught]
-    for name, value in rlcatalog_rllib.to_policy(module).model.get_weights().items():
-        np.testing.assert_array_equal(old[name], value)
-
-
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""A run of train-rllib is kept while it trains, ends politely, and goes on."""
+"""A run of `rlcatalog train --engine rllib` is kept while it trains, ends politely, and goes on."""
 
 import json
 import os
@@ -43,11 +43,11 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
 
     with monkeypatch.context() as patched:
         patched.setattr(Algorithm, "train", asked)
-        ended = run("train-rllib", "CartPole-v1", "--steps", "100000", "--checkpoint-every", "64", "--out",
+        ended = run("train", "CartPole-v1", "-e", "rllib", "--steps", "100000", "--checkpoint-every", "64", "--out",
                     str(tmp_path), *TINY)  # fmt: skip
     assert ended.exit_code == 128 + number
     assert len(trained) == 3
-    assert f"rlcatalog train-rllib --resume {tmp_path}" in ended.output
+    assert f"rlcatalog train --resume {tmp_path} --engine rllib" in ended.output
     assert read_record(tmp_path)["status"] == "interrupted"
     before = rows(tmp_path)
     assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == before[1:]
@@ -62,7 +62,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
         return train(self)
 
     monkeypatch.setattr(Algorithm, "train", seen)
-    went_on = run("train-rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
+    went_on = run("train", "-e", "rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
     np.testing.assert_array_equal(begun[0], policy.values(obs))
     assert went_on.exit_code == 0
     assert f"going on after {before[-1]} steps; RLlib restores neither environments" in went_on.output
@@ -78,12 +78,12 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
 
 def test_what_cannot_go_on_is_said(tmp_path):
     with pytest.raises(ConfigError, match="ENV_ID is its own"):
-        run("train-rllib", "CartPole-v1", "--resume", str(tmp_path))
+        run("train", "CartPole-v1", "--resume", str(tmp_path))
     with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
-        run("train-rllib")
+        run("train", "-e", "rllib")
     with pytest.raises(SavedPolicyError, match="not a folder that"):
-        run("train-rllib", "--resume", str(tmp_path))
-    told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"command": "train-sb3", "steps": 64}}
+        run("train", "-e", "rllib", "--resume", str(tmp_path))
+    told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"command": "train-rllib", "steps": 64}}
     (tmp_path / "config.json").write_text(json.dumps(told))
-    with pytest.raises(SavedPolicyError, match="a run of 'train-sb3', not of 'train-rllib'"):
-        run("train-rllib", "--resume", str(tmp_path))
+    with pytest.raises(SavedPolicyError, match="holds no checkpoint to go on from"):
+        run("train", "-e", "rllib", "--resume", str(tmp_path))

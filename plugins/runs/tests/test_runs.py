@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli.app import make_app
 from rlcatalog_runs import recorded, run_folder
-from rlcatalog_runs.comparing import compare, settings_of
-from rlcatalog_runs.interquartile import interquartile_mean, interval
+from rlcatalog_runs.comparison import compare, interquartile_mean, interval, settings_of
 from rlcatalog_runs.summaries import find_runs, read_rows, read_run
 
 

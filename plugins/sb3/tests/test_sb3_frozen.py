@@ -18,7 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import Frozen
-from rlcatalog_sb3 import CatalogPolicy, collecting, for_sb3
+from rlcatalog_sb3 import CatalogPolicy, for_sb3, frozen_collector
 from rlcatalog_sb3.algorithms import make
 
 SMALL = {"fcnet_hiddens": [8]}
@@ -99,7 +99,7 @@ def test_what_was_collected_has_the_densities_of_the_weights_of_then(case, envs)
         pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     algo, rollouts = algorithm(case, envs), Rollouts()
     algo.learn(4 * 16 * envs, rollouts)
-    acting = algo.policy.actor_critic.collecting.acting
+    acting = algo.policy.actor_critic.collector.acting
     assert isinstance(acting, Frozen)
     assert acting.reason is None
     assert len(rollouts.pairs) == 4
@@ -147,10 +147,10 @@ def test_weights_are_those_of_now_however_they_were_written():
 
 
 def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
-    monkeypatch.setattr(collecting, "FIRST_STEPS", 20)
+    monkeypatch.setattr(frozen_collector, "FIRST_STEPS", 20)
 
     def acting(algo):
-        return algo.policy.actor_critic.collecting.acting
+        return algo.policy.actor_critic.collector.acting
 
     one, many, never = (algorithm("a choice", *asked) for asked in ((1, "auto"), (2, "auto"), (1, "never")))
     one.learn(16)
@@ -162,7 +162,7 @@ def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
     assert isinstance(acting(one), Frozen)
     one.learn(32)  # rollouts of 16 steps, and new weights after each
     assert not isinstance(acting(one), Frozen)
-    monkeypatch.setattr(collecting, "SHORTEST_ROLLOUT", 16)
+    monkeypatch.setattr(frozen_collector, "SHORTEST_ROLLOUT", 16)
     again = algorithm("a choice", 1, "auto")
     again.learn(96)
     assert isinstance(acting(again), Frozen)
@@ -197,7 +197,7 @@ def test_a_memory_is_carried_as_the_policy_itself_carries_it(shared, masked, env
                 torch.testing.assert_close(found, kept, atol=1e-5, rtol=0)
             assert any(part.any() for part in after.pi)
             states, (obs, *_) = after, env.step(actions.numpy())
-    acting = actor_critic.collecting.acting
+    acting = actor_critic.collector.acting
     assert isinstance(acting, Frozen)
     assert acting.reason is None
 
@@ -214,7 +214,7 @@ def test_a_policy_that_cannot_be_frozen_collects_as_it_is(monkeypatch):
     inner = algo.policy.catalog_policy
     monkeypatch.setattr(inner, "freeze", lambda rows, seed: Frozen(inner, None, "nothing here can"))
     algo.learn(32)
-    assert algo.policy.actor_critic.collecting.acting.reason == "nothing here can"
+    assert algo.policy.actor_critic.collector.acting.reason == "nothing here can"
 
 
 def test_copies_and_saved_ones_freeze_for_themselves(tmp_path):
@@ -229,7 +229,7 @@ def test_copies_and_saved_ones_freeze_for_themselves(tmp_path):
         assert algo.policy(obs)[1].all()
     algo.save(tmp_path / "algo.zip")
     loaded = PPO.load(tmp_path / "algo.zip")
-    assert loaded.policy.actor_critic.collecting.mode == "always"
+    assert loaded.policy.actor_critic.collector.mode == "always"
 
 
 def test_refusals():

@@ -14,7 +14,7 @@ from torch import nn
 import rlcatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog_sb3 import CatalogPolicy, for_sb3
-from rlcatalog_sb3.translating import ACTIVATIONS
+from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 from rlcatalog_torch import TorchModelV2
 
 VECTOR, IMAGE, TWO = Box(-1, 1, (5,), np.float32), Box(0, 255, (42, 42, 3), np.uint8), Box(-1, 1, (2,), np.float32)

@@ -1,6 +1,7 @@
-"""Runs of train-sb3 are kept while they train, end politely, and go on."""
+"""Runs of `rlcatalog train --engine sb3` are kept while they train, end politely, and go on."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -20,14 +21,15 @@ from stable_baselines3.common.logger import Logger
 from typer.testing import CliRunner
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, NonFiniteError, RunFolderError, SavedPolicyError
+from rlcatalog.errors import CatalogError, ConfigError, NonFiniteError, RunFolderError, SavedPolicyError
 from rlcatalog_cli.app import make_app
-from rlcatalog_runs import Interrupted, Interrupts
+from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
-from rlcatalog_sb3.flattening import for_sb3
-from rlcatalog_sb3.keeping import Keeping, restore
+from rlcatalog_sb3.checkpoints import CheckpointCallback, restore
+from rlcatalog_sb3.engine import SB3Options
+from rlcatalog_sb3.flat_spaces import for_sb3
 
 SMALL = {"fcnet_hiddens": [8]}
 SETTINGS = {
@@ -41,13 +43,12 @@ def run(*arguments):
 
 
 def train(folder, algo, steps, *more):
-    return ["train-sb3", "CartPole-v1", "--algo", algo, "--steps", str(steps), "--out", str(folder), "--model",
+    return ["train", "CartPole-v1", "-e", "sb3", "--algo", algo, "-n", str(steps), "--out", str(folder), "--model",
             "fcnet_hiddens=[8]", *SETTINGS[algo], *more]  # fmt: skip
 
 
 def rows(folder):
-    with (folder / "progress.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(("algo", "number"), [
@@ -68,8 +69,8 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 128 + number
-    assert f"{number.name}: stopped after" in said
-    assert f"rlcatalog train-sb3 --resume {tmp_path}" in said
+    assert f"{number.name}: stopped; kept is the run after" in said
+    assert f"rlcatalog train --resume {tmp_path} --engine sb3" in said
     assert read_record(tmp_path)["status"] == "interrupted"
     kept = checkpoint_steps(checkpoints_of(tmp_path)[-1])
     assert f"after {kept} steps" in said
@@ -77,7 +78,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     policy = rlcatalog.load(tmp_path / "policy")
     first = rows(tmp_path)
 
-    said = run("train-sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
+    said = run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
     assert f"going on after {kept} steps; Stable-Baselines3 restores neither environments nor random" in said
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) >= kept + 200
     steps = [int(row["time/total_timesteps"]) for row in rows(tmp_path)]
@@ -85,7 +86,9 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     assert steps[-1] > kept
     as_before = [row["time/total_timesteps"] for row in first]
     assert [row["time/total_timesteps"] for row in rows(tmp_path)][: len(first)] == as_before
-    updates = [int(row["train/n_updates"]) for row in rows(tmp_path) if row["train/n_updates"]]  # not of a first row
+    updates = [
+        int(row["train/n_updates"]) for row in rows(tmp_path) if row.get("train/n_updates")
+    ]  # not of a first row
     assert updates == sorted(updates)
     assert updates[-1] > max(int(row.get("train/n_updates") or 0) for row in first)
     obs = np.full((1, 4), 0.1, np.float32)
@@ -103,7 +106,8 @@ def algorithm_in(folder, name, environment="CartPole-v1", envs=2, interrupts=Non
     env = make_vec_env(lambda: for_sb3(environment, SMALL), n_envs=envs, seed=0)
     algorithm = make(name, env, SMALL, device="cpu", seed=0, **settings)
     algorithm.set_logger(Logger(None, []))
-    return algorithm, Keeping(folder, 0, 2, interrupts or Interrupts())
+    plan = RunPlan(environment, SB3Options(engine="sb3"), name)
+    return algorithm, CheckpointCallback(Session(plan, folder, interrupts or Interrupts(), [], print))
 
 
 def tensors(state):
@@ -176,7 +180,7 @@ def test_a_replay_buffer_of_several_parts_comes_back(masked, tmp_path):
     from stable_baselines3 import DQN
     from stable_baselines3.common.buffers import DictReplayBuffer
 
-    from rlcatalog_sb3.keeping import _fill_up, _save_buffer
+    from rlcatalog_sb3.checkpoints import _fill_up, _save_buffer
 
     plain = gym.wrappers.TransformObservation(Masked(), lambda obs: obs, Masked.observation_space)
     dqn = DQN("MultiInputPolicy", plain, buffer_size=50, learning_starts=1, device="cpu").learn(20)
@@ -194,14 +198,14 @@ def test_a_replay_buffer_of_several_parts_comes_back(masked, tmp_path):
 
 def test_an_error_of_the_environment_leaves_the_run_as_it_was_before_the_rollout(masked, tmp_path):
     Masked.fails_after = 20
-    arguments = ["train-sb3", masked, "--algo", "MaskablePPO", "--steps", "64", "--out", str(tmp_path), "--model",
+    arguments = ["train", masked, "-e", "sb3", "--algo", "MaskablePPO", "-n", "64", "--out", str(tmp_path), "--model",
                  "fcnet_hiddens=[8]", "--set", "n_steps=8", "--set", "batch_size=8"]  # fmt: skip
     with pytest.raises(RuntimeError, match="fell over"):
         run(*arguments)
     assert read_record(tmp_path)["status"] == "failed"
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 16  # the third rollout of eight was not whole
     Masked.fails_after = None
-    run("train-sb3", "--resume", str(tmp_path))
+    run("train", "-e", "sb3", "--resume", str(tmp_path))
     assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [8, 16, 24, 32, 40, 48, 56, 64]
 
 
@@ -245,10 +249,10 @@ def test_from_an_earlier_checkpoint_what_came_later_is_taken_back(tmp_path):
     run(*train(tmp_path, "PPO", 256, "--checkpoint-every", "64", "--keep-checkpoints", "4"))
     kept = [checkpoint_steps(path) for path in checkpoints_of(tmp_path)]
     assert kept == [64, 128, 192, 256]
-    with (tmp_path / "progress.csv").open("a") as file:
-        file.write("1,2,3")  # killed while it wrote
-    run("train-sb3", "--resume", str(tmp_path / "checkpoints/step-000000128"), "--steps", "192", "--checkpoint-every",
-        "0", "--keep-checkpoints", "9")  # fmt: skip
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"timesteps_total": 1')  # killed while it wrote
+    run("train", "-e", "sb3", "--resume", str(tmp_path / "checkpoints/step-000000128"), "--steps", "192",
+        "--checkpoint-every", "0", "--keep-checkpoints", "9")  # fmt: skip
     assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == [64, 128, 192]
     assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [64, 128, 192]
     with pytest.raises(RunFolderError, match="checkpoints"):
@@ -280,28 +284,55 @@ def finished(tmp_path_factory):
 )
 def test_what_stands_beside_resume(finished, more, message):
     with pytest.raises(ConfigError, match=message):
-        run("train-sb3", *more, "--resume", str(finished))
+        run("train", "-e", "sb3", *more, "--resume", str(finished))
 
 
 def test_what_cannot_go_on_is_said(finished, tmp_path):
     with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
-        run("train-sb3")
+        run("train", "--engine", "sb3")
     with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
-        run("train-sb3", "--resume", str(tmp_path))
-    with pytest.raises(SavedPolicyError, match="a run of 'train-sb3', not of 'train'"):
-        run("train", "--resume", str(finished))
+        run("train", "-e", "sb3", "--resume", str(tmp_path))
+    with pytest.raises(SavedPolicyError, match="a run of engine 'sb3', not of 'ppo'"):
+        run("train", "--engine", "ppo", "--resume", str(finished))
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {"a run of 'train', not of 'train-sb3'": {"steps": 64}, "does not say how it was run": {"command":
-             "train-sb3", "steps": "many"}, "holds no checkpoint": {"command": "train-sb3", "steps": 99}}  # fmt: skip
+    cases = {"a run of engine 'ppo', not of 'sb3'": {"steps": 64}, "does not say how it was run":
+             {"engine": "sb3", "steps": "many"}, "holds no checkpoint": {"command": "train-sb3", "steps": 99},
+             "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
-        with pytest.raises(SavedPolicyError, match=message):
-            run("train-sb3", "--resume", str(other))
+        with pytest.raises(CatalogError, match=message):
+            run("train", "-e", "sb3", "--resume", str(other))
     (other / "config.json").write_text(json.dumps({key: part for key, part in config.items() if key != "run"}))
     with pytest.raises(SavedPolicyError, match="as those of earlier versions"):
-        run("train-sb3", "--resume", str(other))
+        run("train", "-e", "sb3", "--resume", str(other))
+
+
+class Trap:
+    """A pickle that leaves a file where it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_folder_alone_has_no_pickle_read(finished, tmp_path):
+    """Whatever it says: only a typed `--engine sb3` has a checkpoint's algorithm read, which runs what is in it."""
+    import pickle
+    import shutil
+
+    folder, trap = tmp_path / "run", tmp_path / "trap"
+    shutil.copytree(finished, folder)
+    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(pickle.dumps(Trap(trap)))
+    with pytest.raises(ConfigError, match=rf"are pickles.*--resume {folder} --engine sb3\."):
+        run("train", "--resume", str(folder), "--steps", "100")
+    for engine in ("ppo", "rllib"):
+        with pytest.raises(CatalogError, match=r"a run of engine 'sb3'|rlcatalog-rllib"):
+            run("train", "--resume", str(folder), "--steps", "100", "--engine", engine)
+    assert not trap.exists()
 
 
 def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
@@ -313,7 +344,7 @@ def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
     (last / "algorithm.zip").write_bytes(b"no zip")
     before = sorted(str(path) for path in folder.rglob("*"))
     with pytest.raises(SavedPolicyError, match="no checkpoint, or damaged"):
-        run("train-sb3", "--resume", str(folder), "--steps", "100")
+        run("train", "-e", "sb3", "--resume", str(folder), "--steps", "100")
     assert sorted(str(path) for path in folder.rglob("*")) == before
     assert os.path.exists(folder / "policy")
 
@@ -323,10 +354,67 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, t
     run(*train(tmp_path, algo, 64))
     weights, table = rlcatalog.load(tmp_path / "policy").model.get_weights(), rows(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({**read_record(tmp_path), "status": "running", "ended": None}))
-    assert run("train-sb3", "--resume", str(tmp_path)).exit_code == 0
+    assert run("train", "-e", "sb3", "--resume", str(tmp_path)).exit_code == 0
     assert read_record(tmp_path)["status"] == "finished"
     assert rows(tmp_path) == table
     for name, array in rlcatalog.load(tmp_path / "policy").model.get_weights().items():
         np.testing.assert_array_equal(array, weights[name])
     with pytest.raises(ConfigError, match="its 64 steps are done"):
-        run("train-sb3", "--resume", str(tmp_path))
+        run("train", "-e", "sb3", "--resume", str(tmp_path))
+
+
+def test_a_folder_of_an_earlier_version_goes_on_with_its_table(tmp_path):
+    """Then the command was `train-sb3`, and Stable-Baselines3 wrote `progress.csv`."""
+    run(*train(tmp_path, "PPO", 128))
+    config, before = json.loads((tmp_path / "config.json").read_text()), rows(tmp_path)
+    names = ("command", "steps", "checkpoint_every", "keep_checkpoints", "threads", "model", "settings")
+    config["run"] = {"command": "train-sb3", **{name: config["run"][name] for name in names[1:]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    table = io.StringIO()
+    columns = [name for name in before[-1] if "/" in name]
+    writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(before)
+    (tmp_path / "progress.csv").write_text(table.getvalue() + "1,2")  # the last line was not written to its end
+    (tmp_path / "metrics.jsonl").unlink()
+    run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", "192", "--log", "csv")
+    after = rows(tmp_path)
+    assert [row["timesteps_total"] for row in after] == [64, 128, 192]
+    for row, expected in zip(after, before, strict=False):
+        assert {name: value for name, value in row.items() if value is not None} == expected
+    assert read_record(tmp_path)["status"] == "finished"
+    assert json.loads((tmp_path / "config.json").read_text())["run"]["engine"] == "sb3"
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
+    """Neither the weights nor the rows; a run that they end is saved as it was then."""
+    alone, watched, ended = (tmp_path / name for name in ("alone", "watched", "ended"))
+    run(*train(alone, algo, 192))
+    run(*train(watched, algo, 192, "--eval-every", "60", "--eval-episodes", "2"))
+    expected = rlcatalog.load(alone / "policy").model.get_weights()
+    for name, array in rlcatalog.load(watched / "policy").model.get_weights().items():
+        np.testing.assert_array_equal(array, expected[name])
+    timeless = [
+        [{k: v for k, v in row.items() if not k.startswith(("time/fps", "time/time", "evaluation"))} for row in table]
+        for table in (rows(alone), rows(watched))
+    ]
+    assert timeless[0] == timeless[1]
+    figures = [row["evaluation"] for row in rows(watched) if "evaluation" in row]
+    assert 2 <= len(figures) <= 3
+    assert figures[0].keys() == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
+    assert (watched / "best" / "policy.json").is_file()
+    said = run(*train(ended, algo, 1000, "--eval-every", "60", "--eval-episodes", "1", "--stop-at", "1")).output
+    steps = checkpoint_steps(checkpoints_of(ended)[-1])
+    assert f"ended after {steps} steps: the mean return of an evaluation is" in said
+    assert rows(ended)[-1]["timesteps_total"] <= steps < 300
+    assert read_record(ended)["status"] == "finished"
+
+
+def test_environments_in_processes_of_their_own_take_the_same_steps(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    run(*train(one, "PPO", 64))
+    run(*train(other, "PPO", 64, "--vector", "async"))
+    expected = rlcatalog.load(one / "policy").model.get_weights()
+    for name, array in rlcatalog.load(other / "policy").model.get_weights().items():
+        np.testing.assert_array_equal(array, expected[name])

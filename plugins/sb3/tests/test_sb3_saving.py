@@ -20,7 +20,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from typer.testing import CliRunner
 
 import rlcatalog
-import rlcatalog_sb3
 from rlcatalog.errors import NotServedError
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
 
@@ -164,13 +163,6 @@ def test_another_algorithm_over_our_trunk_is_not_converted():
         to_policy(A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
 
 
-def test_the_old_name_gives_the_same_policy_with_a_warning():
-    model = PPO(CatalogPolicy, "CartPole-v1", device="cpu")
-    with pytest.warns(DeprecationWarning, match="rlcatalog_sb3.export is now called to_policy") as caught:
-        assert rlcatalog_sb3.export(model) is to_policy(model)
-    assert caught[0].filename == __file__
-
-
 WITHOUT = """
     import json, sys
     for name in ("stable_baselines3", "sb3_contrib", "rlcatalog_sb3.policies"):
@@ -219,12 +211,12 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     from rlcatalog_runs.records import read_record
 
     runner = CliRunner()
-    arguments = ["train-sb3", "CartPole-v1", "--algo", algo, "--steps", "150", "--out", str(tmp_path), "--model",
+    arguments = ["train", "CartPole-v1", "-e", "sb3", "--algo", algo, "-n", "150", "--out", str(tmp_path), "--model",
                  "fcnet_hiddens=[8]", "--set", "learning_rate=0.01"]  # fmt: skip
     arguments += ["--envs", "2", "--set", "n_steps=32"] if algo == "PPO" else ["--set", "learning_starts=50"]
     trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert trained.exit_code == 0, trained.output
-    left = {"policy", "config.json", "run.json", "progress.csv", "algorithm.zip"}
+    left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "algorithm.zip"}
     assert left <= {path.name for path in tmp_path.iterdir()}
     record = read_record(tmp_path)
     assert (record["status"], record["engine"]) == ("finished", "sb3")
@@ -239,7 +231,18 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
 def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_path):
     from rlcatalog_cli.app import make_app
 
-    arguments = ["train-sb3", "Pendulum-v1", "--algo", "SAC", "--set", "use_sde=true", "--out", str(tmp_path / "out")]
+    arguments = [
+        "train",
+        "Pendulum-v1",
+        "--engine",
+        "sb3",
+        "--algo",
+        "SAC",
+        "--set",
+        "use_sde=true",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     with pytest.raises(NotServedError, match="explores by use_sde"):
         CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert not (tmp_path / "out").exists()
@@ -251,7 +254,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
     from rlcatalog_sb3.algorithms import make
 
     monkeypatch.chdir(tmp_path)
-    arguments = ["train-sb3", "Pendulum-v1", "--algo", "SAC", "--steps", "40", "--model", "fcnet_hiddens=[4]", "--set",
+    arguments = ["train", "Pendulum-v1", "-e", "sb3", "--algo", "SAC", "-n", "40", "-m", "fcnet_hiddens=[4]", "--set",
                  "learning_starts=20"]  # fmt: skip
     assert CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).exit_code == 0
     (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
@@ -266,7 +269,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--algo", "PPPO"], "Unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
+        (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO takes no 'gama'. Did you mean 'gamma'?"),
         (["--set", "seed=1"], "--set: 'seed' is set by --seed"),
         (["--model", "use_lstm=true"], "use_lstm: PPO carries no state"),
@@ -276,7 +279,7 @@ def test_the_command_says_what_it_does_not_take(arguments, message, tmp_path):
     from rlcatalog.errors import CatalogError
     from rlcatalog_cli.app import make_app
 
-    arguments = ["train-sb3", "CartPole-v1", "--out", str(tmp_path / "out"), *arguments]
+    arguments = ["train", "CartPole-v1", "-e", "sb3", "--out", str(tmp_path / "out"), *arguments]
     with pytest.raises(CatalogError) as caught:
         CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert message in str(caught.value)

@@ -4,6 +4,7 @@ from .declarations import (
     ActionDistSpec as ActionDistSpec,
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
+    EngineSpec as EngineSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
     Match as Match,

@@ -343,6 +343,18 @@ class CommandSpec(Declaration):
 
 
 @dataclass(frozen=True)
+class EngineSpec(Declaration):
+    """What trains: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
+
+    The target's module is imported for `rlcatalog train --help`: it imports what is heavy when the engine is made.
+    """
+
+    kind: ClassVar[str] = "engine"
+    targets_allowed = frozenset({"engine"})
+    shows_classes = False
+
+
+@dataclass(frozen=True)
 class CheckSpec(Declaration):
     """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
 

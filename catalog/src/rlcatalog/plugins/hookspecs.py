@@ -8,6 +8,7 @@ from rlcatalog.plugins.declarations import (
     ActionDistSpec,
     CheckSpec,
     CommandSpec,
+    EngineSpec,
     EnvWrapperSpec,
     ExporterSpec,
     FilterSpec,
@@ -63,6 +64,11 @@ def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands this plugin adds to the command line."""
+
+
+@hookspec
+def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
+    """Return the engines this plugin provides: what `rlcatalog train --engine` names."""
 
 
 @hookspec

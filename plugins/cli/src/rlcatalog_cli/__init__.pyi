@@ -1,18 +1,7 @@
 from .app import main as main
 from .arguments import key_values as key_values
-from .explaining import open_env as open_env
-from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
-from .options import AS_JSON as AS_JSON
-from .printing import print_summary as print_summary
+from .explain import open_env as open_env
+from .isolation import print_answer as print_answer, print_json as print_json, redirect_stdout as redirect_stdout
+from .options import AS_JSON as AS_JSON, ModelKeys as ModelKeys, Modules as Modules
 from .progress import Display as Display
-from .train_options import (
-    CheckpointEvery as CheckpointEvery,
-    EnvId as EnvId,
-    KeepCheckpoints as KeepCheckpoints,
-    ModelKeys as ModelKeys,
-    Modules as Modules,
-    Overwrite as Overwrite,
-    Seed as Seed,
-    Steps as Steps,
-    Threads as Threads,
-)
+from .tables import print_summary as print_summary

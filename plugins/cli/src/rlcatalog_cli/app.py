@@ -22,23 +22,24 @@ from rlcatalog.errors import (
     one_line,
     shown,
 )
-from rlcatalog_cli.explaining import explain
-from rlcatalog_cli.isolation import aside, catalog_of_survivors, only_answers, print_json
+from rlcatalog_cli.explain import explain
+from rlcatalog_cli.isolation import catalog_of_survivors, only_answers, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command
-from rlcatalog_cli.printing import escape
+from rlcatalog_cli.tables import escape
 
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
 
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
+        str | None,
+        typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …"),
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
 ) -> None:
     """List the plugins and what they provide."""
-    with aside():
+    with redirect_stdout():
         catalog = catalog_of_survivors() if isolate else default_catalog()
     components = catalog.components(kind)
     if kind is not None and not components:
@@ -63,7 +64,7 @@ def list_parts(
         ]
         print_json({"plugins": plugins, "components": parts})
         return
-    from rlcatalog_cli.printing import print_list
+    from rlcatalog_cli.tables import print_list
 
     print_list(catalog.plugins, components)
 
@@ -107,7 +108,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     called = next((argument for argument in argv if not argument.startswith("-")), None)
     if called in OWN_COMMANDS or (called is None and "--version" in argv):
         return app  # which looks for plugins itself
-    with aside():
+    with redirect_stdout():
         registry = default_catalog().registry
     known = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
     if called is not None and called not in known:

@@ -64,7 +64,7 @@ def _descriptor_of(stream: TextIO) -> int | None:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def redirect_stdout() -> Iterator[None]:
     """Send what plugins print to standard error; standard output is for the answer."""
     redirection = Redirection()
     try:

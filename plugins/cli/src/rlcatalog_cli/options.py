@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 #: Of commands that print tables or lines for people.
 AS_JSON = typer.Option("--json", help="Print JSON for machines.")
+ModelKeys = Annotated[
+    list[str] | None,
+    typer.Option("--model", "-m", metavar="KEY=VALUE", help="Set a key of the model config; repeatable."),
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
+]
 
 
 class Command(TyperCommand):

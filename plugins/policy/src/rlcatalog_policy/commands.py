@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import rlcatalog
-from rlcatalog_cli import AS_JSON, ModelKeys, aside, open_env, print_json, print_summary
+from rlcatalog_cli import AS_JSON, ModelKeys, open_env, print_json, print_summary, redirect_stdout
 from rlcatalog_policy.summary import summarize_layers
 
 
@@ -18,7 +18,7 @@ def summary(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
-    with aside(), open_env(env_id, model or []) as (catalog, config, env):
+    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)[:2]
         found = summarize_layers(catalog.resolve(*spaces, config, framework))
         if found is None:  # a part does not say: a model is built, and its weights counted

@@ -10,6 +10,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,21 +27,19 @@ from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.backends import learner_of, optimizer_of
 from rlcatalog_ppo.callbacks import Callback, overriding
-from rlcatalog_ppo.config import OnPolicyConfig, parse
+from rlcatalog_ppo.config import OnPolicyConfig, parse, value_at
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
-from rlcatalog_ppo.evaluation import play
-from rlcatalog_ppo.freezing import collecting, wanted
 from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.randomness import get_state, kept, set_state
-from rlcatalog_ppo.refusals import check_policy
+from rlcatalog_ppo.policies import check_policy, collects_frozen
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.schedules import value_at
 from rlcatalog_ppo.training_state import check_fits
 from rlcatalog_runs import refuse_imports
+from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.randomness import get_state, kept, set_state
 
 
 class OnPolicy(ABC):
@@ -137,7 +136,7 @@ class OnPolicy(ABC):
         """
         start, config = time.perf_counter(), self.config
         if self._frozen is None:
-            self._freeze(wanted(config, config.total_steps, self.policy.device))
+            self._freeze(collects_frozen(config, config.total_steps, self.policy.device))
         watching = overriding(self.callbacks, "on_step")
 
         def told(step: dict[str, Any]) -> None:
@@ -173,7 +172,7 @@ class OnPolicy(ABC):
         try:
             if self._frozen is None:  # before callbacks note the state
                 known = self.config.total_steps or total_steps
-                self._freeze(wanted(self.config, known, self.policy.device))
+                self._freeze(collects_frozen(self.config, known, self.policy.device))
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -208,8 +207,8 @@ class OnPolicy(ABC):
 
     def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
         """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played."""
-        with kept(self.policy):
-            return play(self.policy, self._make_env, episodes, seed=seed, explore=explore)
+        with kept(self.policy), closing(vector(self._make_env, min(episodes, SIDE_BY_SIDE))) as envs:
+            return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """Tell the callbacks of an evaluation."""
@@ -365,7 +364,9 @@ class OnPolicy(ABC):
 
     def _freeze(self, frozen: bool) -> None:
         self._frozen = frozen
-        self._collector.policy = collecting(self.policy, self.config) if frozen else self.policy
+        # Where a policy cannot be frozen, it acts as it is.
+        policy, config = self.policy, self.config
+        self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
 
     def _check_frozen(self, state: Mapping[str, Any]) -> None:
         """Warn where actions were drawn by a frozen policy, and none can be had here."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import checkpoints
 from rlcatalog_runs import CHECKPOINTS, checkpoint_name, prune_checkpoints
+from rlcatalog_runs.evaluation import summarize
 
 if TYPE_CHECKING:
     from rlcatalog_ppo.algorithm import OnPolicy
@@ -111,12 +111,8 @@ class Evaluation(Callback):
         """Evaluate where it is time."""
         if not self.every.due(result["timesteps_total"]):
             return
-        returns = np.array(algo.evaluate(self.episodes, seed=self.seed))
-        sampled = np.array(algo.evaluate(self.episodes, seed=self.seed, explore=True))
-        found = result["evaluation"] = {
-            "return_mean": float(returns.mean()), "return_std": float(returns.std()),
-            "sampled_return_mean": float(sampled.mean()), "episodes": self.episodes,
-        }  # fmt: skip
+        returns, sampled = (algo.evaluate(self.episodes, seed=self.seed, explore=draws) for draws in (False, True))
+        found = result["evaluation"] = summarize(returns, sampled)
         if self.best is None or found["return_mean"] > self.best:
             self.best = found["return_mean"]
             if self.folder is not None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from rlcatalog.config import convert, keys_of, plain
 from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
 from rlcatalog.reporting import warn_deprecated
-from rlcatalog_ppo.schedules import check_schedule
 
 _Positive = Annotated[int, Meta(ge=1)]
 _PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps lie in memory, and its passes are to end
@@ -178,6 +178,36 @@ def _check_rows(config: OnPolicyConfig, normalised: bool) -> None:
             " not. Set 2 or more, or normalize_advantage to false."
         )
 
+
+# --- values that change over a run ---------------------------------------------------------------------------------
+
+#: Pairs of an environment step and the value there.
+Schedule = Sequence[tuple[int, float]]
+
+
+def value_at(schedule: Schedule, step: int) -> float:
+    """Return a schedule's value at a step: linear between its pairs, constant before the first and after the last."""
+    steps, values = zip(*schedule, strict=True)
+    return float(np.interp(step, steps, values))
+
+
+def check_schedule(name: str, schedule: Schedule | None) -> None:
+    """Raise unless a schedule's steps rise.
+
+    Raises:
+        ConfigError: It has no pair, or its steps do not rise.
+    """
+    if schedule is None:
+        return
+    steps = [step for step, _ in schedule]
+    if not steps or sorted(set(steps)) != steps:
+        raise ConfigError(
+            f"{name}: expected [step, value] pairs with rising steps, such as [[0, 0.001], [100000, 0.0]]; found"
+            f" {[list(pair) for pair in schedule]}."
+        )
+
+
+# --- parsing ----------------------------------------------------------------------------------------------------------
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 

@@ -1,18 +1,18 @@
-"""Declarations: the commands this package adds, its code for the frameworks, and a check for the conformance kit."""
+"""Declarations: the engine, the command `evaluate`, code for the frameworks, and a check for the conformance kit."""
 
 from __future__ import annotations
 
-from rlcatalog import CheckSpec, CommandSpec, FrameworkSpec, hookimpl
+from rlcatalog import CheckSpec, CommandSpec, EngineSpec, FrameworkSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_engines() -> list[EngineSpec]:
+    return [EngineSpec("ppo", {"engine": "rlcatalog_ppo.engine:PPOEngine"}, "PPO, A2C and policy gradient")]
 
 
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
-    return [
-        CommandSpec(
-            "train", {"cli": "rlcatalog_ppo.commands:train"}, "Train a policy with PPO, A2C or policy gradient."
-        ),
-        CommandSpec("evaluate", {"cli": "rlcatalog_ppo.commands:evaluate"}, "Play episodes with a saved policy."),
-    ]
+    return [CommandSpec("evaluate", {"cli": "rlcatalog_ppo.commands:evaluate"}, "Play episodes with a saved policy.")]
 
 
 @hookimpl

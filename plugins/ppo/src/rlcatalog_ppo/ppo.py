@@ -7,11 +7,10 @@ from typing import Any
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
 from rlcatalog_ppo.backends import set_threads
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import PPOConfig, value_at
 from rlcatalog_ppo.learner import PPOLearner
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 from rlcatalog_ppo.rollout import Rollout
-from rlcatalog_ppo.schedules import value_at
 
 __all__ = ["PPO", "PPOTrainer", "set_threads"]
 

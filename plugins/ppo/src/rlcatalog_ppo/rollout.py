@@ -15,7 +15,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_policy import State, autoreset_of
 from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
-from rlcatalog_ppo.naming import Naming
+from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 
@@ -189,12 +189,12 @@ class Collector:
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
-        self._naming = Naming(self._lengths)
+        self._env_errors = EnvErrors(self._lengths)
         self._postprocess = postprocess
         self._has_custom_loss = has_custom_loss(policy.model)
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
         obs, _ = envs.reset(seed=seed)
-        self._encoded = self._naming.encode(policy, obs, update=True)
+        self._encoded = self._env_errors.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Where the next step does nothing but begin an episode.
@@ -235,7 +235,7 @@ class Collector:
     def _last_value(self) -> Array:
         if not self._values:
             return np.zeros(self.envs.num_envs, np.float32)
-        with self._naming:
+        with self._env_errors:
             return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
 
     def get_state(self) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class Collector:
             rows: Booleans `[N]`.
         """
         observed, _ = self.envs.reset(options={"reset_mask": rows})
-        encoded = self._naming.encode(self.policy, observed, update=rows)
+        encoded = self._env_errors.encode(self.policy, observed, update=rows)
         self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
         mask = self.policy.action_mask(observed, idle=~rows)
         if mask is not None and self._mask is not None:
@@ -288,7 +288,7 @@ class Collector:
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
-        with self._naming:
+        with self._env_errors:
             step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
         row: dict[str, Any] = {
             "obs": encoded,
@@ -348,15 +348,15 @@ class Collector:
         """Return the last observations `[k]` of some episodes, encoded."""
         if self.autoreset == "same_step":
             places = np.flatnonzero(wanted)
-            with Naming(self._lengths, places):
+            with EnvErrors(self._lengths, places):
                 return self.policy.preprocess([info["final_obs"][i] for i in places])
-        return self._naming.encode(self.policy, observed)[wanted]
+        return self._env_errors.encode(self.policy, observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
         if not len(last) or not self._values:
             return 0.0
         state = None if state is None else state.rows(cut)
-        with Naming(self._lengths, np.flatnonzero(cut)):
+        with EnvErrors(self._lengths, np.flatnonzero(cut)):
             return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
 
     def _finish(self, ended: Array, observed: Any) -> Any:
@@ -373,12 +373,12 @@ class Collector:
         policy = self.policy
         if self.autoreset != "next_step" or not ended.any():
             self._idle = np.zeros(len(ended), bool)
-            self._encoded = self._naming.encode(policy, observed, update=True)
+            self._encoded = self._env_errors.encode(policy, observed, update=True)
             self._mask = policy.action_mask(observed)
             return
         # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
         before, self._idle = self._encoded, ended
-        self._encoded = self._naming.encode(policy, observed, update=~ended)
+        self._encoded = self._env_errors.encode(policy, observed, update=~ended)
         self._encoded[ended] = before[ended]
         self._mask = policy.action_mask(observed, idle=ended)
 

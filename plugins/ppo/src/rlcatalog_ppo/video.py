@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError, reason, shown
 from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
-from rlcatalog_ppo.evaluation import SIDE_BY_SIDE
+from rlcatalog_runs.evaluation import SIDE_BY_SIDE
 
 #: Most episodes in a film.
 EPISODES = 5

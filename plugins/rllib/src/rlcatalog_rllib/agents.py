@@ -26,7 +26,7 @@ from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import same_space, space_to_json
 from rlcatalog_rllib.connectors import Pieces, pieces_of
-from rlcatalog_rllib.encoding import EpisodeEncoder
+from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.recipe import Recipe
 

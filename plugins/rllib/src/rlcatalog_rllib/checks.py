@@ -57,7 +57,7 @@ def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
 
-    from rlcatalog_rllib.configuring import configure
+    from rlcatalog_rllib.configuration import configure
 
     name = next(_NAMES)
     register_env(name, lambda _: ExampleEnv(example))

@@ -21,7 +21,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
-from rlcatalog_rllib.encoding import EpisodeEncoder
+from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.recipe import Recipe
 

@@ -15,9 +15,9 @@ from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog_policy import Encoder
+from rlcatalog_rllib.parcels import content_of, unpacked
 from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
-from rlcatalog_rllib.travelling import content_of, unpacked
 
 #: Kinds of spaces whose observations a vector environment batches as arrays.
 _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")

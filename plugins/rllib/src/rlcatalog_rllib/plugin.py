@@ -1,19 +1,13 @@
-"""Declarations: the command this package adds, and a check for the conformance kit."""
+"""Declarations: the engine this package adds, and a check for the conformance kit."""
 
 from __future__ import annotations
 
-from rlcatalog import CheckSpec, CommandSpec, hookimpl
+from rlcatalog import CheckSpec, EngineSpec, hookimpl
 
 
 @hookimpl
-def rlcatalog_commands() -> list[CommandSpec]:
-    return [
-        CommandSpec(
-            "train-rllib",
-            {"cli": "rlcatalog_rllib.commands:train_rllib"},
-            "Train a policy with Ray RLlib.",
-        )
-    ]
+def rlcatalog_engines() -> list[EngineSpec]:
+    return [EngineSpec("rllib", {"engine": "rlcatalog_rllib.engine:RLlibEngine"}, "Ray RLlib")]
 
 
 @hookimpl

@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
-from rlcatalog_rllib.travelling import Parcel, content_of, packed, unpacked
+from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
 
 #: Under this key a module's `model_config` names the chosen parts.
 PARTS = "_rlcatalog_parts"

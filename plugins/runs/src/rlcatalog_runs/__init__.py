@@ -1,4 +1,4 @@
-"""Training runs on disk, whoever trains: folders, records, checkpoints, resuming, comparing."""
+"""Training runs on disk, whoever trains: one train command, folders, records, checkpoints, curves."""
 
 import lazy_loader
 

@@ -5,6 +5,8 @@ from .checkpoints import (
     newest_checkpoint as newest_checkpoint,
     prune_checkpoints as prune_checkpoints,
 )
+from .comparison import draw as draw
+from .engines import Engine as Engine, describe_policy as describe_policy
 from .folders import (
     default_folder as default_folder,
     import_modules as import_modules,
@@ -16,15 +18,8 @@ from .folders import (
     write_config as write_config,
 )
 from .interrupts import Interrupted as Interrupted, Interrupts as Interrupts, interruptible as interruptible
-from .json_lines import json_line as json_line
-from .learning_curve import draw as draw
+from .plans import RunOptions as RunOptions, RunPlan as RunPlan
 from .records import recorded as recorded
-from .resuming import (
-    KeptRun as KeptRun,
-    Resumed as Resumed,
-    new_run as new_run,
-    refuse_fixed as refuse_fixed,
-    resumed_run as resumed_run,
-)
-from .rows import cut_rows as cut_rows
+from .rows import cut_rows as cut_rows, json_line as json_line
+from .session import Session as Session
 from .summaries import read_rows as read_rows

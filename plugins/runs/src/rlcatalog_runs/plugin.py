@@ -1,4 +1,4 @@
-"""Declarations: the commands that look at training runs and export their policies."""
+"""Declarations: the commands that train, look at training runs and export their policies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from rlcatalog import CommandSpec, hookimpl
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
+        CommandSpec("train", {"cli": "rlcatalog_runs.commands.train:train"}, "Train a policy with an engine."),
         CommandSpec("runs", {"cli": "rlcatalog_runs.commands.tables:runs"}, "List training runs with their returns."),
         CommandSpec("compare", {"cli": "rlcatalog_runs.commands.tables:compare"}, "Draw the curves of runs together."),
-        CommandSpec(
-            "export", {"cli": "rlcatalog_runs.commands.exporting:export"}, "Write a trained policy as one file."
-        ),
+        CommandSpec("export", {"cli": "rlcatalog_runs.commands.export:export"}, "Write a trained policy as one file."),
     ]

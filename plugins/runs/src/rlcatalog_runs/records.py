@@ -19,7 +19,7 @@ import msgspec
 
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import locked, read_json, write_file
-from rlcatalog_runs.json_lines import json_line
+from rlcatalog_runs.rows import json_line
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"

@@ -1,9 +1,13 @@
-"""Rows that a run has written: taken back where the run goes on from before them."""
+"""Rows of metrics: written as valid JSON, and taken back where a run goes on from before them."""
 
 from __future__ import annotations
 
 import csv
+import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,6 +18,19 @@ from rlcatalog_policy import read_file, write_file
 MOST_ROWS = 1 << 29
 
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def json_line(result: Mapping[str, Any]) -> str:
+    """Return what an iteration reported as a line of valid JSON, its end included; NaN and infinities are null."""
+    return json.dumps(_finite(result), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:

@@ -16,10 +16,12 @@ import msgspec
 
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import MOST_JSON, check_levels, read_file
-from rlcatalog_runs.records import is_held, read_record
+from rlcatalog_runs.folders import CONFIG, METRICS, POLICY
+from rlcatalog_runs.records import RECORD, is_held, read_record
 from rlcatalog_runs.rows import MOST_ROWS
 
-CONFIG, RECORD, METRICS, PROGRESS, POLICY = "config.json", "run.json", "metrics.jsonl", "progress.csv", "policy"
+#: Rows of earlier versions under Stable-Baselines3.
+PROGRESS = "progress.csv"
 #: A folder with one of these holds a run.
 _RUN = (CONFIG, RECORD, METRICS, PROGRESS)
 #: Columns of Stable-Baselines3's progress.csv.

@@ -15,12 +15,12 @@ from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_sb3.collecting import Collecting
-from rlcatalog_sb3.flattening import check_encoding
+from rlcatalog_sb3.flat_spaces import check_encoding
+from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
+from rlcatalog_sb3.policy_kwargs import translated
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
 from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
-from rlcatalog_sb3.translating import translated
 from rlcatalog_torch import flat_sample, values_of
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ class ActorCritic:
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         name: Name of the policy, for messages.
         algorithm: Name of the algorithm that builds the policy, for messages.
-        frozen: Whether a frozen policy collects; see `Collecting`.
+        frozen: Whether a frozen policy collects; see `FrozenCollector`.
 
     Attributes:
         policy: The rlcatalog policy, for the environment's own spaces.
@@ -47,7 +47,7 @@ class ActorCritic:
         given_catalog: The catalog as it was given.
         observer: Encodes observations and finds their masks.
         adapts: Whether `adapt` stands between raw actions and the environment.
-        collecting: What takes the steps of rollouts.
+        collector: What takes the steps of rollouts.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need; see `refusals`.
@@ -104,7 +104,7 @@ class ActorCritic:
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
         self._width = self.policy.action_codec.width
-        self.collecting = Collecting(self.policy, frozen)
+        self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
         """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
@@ -122,7 +122,7 @@ class ActorCritic:
             deterministic: Take the most likely actions.
         """
         encoded, found = self.observer.encode(obs), self.observer.mask(obs, mask)
-        if (step := self.collecting.step(encoded, found, deterministic)) is not None:
+        if (step := self.collector.step(encoded, found, deterministic)) is not None:
             return self.collected(step)
         inputs, _ = self.model({"obs": encoded, "is_training": False}, [], None)
         actions, logp = self.draw(inputs, found, deterministic)
@@ -192,7 +192,7 @@ class ActorCritic:
     def moved(self, device: torch.device) -> None:
         """Take note that the model was moved to a device."""
         self.policy.to(str(device))
-        self.collecting.begin()
+        self.collector.begin()
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:

@@ -10,7 +10,7 @@ import torch
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.observations import rows
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_sb3.flattening import Flattening
+from rlcatalog_sb3.flat_spaces import Flattening
 from rlcatalog_sb3.policies import CatalogPolicy
 from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_testing import (
@@ -36,7 +36,7 @@ def sb3_moves_every_weight(part: Part) -> None:
     if "torch" not in part.component.frameworks:
         raise NotApplicable("Stable-Baselines3 runs PyTorch alone")
     from rlcatalog_sb3.algorithms import make
-    from rlcatalog_sb3.flattening import for_sb3
+    from rlcatalog_sb3.flat_spaces import for_sb3
 
     example = update_example(part)
     model = dict(example.config)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_sb3.flattening import check_encoding, is_float_box
+from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder, structure
 from rlcatalog_sb3.refusals import asking, refuse_filter
 from rlcatalog_sb3.spaces import MASK, Origin, catalog_for, origin_of, untransposed

@@ -1,15 +1,13 @@
-"""Declarations: the command this package adds, and a check for the conformance kit."""
+"""Declarations: the engine this package adds, and a check for the conformance kit."""
 
 from __future__ import annotations
 
-from rlcatalog import CheckSpec, CommandSpec, hookimpl
+from rlcatalog import CheckSpec, EngineSpec, hookimpl
 
 
 @hookimpl
-def rlcatalog_commands() -> list[CommandSpec]:
-    return [
-        CommandSpec("train-sb3", {"cli": "rlcatalog_sb3.commands:train_sb3"}, "Train a policy with Stable-Baselines3."),
-    ]
+def rlcatalog_engines() -> list[EngineSpec]:
+    return [EngineSpec("sb3", {"engine": "rlcatalog_sb3.engine:SB3Engine"}, "Stable-Baselines3")]
 
 
 @hookimpl

@@ -128,7 +128,7 @@ class CatalogBasePolicy(BasePolicy):
             "lr_schedule": self._dummy_schedule,
             "model_config": self.actor_critic.given,
             "catalog": self.actor_critic.given_catalog,
-            "frozen": self.actor_critic.collecting.mode,
+            "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }

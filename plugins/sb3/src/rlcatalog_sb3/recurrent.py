@@ -15,8 +15,8 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.packing import StatePacking, States
 from rlcatalog_sb3.policies import CatalogBasePolicy
+from rlcatalog_sb3.state_packer import StatePacker, States
 from rlcatalog_torch import Padding
 
 
@@ -43,10 +43,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._packing = StatePacking(self.actor_critic.policy.memory.initial)
+        self._packer = StatePacker(self.actor_critic.policy.memory.initial)
         # RecurrentPPO reads the sizes of its buffers here.
-        self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=self._packing.size)
-        self.lstm_hidden_state_shape = (1, 1, self._packing.size)
+        self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=self._packer.size)
+        self.lstm_hidden_state_shape = (1, 1, self._packer.size)
 
     def forward(  # type: ignore[override]
         self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
@@ -54,10 +54,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new states."""
         actor_critic = self.actor_critic
         encoded, mask = actor_critic.observer.encode(obs), actor_critic.observer.mask(obs, None)
-        memory = self._packing.unpack(lstm_states.pi, episode_starts)
-        step = actor_critic.collecting.step(encoded, mask, deterministic, memory)
+        memory = self._packer.unpack(lstm_states.pi, episode_starts)
+        step = actor_critic.collector.step(encoded, mask, deterministic, memory)
         if step is not None and step.state is not None:
-            states = self._packing.pack([torch.from_numpy(part) for part in step.state.memory])
+            states = self._packer.pack([torch.from_numpy(part) for part in step.state.memory])
             return *actor_critic.collected(step), RNNStates(states, states)
         inputs, states = self._run(encoded, memory)
         actions, logp = actor_critic.draw(inputs, mask, deterministic)
@@ -83,7 +83,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
         """Return the distribution of raw actions and the new states."""
-        memory = self._packing.unpack(lstm_states, episode_starts)
+        memory = self._packer.unpack(lstm_states, episode_starts)
         inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
         return CatalogDistribution(self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)), states
 
@@ -91,7 +91,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        memory = self._packing.unpack(lstm_states, episode_starts)
+        memory = self._packer.unpack(lstm_states, episode_starts)
         self._run(self.actor_critic.observer.encode(obs), memory, values_only=True)
         return self.actor_critic.values()
 
@@ -101,7 +101,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
         inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
         outputs, after = self.actor_critic.model(inputs, memory, lengths)
-        return outputs, self._packing.pack(after)
+        return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
         """Return model outputs and value estimates of padded sequences; padding is left to the loss's mask."""
@@ -115,14 +115,14 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
-            memory = self._packing.unpack(states, starts[:, 0])
+            memory = self._packer.unpack(states, starts[:, 0])
             outputs, _ = self.actor_critic.model(inputs, memory, lengths.to(encoded.device))
             return outputs, self.actor_critic.values()
         timed = encoded.reshape(count, steps, *encoded.shape[1:])
         found: list[Tensor] = []
         values: list[Tensor] = []
         for t in range(steps):
-            output, states = self._run(timed[:, t], self._packing.unpack(states, starts[:, t]), training=True)
+            output, states = self._run(timed[:, t], self._packer.unpack(states, starts[:, t]), training=True)
             found.append(output)
             values.append(self.actor_critic.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)

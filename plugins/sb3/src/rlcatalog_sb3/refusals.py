@@ -10,7 +10,7 @@ from gymnasium import spaces
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog_sb3.packing import is_packable
+from rlcatalog_sb3.state_packer import is_packable
 
 #: Algorithms with nets of their own for actions and values.
 _OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})

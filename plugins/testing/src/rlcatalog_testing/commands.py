@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlcatalog_cli import AS_JSON, aside, key_values, print_json
+from rlcatalog_cli import AS_JSON, key_values, print_json, redirect_stdout
 from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, package_files, write_package
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def check(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Check every part of an installed plugin against its contract; exit status 1 where one breaks it."""
-    with aside():
+    with redirect_stdout():
         from rlcatalog_testing import cases, outcomes
 
         expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}

@@ -38,7 +38,7 @@ class Check:
     Attributes:
         name: What it is called: `output_width`.
         kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
-            `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"framework"`, `"exporter"`.
+            `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: What an author does about it.
         run: Raises where a part breaks it.
         every_framework: Whether it runs once per framework of the part; else once.

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog_runs.commands.tables import print_groups
-from rlcatalog_runs.comparing import compare, draw_groups
+from rlcatalog_runs.comparison import compare, draw_groups
 from rlcatalog_runs.summaries import read_run
 
 #: The picture of all seeds, in the folder that holds their runs.
@@ -76,6 +76,7 @@ def train_seeds(
     threads: int = 1,
     overwrite: bool = False,
     per_seed: Sequence[str] = ("record",),
+    resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
     """Run the command that was called once per seed, each in a process and a folder of its own, and draw their curves.
 
@@ -89,6 +90,7 @@ def train_seeds(
         threads: Threads of one run: so many fewer run at once.
         overwrite: Replace the runs that are there.
         per_seed: Names of further options that name a folder; each seed gets one of its own inside.
+        resume: Returns the command that goes on with the run in a folder.
 
     Raises:
         ConfigError: An option does not go with several seeds.
@@ -117,8 +119,7 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            print(f"{stop}: the runs have ended. Go on with each: rlcatalog train --resume {folder}/seed-N",
-                  file=sys.stderr)  # fmt: skip
+            print(f"{stop}: the runs have ended. Go on with each: {resume(f'{folder}/seed-N')}", file=sys.stderr)
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:
@@ -135,7 +136,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
         ("seed", "says one seed, and --seeds several. Say one of them."),
         ("resume", "goes on with one run. Resume the runs of several seeds one by one."),
     ):
-        if name in context.params and _is_given(context, name):
+        if name in context.params and is_given(context, name):
             raise ConfigError(f"--{name}: {why}")
 
 
@@ -150,7 +151,7 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
     rest: list[str] = []
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name in without or not _is_given(context, name):
+        if name in without or not is_given(context, name):
             continue
         value = context.params[name]
         values = list(value) if isinstance(value, list | tuple) else [value]
@@ -163,7 +164,8 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
     return [str(context.info_name), *options, "--", *rest]
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter was typed."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

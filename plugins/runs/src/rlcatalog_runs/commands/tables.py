@@ -18,7 +18,7 @@ from rich.text import Text
 from rlcatalog.errors import SavedPolicyError, one_line, reason
 from rlcatalog_cli import print_answer
 from rlcatalog_runs import json_line
-from rlcatalog_runs.comparing import (
+from rlcatalog_runs.comparison import (
     Group,
     check_picture,
     compare as curves_of,
@@ -37,7 +37,7 @@ _WIDE = 100_000
 
 
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look, at any depth.")] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Where to look, at any depth.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
 ) -> None:
     """List training runs, newest first: how far they are, what they return, how they ended."""
@@ -57,9 +57,11 @@ def runs(
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders that hold such folders.")
+        list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that hold such folders.")
     ],
-    out: Annotated[Path, typer.Option(help="The picture; its ending says the format.")] = Path("comparison.png"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PATH", help="The picture; its ending says the format.")
+    ] = Path("comparison.png"),
     by: Annotated[
         str | None,
         typer.Option(

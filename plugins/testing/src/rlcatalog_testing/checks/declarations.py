@@ -25,7 +25,7 @@ from rlcatalog_testing.plugins import PluginEntryPoint
 
 EVERY = (
     "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",
-    "framework",
+    "engine", "framework",
 )  # fmt: skip
 #: Those that a lookup chooses by rank.
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
@@ -218,7 +218,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
 
 def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
     kind, config = kind_of(component), catalog.parse_config(None).values.read_only()
-    if kind in ("env_wrapper", "command", "filter", "action_codec", "framework"):
+    if kind in ("env_wrapper", "command", "engine", "filter", "action_codec", "framework"):
         return  # an environment is not made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
     served = [name for name in component.frameworks if name in frameworks()] or [default_framework()]

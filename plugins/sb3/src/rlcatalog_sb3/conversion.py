@@ -13,10 +13,9 @@ import rlcatalog
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.models import set_weights_of, weights_of
-from rlcatalog.reporting import warn_deprecated
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
-from rlcatalog_sb3.translating import ACTIVATIONS
+from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
@@ -60,16 +59,6 @@ def to_policy(model: Any) -> Policy:
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
     return found
-
-
-def export(model: Any) -> Policy:
-    """Return what `to_policy` does; the old name.
-
-    Args:
-        model: The algorithm.
-    """
-    warn_deprecated("rlcatalog_sb3.export is now called to_policy.")
-    return to_policy(model)
 
 
 Layer = tuple[nn.Linear, nn.Module | None]

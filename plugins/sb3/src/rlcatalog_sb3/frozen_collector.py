@@ -20,7 +20,7 @@ CHOICES = ("auto", "always", "never")
 MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
-class Collecting:
+class FrozenCollector:
     """Acts from a frozen policy while an algorithm collects; its weights are always those of now.
 
     Args:

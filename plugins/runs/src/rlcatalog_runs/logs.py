@@ -21,16 +21,14 @@ from typing import Any, Protocol
 
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
 from rlcatalog_policy import read_file, write_file
-from rlcatalog_ppo.event_file import EventFile
-from rlcatalog_runs import cut_rows, json_line
+from rlcatalog_runs.event_file import EventFile
+from rlcatalog_runs.folders import METRICS
+from rlcatalog_runs.rows import cut_rows, json_line
 
-METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"
+TABLE, TENSORBOARD = "progress.csv", "tensorboard"
 
 #: Where the id lies under which Weights & Biases knows a run.
 WANDB_ID = "wandb-id"
-
-#: What lies in a run's folder because of a log.
-FILES = (METRICS, TABLE, TENSORBOARD, WANDB, WANDB_ID)
 
 _STEPS = "timesteps_total"
 
@@ -259,7 +257,7 @@ LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
 def _need_wandb() -> None:
     spec = find_spec("wandb")
     if spec is None or spec.origin is None:  # a folder `wandb` where the command is typed is no package
-        raise MissingExtraError("--log wandb: wandb is not installed: pip install 'rlcatalog-ppo[wandb]'.")
+        raise MissingExtraError("--log wandb: wandb is not installed: pip install 'rlcatalog-runs[wandb]'.")
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:

@@ -1,4 +1,7 @@
-"""Curves of several runs, drawn together: an interquartile mean over seeds, with its interval."""
+"""Curves of runs: of one, and of several drawn together, with the interquartile mean over seeds and its interval.
+
+Agarwal et al. (2021) have returns of few seeds reported so.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ import numpy as np
 
 from rlcatalog.errors import ConfigError, nearest, one_line
 from rlcatalog_policy import write_file
-from rlcatalog_runs.interquartile import interquartile_mean, interval
-from rlcatalog_runs.summaries import Run, read_rows
+from rlcatalog_runs.summaries import Row, Run, read_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +25,10 @@ POINTS = 200
 SHOWN, LONGEST = 3, 60
 #: Settings that stand for themselves in a label.
 _PLAIN = ("algorithm", "framework")
+#: Share of runs left out at either end, resamplings, and the ends of the interval in percent.
+CUT, REPEATS, ENDS = 0.25, 2000, (2.5, 97.5)
+#: Numbers resampled at once.
+_AT_ONCE = 2_000_000
 #: Colours that people who confuse some can tell apart (Okabe and Ito), and what comes after them.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _STYLES = ("-", "--", ":", "-.")
@@ -114,6 +120,22 @@ def check_picture(path: Path) -> None:
     if ending not in formats:
         known = ", ".join(f".{name}" for name in sorted(formats))
         raise ConfigError(f"--out {path}: no format of a picture.{nearest(ending, formats)} Formats: {known}.")
+
+
+def draw(path: Path, rows: Sequence[Row], title: str) -> None:
+    """Draw the learning curve: mean return of the last 100 episodes over environment steps."""
+    from matplotlib.figure import Figure
+
+    points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
+    axes.set_title(one_line(title), parse_math=False)
+    axes.set(xlabel="environment steps", ylabel="mean return, last 100 episodes")
+    axes.grid(alpha=0.3)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_file(path.parent, path.name, picture.getvalue())
 
 
 def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
@@ -235,3 +257,35 @@ def _written(name: str, value: Any) -> str:
 
 def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+# --- one curve of several runs ------------------------------------------------------------------------------------
+
+
+def interquartile_mean(returns: Array, axis: int = 0) -> Array:
+    """Return the mean of the middle half; of fewer than four runs, where no whole run falls outside of it, the mean.
+
+    Args:
+        returns: Returns, the runs along `axis`.
+        axis: The axis of the runs, which the result has not.
+    """
+    ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
+    cut = int(CUT * len(ordered))
+    found: Array = ordered[cut : len(ordered) - cut].mean(0)
+    return found
+
+
+def interval(returns: Array) -> Array:
+    """Return the 95 % interval of the interquartile mean: percentiles over a bootstrap of the runs, `[2, points]`.
+
+    The draws are the same each time: a picture drawn again is the same picture.
+
+    Args:
+        returns: `[runs, points]`.
+    """
+    runs, points = returns.shape
+    draws = np.random.default_rng(0).integers(runs, size=(REPEATS, runs))
+    parts = np.array_split(draws, max(1, -(-REPEATS * runs * points // _AT_ONCE)))
+    means = np.concatenate([interquartile_mean(returns[part], axis=1) for part in parts if len(part)])
+    found: Array = np.percentile(means, ENDS, axis=0)
+    return found

@@ -14,7 +14,7 @@ from rlcatalog.observations import rows
 Array = np.ndarray[Any, Any]
 
 
-class Naming:
+class EnvErrors:
     """A context that names the environment, and the step of its episode, in an error about a row.
 
     A class, since a generator as context manager takes four times as long, and collecting enters it twice a step.

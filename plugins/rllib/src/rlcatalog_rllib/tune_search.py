@@ -15,7 +15,7 @@ from rlcatalog_rllib.spaces import encoded_space
 _DRAWN = 4
 
 
-def searched(model: Mapping[str, Any]) -> dict[str, list[Any]]:
+def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the keys of a model config that Tune is to search over, with values they may take.
 
     Args:
@@ -44,7 +44,7 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
     """Raise where a search would change what environment runners make of observations and actions.
 
     Args:
-        options: What `searched` returned.
+        options: What `search_options` returned.
         policy: The policy with the first value of each key.
         build: Builds it with other values of some keys.
 

@@ -19,7 +19,7 @@ from ray.rllib.algorithms.ppo import PPO, PPOConfig
 import rlcatalog_rllib
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import MissingPluginError
-from rlcatalog_rllib.travelling import Parcel, content_of
+from rlcatalog_rllib.parcels import Parcel, content_of
 
 RESTORE = """
 import json, sys

@@ -8,23 +8,25 @@ from typing import Annotated, Any
 import typer
 
 from rlcatalog.catalog import default_catalog, make_env
-from rlcatalog_cli import Modules, aside
+from rlcatalog_cli import Modules, redirect_stdout
 from rlcatalog_policy import load, read_manifest
 from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of a saved policy.")],
+    run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or of a saved policy.")],
     format: Annotated[
-        str | None, typer.Option("--format", help="The format, such as onnx; that of OUT's suffix when missing.")
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format, such as onnx; that of --out when missing."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; policy.SUFFIX in RUN when missing.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="The file to write; a new policy.* in PATH if missing."),
     ] = None,
     modules: Modules = None,
 ) -> None:
     """Write a trained policy as one file that acts without it."""
-    with aside():
+    with redirect_stdout():
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"

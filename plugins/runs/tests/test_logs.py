@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError
-from rlcatalog_ppo import logs
+from rlcatalog_runs import logs
 
 
 def row(steps, **more):
@@ -60,7 +60,7 @@ def test_other_names_are_refused(text, message):
 def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, monkeypatch, tmp_path):
     """Nor is a folder `wandb`, which an earlier run may have left where the command is typed, the package."""
     monkeypatch.setattr(logs, "find_spec", lambda name: spec)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-ppo\[wandb\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-runs\[wandb\]'"):
         logs.log_names("csv,wandb")
     with pytest.raises(MissingExtraError):
         logs.writers(["csv", "wandb"], tmp_path)
@@ -266,7 +266,7 @@ def test_a_run_that_goes_on_voids_later_steps_in_a_file_of_its_own(tmp_path):
 
 def test_tensorboards_files_need_no_framework():
     code = (
-        "import sys, tempfile, pathlib\nfrom rlcatalog_ppo import logs\n"
+        "import sys, tempfile, pathlib\nfrom rlcatalog_runs import logs\n"
         "logs.TensorBoard(pathlib.Path(tempfile.mkdtemp())).close()\n"
         "assert not {'torch', 'tensorflow', 'google', 'wandb'} & set(sys.modules)"
     )
@@ -277,7 +277,7 @@ def test_tensorboards_files_need_no_framework():
 
 RUN = """
 import pathlib, sys, time
-from rlcatalog_ppo import logs
+from rlcatalog_runs import logs
 folder = pathlib.Path(sys.argv[1])
 for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
     writer = logs.Wandb(folder, {"algorithm": {"lr": 0.5}}, after)

@@ -9,7 +9,6 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, UnknownNameError
 from rlcatalog.models import set_weights_of
-from rlcatalog.reporting import warn_deprecated
 from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 
@@ -43,16 +42,6 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
             raise ModelContractError("to_policy() needs the algorithm: the filter's statistics are not in the module.")
         policy.filter.set_state(state["filter"])
     return policy
-
-
-def export(algo: Any) -> Policy:
-    """Return what `to_policy` does; the old name.
-
-    Args:
-        algo: The algorithm, or its module.
-    """
-    warn_deprecated("rlcatalog_rllib.export is now called to_policy.")
-    return to_policy(algo)
 
 
 def _module_id(algo: Any, asked: str | None) -> str:

@@ -19,7 +19,7 @@ def is_packable(initial: Sequence[Array]) -> bool:
     return all(part.ndim == 1 and part.dtype.kind == "f" and not part.any() for part in initial)
 
 
-class StatePacking:
+class StatePacker:
     """Lays the vectors of a memory's state side by side, and cuts the row in two halves: an LSTM's stay what they are.
 
     Args:

@@ -7,11 +7,12 @@ import os
 
 import pytest
 
-from rlcatalog.errors import SavedPolicyError
-from rlcatalog_runs import KeptRun, cut_rows, refuse_imports, resumed_run, write_config
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
+from rlcatalog_runs import Engine, RunOptions, cut_rows, refuse_imports, write_config
+from rlcatalog_runs.plans import engine_of, new_plan, resumed_plan
 from rlcatalog_runs.records import read_record
 
-RUN = {"command": "train-other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
+RUN = {"engine": "other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
 
 
 @pytest.fixture
@@ -24,8 +25,14 @@ def run(tmp_path):
     return folder
 
 
-def resume(folder, imported=()):
-    return resumed_run(KeptRun, "train-other", folder, {}, imported, "state")
+class Other(Engine):
+    """An engine that trains nothing here."""
+
+    algorithms, checkpoint = ("Slow", "Fast"), "state"
+
+
+def resume(folder, imported=(), **typed):
+    return resumed_plan(Other, "other", folder, typed, imported)
 
 
 def edit(folder, **changes):
@@ -35,7 +42,40 @@ def edit(folder, **changes):
 
 def test_a_run_goes_on_from_its_last_checkpoint(run):
     resumed = resume(run)
-    assert (resumed.steps, resumed.env_id, resumed.kept) == (50, "CartPole-v1", KeptRun(**RUN))
+    assert (resumed.steps, resumed.env_id, resumed.options) == (50, "CartPole-v1", RunOptions(**RUN))
+    assert (resumed.algorithm, resumed.seed, resumed.checkpoint) == (
+        "PPO", 3, run / "checkpoints" / "step-000000050"
+    )  # fmt: skip
+
+
+def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
+    resumed = resume(run, steps=200, eval_every=7)
+    assert resumed.options == RunOptions(**{**RUN, "steps": 200, "eval_every": 7})
+    assert resumed.typed == {"steps", "eval_every"}
+
+
+@pytest.mark.parametrize(
+    ("told", "engine"),
+    [({"steps": 1}, "ppo"), ({"command": "train"}, "ppo"), ({"command": "train-sb3"}, "sb3"),
+     ({"command": "train-rllib"}, "rllib"), ({"engine": "acme/turbo"}, "acme/turbo")],
+)  # fmt: skip
+def test_a_folder_says_its_engine_also_where_it_had_a_command_of_its_own(run, told, engine):
+    assert engine_of(run, {"run": told}) == engine
+    edit(run, run={**RUN, "engine": engine})
+    if engine != "other":
+        with pytest.raises(SavedPolicyError, match=f"a run of engine '{engine}', not of 'other'"):
+            resume(run)
+
+
+def test_a_new_plan_has_ten_checkpoints_unless_another_number_is_typed():
+    plan = new_plan(Other, "other", "CartPole-v1", {"steps": 500})
+    assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (50, "Slow", 0)
+    plan = new_plan(Other, "other", "CartPole-v1", {"steps": 500, "checkpoint_every": 0, "algo": "Fast", "seed": 4})
+    assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (0, "Fast", 4)
+    with pytest.raises(UnknownNameError, match=r"unknown algorithm 'Fats'. Did you mean 'Fast'\? Engine other has"):
+        new_plan(Other, "other", "CartPole-v1", {"algo": "Fats"})
+    with pytest.raises(ConfigError, match=r"--keep-checkpoints: Expected `int` >= 1"):
+        new_plan(Other, "other", "CartPole-v1", {"keep_checkpoints": "0"})
 
 
 @pytest.mark.parametrize(

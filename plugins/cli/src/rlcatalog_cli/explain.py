@@ -11,25 +11,24 @@ import typer
 
 from rlcatalog.catalog import Catalog, default_catalog, make_env
 from rlcatalog_cli.arguments import key_values
-from rlcatalog_cli.isolation import aside, print_json
-from rlcatalog_cli.options import AS_JSON
+from rlcatalog_cli.isolation import print_json, redirect_stdout
+from rlcatalog_cli.options import AS_JSON, ModelKeys
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-_FRAMEWORK = typer.Option(help="torch or tf.")
+_FRAMEWORK = typer.Option(metavar="NAME", help="torch or tf.")
 _ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
-_MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
 def explain(
     env_id: Annotated[str, _ENV],
     framework: Annotated[str | None, _FRAMEWORK] = None,
-    model: Annotated[list[str] | None, _MODEL] = None,
+    model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as well, into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw it as well, into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
-    with aside(), open_env(env_id, model or []) as (catalog, config, env):
+    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
         found, text = explanation.as_dict(), explanation.text(all=everything)
         if svg is not None:

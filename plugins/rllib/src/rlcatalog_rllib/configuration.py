@@ -17,7 +17,8 @@ from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
-from rlcatalog_rllib.rays_config import (
+from rlcatalog_rllib.parcels import packed
+from rlcatalog_rllib.ray_config import (
     engine_defaults,
     given_in_spec,
     given_to_ray,
@@ -27,9 +28,8 @@ from rlcatalog_rllib.rays_config import (
 )
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config, learns_offline
-from rlcatalog_rllib.searching import check_encoding, searched
 from rlcatalog_rllib.spaces import encoded_space
-from rlcatalog_rllib.travelling import packed
+from rlcatalog_rllib.tune_search import check_encoding, search_options
 
 
 def configure(
@@ -86,7 +86,7 @@ def configure(
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
         return _configure_agents(config, kind, env, env_config, theirs, asked, models or {}, catalog, own)
-    options = searched(asked)  # drawn once
+    options = search_options(asked)  # drawn once
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     made = create_env(env, env_config)
     try:

@@ -1,4 +1,4 @@
-"""Runs of Stable-Baselines3 that are kept: checkpoints by its own means, and a table of progress that goes on."""
+"""Checkpoints of Stable-Baselines3's algorithms, by its own means, and rows of its logger."""
 
 from __future__ import annotations
 
@@ -11,57 +11,60 @@ import numpy as np
 import torch
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import CSVOutputFormat, Logger
+from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
 from rlcatalog_policy import write_file
-from rlcatalog_runs import CHECKPOINTS, Interrupts, checkpoint_name, cut_rows, new_checkpoint, prune_checkpoints
+from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
-from rlcatalog_sb3.exporting import to_policy
+from rlcatalog_sb3.conversion import to_policy
 
 #: What a run's folder and each checkpoint hold; the last one off-policy algorithms' checkpoints alone.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
-#: The table of progress, and its column of environment steps.
-TABLE, STEPS = "progress.csv", "time/total_timesteps"
+#: Columns of the logger: environment steps, and the mean return of the last episodes.
+STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 
 
-class Keeping(BaseCallback):
-    """Keeps a run where it is whole: between two updates.
+class Stopped(Exception):
+    """The run has reached what it was to reach."""
+
+
+class CheckpointCallback(BaseCallback):
+    """Saves a run where it is whole: between two updates.
 
     Args:
-        folder: The run's folder.
-        every: Environment steps between two checkpoints; 0: none but the first and the last.
-        keep: How many stay.
-        interrupts: Who has asked for the end.
+        session: The run.
     """
 
-    def __init__(self, folder: Path, every: int, keep: int, interrupts: Interrupts) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self.folder, self.every, self.keep, self.interrupts = folder, every, keep, interrupts
-        self._kept: int | None = None
+        self.session = session
         self._begun, self._collecting = 0, False
 
     def _on_rollout_start(self) -> None:
         self._begun, self._collecting = self.model.num_timesteps, True
-        self.interrupts.check()
-        if self._kept is None or (self.every and self._begun // self.every > self._kept // self.every):
+        self.session.interrupts.check()
+        if self.session.is_checkpoint_due(self._begun):
             self.save()
+        if self.session.stopping is not None:
+            raise Stopped
 
     def _on_step(self) -> bool:
-        if self.interrupts.pending is not None and isinstance(self.model, OffPolicyAlgorithm):
+        if self.session.interrupts.pending is not None and isinstance(self.model, OffPolicyAlgorithm):
             self.model.num_timesteps -= self.model.n_envs  # of this step nothing is stored yet
-        self.interrupts.check()
+        self.session.interrupts.check()
         return True
 
     def _on_rollout_end(self) -> None:
         self._collecting = False
 
     def save_early(self) -> None:
-        """Keep the run where something has ended it: as it was before the rollout, from which nothing was learned.
+        """Save the run where something has ended it: as it was before the rollout, from which nothing was learned.
 
-        An off-policy algorithm keeps what it has collected. Within an update there is nothing whole to keep, and
-        weights that are no numbers are not worth it: the last checkpoint stays the last.
+        An off-policy algorithm keeps what it has collected. Within an update there is nothing whole to save, and
+        weights that are NaN or infinite are not worth it: the last checkpoint stays the last.
         """
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
@@ -69,37 +72,62 @@ class Keeping(BaseCallback):
             self.finish()
 
     def finish(self) -> None:
-        """Keep the run at its end, with the algorithm beside the policy."""
+        """Save the run at its end, with the algorithm beside the policy."""
         self.save()
         content = io.BytesIO()
         self.model.save(content)
-        write_file(self.folder, ALGORITHM, content.getvalue())
+        write_file(self.session.folder, ALGORITHM, content.getvalue())
 
     def save(self) -> None:
         """Write the policy and a checkpoint.
 
         Raises:
-            NonFiniteError: A weight is no number; what was kept before stays.
+            NonFiniteError: A weight is NaN or infinite; what was saved before stays.
             SavedPolicyError: It cannot be written.
         """
-        steps = self.model.num_timesteps
+        steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
                 f"after {steps} steps weights of {type(self.model).__name__} are no finite numbers. The policy as it"
-                f" was after {self._kept or 0} steps is in {self.folder / POLICY}. A lower learning rate may help."
+                f" was after {session.saved or 0} steps is in {session.folder / POLICY}. A lower learning rate may"
+                " help."
             )
-        with torch.random.fork_rng(devices=[]):  # a policy that is converted is built anew: its draws are not the run's
-            policy = to_policy(self.model)
-        policy.save(self.folder / POLICY)
-        path = self.folder / CHECKPOINTS / checkpoint_name(steps)
-        if not path.is_dir():
-            with new_checkpoint(path) as new:
-                policy.save(new / POLICY)
-                self.model.save(new / ALGORITHM)
-                if isinstance(self.model, OffPolicyAlgorithm):
-                    _save_buffer(self.model, new / BUFFER)
-            prune_checkpoints(self.folder, self.keep)
-        self._kept = steps
+        session.save_checkpoint(steps, policy_of(self.model), self._write)
+
+    def _write(self, folder: Path) -> None:
+        self.model.save(folder / ALGORITHM)
+        if isinstance(self.model, OffPolicyAlgorithm):
+            _save_buffer(self.model, folder / BUFFER)
+
+
+class RowWriter(KVWriter):
+    """Output of Stable-Baselines3's logger that reports its rows.
+
+    Args:
+        session: The run.
+        algorithm: The algorithm.
+    """
+
+    def __init__(self, session: Session, algorithm: Any) -> None:
+        self._session, self._algorithm = session, algorithm
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """Report a row."""
+        values = filter_excluded_keys(key_values, key_excluded, "csv")
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
+        numbers = {key: value for key, value in plain.items() if isinstance(value, bool | int | float | str)}
+        row = {"timesteps_total": step, "episode_return_mean": numbers.get(RETURN), **numbers}
+        episodes = len(self._algorithm.ep_info_buffer or ())
+        self._session.report(row, lambda: policy_of(self._algorithm), episodes)
+
+    def close(self) -> None:
+        """Do nothing: the session closes the logs."""
+
+
+def policy_of(algorithm: Any) -> Policy:
+    """Return an algorithm's policy. One that is converted is built anew: its draws are not the run's."""
+    with torch.random.fork_rng(devices=[]):
+        return to_policy(algorithm)
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
@@ -123,31 +151,6 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
     except Exception as error:
         raise SavedPolicyError(f"{checkpoint}: no checkpoint, or damaged: {reason(error)}") from error
     return algorithm
-
-
-def progress(folder: Path, after: int | None) -> Logger:
-    """Return a logger that writes `progress.csv`.
-
-    Args:
-        folder: The run's folder.
-        after: A run that goes on: the steps it goes on from. Rows of later ones are taken back.
-    """
-    return Logger(str(folder), [_Table(folder / TABLE, after)])
-
-
-class _Table(CSVOutputFormat):
-    """Stable-Baselines3's table, which may go on."""
-
-    def __init__(self, path: Path, after: int | None) -> None:
-        if after is None or not path.exists():
-            super().__init__(str(path))
-            return
-        cut_rows(path, STEPS, after)
-        self.file = path.open("r+", encoding="utf-8")
-        names = self.file.readline().strip()
-        self.keys = names.split(",") if names else []
-        self.separator, self.quotechar = ",", '"'
-        self.file.seek(0, io.SEEK_END)
 
 
 def _is_finite(algorithm: Any) -> bool:

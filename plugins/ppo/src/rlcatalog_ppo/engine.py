@@ -1,0 +1,116 @@
+"""The engine `ppo` of `rlcatalog train`: the algorithms of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import plain
+from rlcatalog.errors import ConfigError, NonFiniteError
+from rlcatalog_policy import read_manifest
+from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
+from rlcatalog_ppo.backends import set_threads
+from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
+from rlcatalog_ppo.checkpoints import POLICY, TRAINING
+from rlcatalog_ppo.config import parse
+from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
+
+#: Option → the algorithm's key that it sets.
+_KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs": "num_envs", "frozen": "frozen"}
+#: Keys that `--set` does not take, for they are options.
+_OPTIONS = {"model", "framework", "seed", "device", "vector"}
+
+
+class PPOOptions(RunOptions, kw_only=True, frozen=True):
+    """What the engine takes beside the common options; of a key of the algorithm, None leaves it as it is."""
+
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    framework: str | None = None
+    device: str | None = None
+    vector: str | None = None
+    envs: int | None = None
+    frozen: str | None = None
+    record: Annotated[
+        str | None, Meta(description="Write all experience into this folder, for a Reader.", extra={"metavar": "PATH"})
+    ] = None
+
+
+class PPOEngine(Engine):
+    """Trains with PPO, A2C or policy gradient; a resumed run equals one that was not stopped."""
+
+    options = PPOOptions
+    algorithms = tuple(ALGORITHMS)
+    checkpoint = TRAINING
+    fixed = frozenset()
+    ends_at_once = True
+
+    def __init__(self, plan: RunPlan) -> None:
+        super().__init__(plan)
+        options, cls = plan.options, algorithm_class(plan.algorithm)
+        record = Path(options.record) if "record" in plan.typed else None
+        config = _config_of(plan)
+        if plan.checkpoint is None:
+            set_threads(options.framework, options.threads)
+            self.algorithm = cls(plan.env_id, config, record=record)
+            return
+        saved = plan.config["algorithm"]
+        if "total_steps" not in config and saved.get("total_steps") == plan.config.get("steps"):
+            config["total_steps"] = options.steps  # schedules are over the whole run, also where it is longer now
+        config.setdefault("env_config", saved["env_config"])
+        set_threads(read_manifest(plan.checkpoint / POLICY).framework, options.threads)
+        self.algorithm = cls.restore(plan.checkpoint, plan.config["env"], config=config, record=record)
+
+    @classmethod
+    def check(cls, plan: RunPlan) -> None:
+        parse(_config_of(plan), algorithm_class(plan.algorithm).config_class)
+
+    @property
+    def steps(self) -> int:
+        return self.algorithm.steps
+
+    def describe(self) -> Mapping[str, Any]:
+        algorithm = plain({**msgspec.structs.asdict(self.algorithm.config), "model": None})
+        algorithm.pop("model")
+        return {
+            "algorithm": {"name": type(self.algorithm).__name__, **algorithm},
+            **describe_policy(self.algorithm.policy),
+        }
+
+    def learn(self, session: Session) -> None:
+        self.algorithm.add_callbacks(_callbacks(session))
+        try:
+            self.algorithm.learn(session.options.steps)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{error} The policy as it was before is in {session.folder / POLICY}.") from error
+        session.stopping = self.algorithm.stopping
+
+    def close(self) -> None:
+        self.algorithm.stop()
+
+
+def _config_of(plan: RunPlan) -> dict[str, Any]:
+    """Return the algorithm's config: what was typed, and of a new run its model, seed and steps."""
+    settings = dict(plan.settings)
+    typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
+    if clash := sorted(set(settings) & _OPTIONS):
+        raise ConfigError(f"--set: {clash[0]!r} has an option of its own: --{clash[0]}.")
+    if clash := sorted(set(settings) & set(typed)):
+        raise ConfigError(f"--set: {clash[0]!r} is given by an option as well. Say it once.")
+    if plan.checkpoint is not None:
+        return settings | typed
+    return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}
+
+
+def _callbacks(session: Session) -> list[Callback]:
+    """Return the callbacks of a run, in their order: what a checkpoint holds was logged before."""
+    options, found = session.options, list[Callback]()
+    if options.eval_every:
+        found.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
+    if options.stop_at is not None:
+        found.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+    keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
+    return [*found, Log(session.report), keeping]

@@ -1,0 +1,179 @@
+"""The engine `rllib` of `rlcatalog train`: Ray RLlib."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from rlcatalog.errors import ConfigError, SavedPolicyError, reason
+from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
+
+#: Name of an algorithm → its config class.
+_CONFIGS = {
+    "PPO": "ray.rllib.algorithms.ppo:PPOConfig",
+    "APPO": "ray.rllib.algorithms.appo:APPOConfig",
+    "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
+    "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
+    "SAC": "ray.rllib.algorithms.sac:SACConfig",
+}
+#: Folder of Ray's own checkpoint in a run's, and in each of its checkpoints.
+CHECKPOINT, ALGORITHM = "checkpoint", "algorithm"
+#: What Ray takes elsewhere than in `config.training()`, and by which option this engine does.
+_OPTIONS = {
+    "num_env_runners": "--env-runners {}",
+    "num_envs_per_env_runner": "--envs {}",
+    "seed": "--seed {}",
+    "num_gpus_per_learner": "--device cuda",
+}
+
+
+class RLlibOptions(RunOptions, kw_only=True, frozen=True):
+    """What the engine takes beside the common options."""
+
+    env_runners: Annotated[
+        int, Meta(ge=0, description="Processes that gather experience, 0: this one; 2 when missing.",
+                  extra={"metavar": "N"})
+    ] = 2  # fmt: skip
+    envs: Annotated[int, Meta(ge=1)] = 4
+    device: str | None = None
+
+
+class RLlibEngine(Engine):
+    """Trains with Ray RLlib, which is imported when it is made, and started when it learns."""
+
+    options = RLlibOptions
+    algorithms = tuple(_CONFIGS)
+    checkpoint = ALGORITHM
+    packages = ("ray",)
+    fixed = frozenset({"settings", "env_runners", "envs"})
+    trusts_checkpoints = True
+    not_restored = (
+        "RLlib restores neither environments, random generators nor replay buffers, so this is not, number for number,"
+        " the run that would not have stopped"
+    )
+
+    def __init__(self, plan: RunPlan) -> None:
+        super().__init__(plan)
+        self._steps, options = plan.steps, plan.options
+        self._model, self._settings = dict(plan.model), dict(plan.settings)
+        if plan.checkpoint is not None:
+            begun = plan.config["algorithm"].items()
+            self._model = plan.config.get("model", {})
+            self._settings = {key: value for key, value in begun if key not in ("name", "env_config")}
+        for key, option in _OPTIONS.items():
+            if key in self._settings:
+                raise ConfigError(
+                    f"--set {key}: it is no key of config.training(). Say {option.format(self._settings[key])}."
+                )
+        from rlcatalog_rllib import configure
+
+        module, _, name = _CONFIGS[plan.algorithm].partition(":")
+        config = getattr(importlib.import_module(module), name)()
+        try:
+            config.training(**self._settings)
+        except (TypeError, AttributeError) as error:
+            raise ConfigError(f"--set: {name}.training() takes no such key: {error}") from error
+        config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
+        config.learners(num_gpus_per_learner=_count_gpus(options.device))
+        # A resumed run has another seed, else its environments would begin as they did at first.
+        config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
+        config.reporting(min_time_s_per_iteration=0)
+        self._config = configure(config, plan.env_id, model=self._model)
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def describe(self) -> Mapping[str, Any]:
+        algorithm = {"name": self.plan.algorithm, "env_config": {}, **self._settings}
+        return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": self._model}
+
+    def prepare_folder(self, folder: Path) -> None:
+        """Remove Ray's checkpoint of a run that is replaced; of a link, the link alone."""
+        checkpoint = folder / CHECKPOINT
+        if self.plan.checkpoint is not None:
+            return
+        if checkpoint.is_symlink():
+            checkpoint.unlink()
+        elif (checkpoint / "rllib_checkpoint.json").is_file():
+            shutil.rmtree(checkpoint)
+
+    def learn(self, session: Session) -> None:
+        """Train iteration by iteration; a signal that comes within one ends the run after it."""
+        from rlcatalog_rllib import to_policy
+
+        with _built(self._config) as trained:
+            if self.plan.checkpoint is not None:
+                _restore(trained, self.plan.checkpoint)
+
+            def save() -> None:
+                policy = to_policy(trained)
+                session.save_checkpoint(
+                    self._steps, policy, lambda new: trained.save_to_path(str((new / ALGORITHM).absolute()))
+                )
+
+            save()
+            while self._steps < session.options.steps and session.interrupts.pending is None:
+                result = trained.train()
+                self._steps = int(result["num_env_steps_sampled_lifetime"])
+                runners = result.get("env_runners", {})
+                mean = round(float(runners.get("episode_return_mean", math.nan)), 3)
+                row = {"timesteps_total": self._steps, "episode_return_mean": None if math.isnan(mean) else mean}
+                session.report(row, lambda: to_policy(trained), int(runners.get("num_episodes_lifetime", 0)))
+                if session.stopping is not None:
+                    break
+                if session.is_checkpoint_due(self._steps):
+                    save()
+            save()
+            if self._steps < session.options.steps:
+                session.interrupts.check()
+            trained.save_to_path(str((session.folder / CHECKPOINT).absolute()))
+
+
+def _count_gpus(device: str | None) -> int:
+    """Return how many GPUs a learner is to have."""
+    if device in (None, "cpu"):
+        return 0
+    if device not in ("cuda", "auto"):
+        raise ConfigError(f"--device {device}: Ray places learners by itself. Expected cpu, cuda or auto.")
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: PyTorch finds no GPU here. Say --device cpu or auto.")
+    return int(torch.cuda.is_available())
+
+
+@contextmanager
+def _built(config: Any) -> Iterator[Any]:
+    """Yield the algorithm of a config, within Ray; both are stopped at the end, Ray where it was not there before."""
+    import ray
+
+    ours, trained = not ray.is_initialized(), None
+    if ours:
+        hook = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, runtime_env=hook)
+    try:
+        trained = config.build_algo()
+        yield trained
+    finally:
+        if trained is not None:
+            trained.stop()
+        if ours:
+            ray.shutdown()
+
+
+def _restore(trained: Any, checkpoint: Path) -> None:
+    try:
+        trained.restore_from_path(str((checkpoint / ALGORITHM).absolute()))
+    except SavedPolicyError:
+        raise
+    except Exception as error:
+        raise SavedPolicyError(f"{checkpoint}: no checkpoint, or damaged: {reason(error)}") from error

@@ -1,0 +1,137 @@
+"""The command `train`: one for all engines."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import ConfigError, SavedPolicyError, shown
+from rlcatalog_cli import Display, key_values
+from rlcatalog_runs.checkpoints import run_of
+from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
+from rlcatalog_runs.commands.train_options import (
+    FIXED,
+    engine_class,
+    flag_of,
+    own_options,
+    parameters,
+    refuse_foreign,
+)
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
+from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
+from rlcatalog_runs.interrupts import Interrupted
+from rlcatalog_runs.logs import log_names
+from rlcatalog_runs.plans import engine_of, new_plan, resumed_plan
+from rlcatalog_runs.session import train as train_run
+
+
+def train(context: typer.Context, env_id: str | None = None, **options: Any) -> None:
+    """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
+    typed = {name: value for name, value in context.params.items() if is_given(context, name)}
+    modules = typed.get("modules", [])
+    import_modules(modules)
+    for name in {"model", "settings"} & set(typed):
+        typed[name] = key_values(typed[name], flag_of(name))
+    if "log" in typed:
+        typed["log"] = list(log_names(typed["log"]))
+    if "resume" in typed:
+        _resume(typed, modules)
+        return
+    if env_id is None:
+        raise ConfigError("train: name an environment, such as CartPole-v1, or a run to go on with: --resume PATH.")
+    name, out, overwrite = options["engine"], options["out"], options["overwrite"]
+    kind = engine_class(name)
+    refuse_foreign(typed, name, kind)
+    plan = new_plan(kind, name, env_id, typed)
+    # Runs of the default engine's default algorithm are not named after it.
+    label = plan.algorithm if "algo" in typed or name != DEFAULT_ENGINE else None
+    if "seeds" in typed:
+        refuse_with_seeds(context)
+        seeds = parse_seeds(typed["seeds"])
+        default_catalog().parse_config(plan.model)  # once, before there are many runs
+        kind.check(plan)
+        threads = getattr(plan.options, "threads", 1)
+        folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
+        train_seeds(context, seeds, out or default_folder(env_id, label, seeds), threads=threads, overwrite=overwrite,
+                    per_seed=folders, resume=partial(_resume_line, name, kind))  # fmt: skip
+        return
+    if out is not None:
+        refuse_taken(out, overwrite)  # before anything is built
+    engine = kind(plan)
+    _run(engine, out or default_folder(env_id, label, plan.seed), options["quiet"], overwrite)
+
+
+def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
+    """Go on with a run."""
+    directory = typed["resume"]
+    _refuse_fixed(directory, FIXED & set(typed))
+    folder = run_of(directory)
+    name = engine_of(folder, read_config(folder, modules))
+    kind = engine_class(name)
+    if "engine" in typed and engine_class(typed["engine"]) is not kind:
+        raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
+    if kind.trusts_checkpoints and "engine" not in typed:
+        raise ConfigError(
+            f"--resume {directory}: a run of engine {name}, whose checkpoints are pickles: reading one runs whatever"
+            f" its writer put in it. If the run is your own: --resume {directory} --engine {name}."
+        )
+    refuse_foreign(typed, name, kind)
+    _refuse_fixed(directory, kind.fixed & set(typed))
+    plan = resumed_plan(kind, name, directory, typed, modules)
+    log_names(",".join(plan.options.log) or None)  # those of the file are no better than typed ones
+    engine = kind(plan)
+    why = f"; {kind.not_restored}" if kind.not_restored else ""
+    print(f"going on after {plan.steps} steps{why}")
+    _run(engine, folder, typed.get("quiet", False))
+
+
+def _resume_line(name: str, kind: type[Engine], folder: Path | str) -> str:
+    """Return the command that goes on with a run."""
+    return f"rlcatalog train --resume {folder}" + (f" --engine {name}" if kind.trusts_checkpoints else "")
+
+
+def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
+    for name in sorted(names):
+        raise ConfigError(f"--resume {directory}: goes on with the run that is there; {flag_of(name)} is its own.")
+
+
+def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> None:
+    """Train, show it, and say what is where."""
+    plan = engine.plan
+    try:
+        with Display(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as display:
+
+            def show(row: Mapping[str, Any]) -> None:
+                display.update(row["timesteps_total"], row["episode_return_mean"])
+
+            session = train_run(engine, folder, show, overwrite=overwrite)
+    except Interrupted as interrupt:
+        print(
+            f"{interrupt}: stopped; kept is the run after {engine.steps} steps. Go on with:"
+            f" {_resume_line(plan.options.engine, type(engine), folder)}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(interrupt.exit_status) from None
+    if session.stopping is not None:
+        print(f"ended after {engine.steps} steps: {session.stopping}")
+    print(f"policy: {folder / POLICY}")
+    print(f"learning curve: {folder / CURVE}")
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature of `train`, with the options that the installed engines add."""
+    argument = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+    context, env_id = inspect.signature(train).parameters["context"], inspect.signature(train).parameters["env_id"]
+    first = [context.replace(annotation=typer.Context), env_id.replace(annotation=Annotated[str | None, argument])]
+    return inspect.Signature([*first, *parameters()])
+
+
+train.__signature__ = _signature()  # type: ignore[attr-defined]
+train.__annotations__ = {name: part.annotation for name, part in train.__signature__.parameters.items()}  # type: ignore[attr-defined]

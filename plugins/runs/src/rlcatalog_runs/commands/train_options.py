@@ -1,0 +1,168 @@
+"""The options of `train`: those of the frame and of more than one engine, and what single engines add."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
+from rlcatalog_runs.logs import LOGS
+
+
+class Option(NamedTuple):
+    """One option of the command.
+
+    Attributes:
+        name: The parameter's name.
+        kind: Its type.
+        metavar: What stands for its value.
+        help: What it does.
+        default: Its value where it is not typed.
+        flags: How it is typed; `--name` when empty.
+        bounds: The least and the largest number.
+    """
+
+    name: str
+    kind: Any
+    metavar: str | None
+    help: str
+    default: Any = None
+    flags: tuple[str, ...] = ()
+    bounds: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def flag(self) -> str:
+        """How it is typed in full."""
+        return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
+
+    def parameter(self, group: str) -> inspect.Parameter:
+        """Return it as a parameter of a typer function, shown in a group."""
+        least, most = self.bounds
+        told = typer.Option(
+            self.flag, *self.flags[1:], metavar=self.metavar, help=self.help, min=least, max=most,
+            rich_help_panel=group,
+        )  # fmt: skip
+        kind = self.kind if self.default is not None else self.kind | None
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=Annotated[kind, told]
+        )
+
+
+#: The options of several engines, by their group.
+COMMON = {
+    "Run": (
+        Option("engine", str, "NAME", "What trains: ppo, sb3, rllib or a plugin's.", DEFAULT_ENGINE,
+               ("--engine", "-e")),
+        Option("out", Path, "PATH", "Folder of the run; a new one in runs/ENV_ID when missing.", None, ("--out", "-o")),
+        Option("overwrite", bool, None, "Replace the run that the folder holds.", False),
+        Option("resume", Path, "PATH", "Go on with the run in this folder, or from this checkpoint of one. Runs of sb3"
+               " and rllib are pickles, which run what their writer put in them: they want --engine as well."),
+        Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
+        Option("seeds", str, "SEEDS", "Train once per seed, side by side: 0,1,2 or 0-4."),
+        Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
+               ("--import",)),
+        Option("quiet", bool, None, "Show no progress.", False),
+    ),
+    "Training": (
+        Option("algo", str, "NAME", "An algorithm of the engine; its first one when missing."),
+        Option("framework", str, "NAME", "torch or tf; a custom class decides when missing."),
+        Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
+        Option("settings", list[str], "KEY=VALUE", "Set a key of the algorithm, such as gamma=0.9; repeatable.", None,
+               ("--set", "-s")),
+        Option("steps", int, "N", "Environment steps to train for.", 100_000, ("--steps", "-n"), (1, None)),
+        Option("device", str, "NAME", "Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing."),
+        Option("envs", int, "N", "Environments side by side; when missing 8 (ppo), 1 (sb3), 4 in each runner (rllib).",
+               bounds=(1, None)),
+        Option("vector", str, "NAME", "Step environments in turn (sync, the default) or each in a process (async)."),
+        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; where it pays), always or never."),
+        Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
+    ),
+    "Checkpoints, evaluation and logs": (
+        Option("checkpoint_every", int, "N", "Steps between checkpoints; a tenth of --steps when missing, 0: at the"
+               " end.", bounds=(0, None)),
+        Option("keep_checkpoints", int, "N", "Keep so many checkpoints.", 2, bounds=(1, None)),
+        Option("eval_every", int, "N", "Steps between evaluations, in other environments; 0: none.", 0,
+               bounds=(0, None)),
+        Option("eval_episodes", int, "N", "Play so many episodes in each evaluation.", 10, bounds=(1, None)),
+        Option("stop_at", float, "RETURN", "End at this mean return, of evaluations if there are any."),
+        Option("log", str, "NAMES", f"Write logs beside metrics.jsonl: {', '.join(LOGS)}."),
+    ),
+}  # fmt: skip
+
+#: Options that each engine takes; the others are taken by engines whose struct has a field of that name.
+OF_ALL = frozenset({"env_id", "engine", "out", "overwrite", "resume", "seed", "seeds", "modules", "quiet", "algo",
+                    "model", "settings"})  # fmt: skip
+#: Options that a resumed run has fixed.
+FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
+_FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {"env_id": "ENV_ID"}
+
+
+def parameters() -> list[inspect.Parameter]:
+    """Return the options as parameters of a typer function, with those that the installed engines add."""
+    kinds = engines()
+    added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
+    found: dict[str, inspect.Parameter] = {}
+    algorithms = "; ".join(f"{name}: {', '.join(kind.algorithms)}" for name, kind in kinds.items())
+    for group, options in (COMMON | added).items():
+        for option in options:
+            if option.name == "algo":
+                option = option._replace(help=f"{option.help} {algorithms}.")
+            found.setdefault(option.name, option.parameter(group))
+    return list(found.values())
+
+
+def engines() -> dict[str, type[Engine]]:
+    """Return the installed engines by name; those that cannot be imported are left out."""
+    registry, found = default_catalog().registry, {}
+    for component in registry.active("engine"):
+        try:
+            found[registry.name_of(component)] = component.load("engine")
+        except CatalogError:  # whoever names it is told
+            continue
+    return found
+
+
+def engine_class(name: str) -> type[Engine]:
+    """Return the class of an engine.
+
+    Raises:
+        MissingPluginError: The package that provides it is not installed.
+        UnknownNameError: There is no such engine.
+    """
+    found: type[Engine] = default_catalog().registry.get("engine", name).load("engine")
+    return found
+
+
+def own_options(kind: type[Engine]) -> list[Option]:
+    """Return the options that an engine adds; their values are text until its struct converts them."""
+    found = []
+    for name, hint in get_type_hints(kind.options, include_extras=True).items():
+        meta = next((part for part in getattr(hint, "__metadata__", ()) if part.description), None)
+        if name not in _FLAGS and meta is not None:
+            found.append(Option(name, str, (meta.extra or {}).get("metavar", "VALUE"), meta.description))
+    return found
+
+
+def flag_of(name: str) -> str:
+    """Return how a parameter is typed."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def refuse_foreign(typed: Iterable[str], engine: str, kind: type[Engine]) -> None:
+    """Raise where an option is typed that an engine does not have.
+
+    Raises:
+        ConfigError: It is; the message names the engines that have it.
+    """
+    for name in typed:
+        if name not in OF_ALL and name not in kind.options.__struct_fields__:
+            having = [other for other, one in engines().items() if name in one.options.__struct_fields__]
+            raise ConfigError(
+                f"{flag_of(name)}: engine {engine} has no such option. It is an option of: {', '.join(having)}."
+            )

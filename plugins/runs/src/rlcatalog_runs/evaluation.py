@@ -1,0 +1,81 @@
+"""Evaluation: episodes played with a policy."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rlcatalog import Policy
+
+#: Most environments that play side by side.
+SIDE_BY_SIDE = 20
+
+
+def play(
+    policy: Policy,
+    env: Callable[[], Any] | VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int | None = None,
+    explore: bool = False,
+    on_episode: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Play fresh episodes and return their undiscounted returns.
+
+    Each environment plays its share to the end: taking the first episodes to finish would favour short ones.
+
+    Args:
+        policy: The policy.
+        env: Makes one environment; or a vector environment, which is reset and left open.
+        episodes: How many.
+        seed: Seed of the environments.
+        explore: Sample actions; else take the most likely ones.
+        on_episode: Called with each return as it comes.
+    """
+    if not isinstance(env, VectorEnv):
+        copies = [env] * min(episodes, SIDE_BY_SIDE)
+        envs = SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+        try:
+            return play(policy, envs, episodes, seed=seed, explore=explore, on_episode=on_episode)
+        finally:
+            envs.close()
+    n, stepper = env.num_envs, policy.stepper(env)
+    share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
+    returns: list[float] = []
+    running = np.zeros(n)
+    obs, _ = env.reset(seed=seed)
+    done = reward = None
+    while len(returns) < episodes:
+        step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)
+        obs, reward, terminated, truncated, _ = env.step(step.action)
+        running += reward
+        done = terminated | truncated
+        for i in np.flatnonzero(done):
+            if share[i] > 0:
+                share[i] -= 1
+                returns.append(float(running[i]))
+                if on_episode is not None:
+                    on_episode(returns[-1])
+            running[i] = 0.0
+        if stepper.autoreset == "disabled" and done.any():
+            obs, _ = env.reset(options={"reset_mask": done})
+    return returns
+
+
+def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
+    """Return the figures of an evaluation.
+
+    Args:
+        returns: Returns of episodes with the most likely actions.
+        sampled: Returns of as many with drawn ones.
+    """
+    return {
+        "return_mean": statistics.fmean(returns),
+        "return_std": statistics.pstdev(returns),
+        "sampled_return_mean": statistics.fmean(sampled),
+        "episodes": len(returns),
+    }

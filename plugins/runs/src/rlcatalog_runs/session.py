@@ -1,0 +1,180 @@
+"""The frame of a training run under any engine: its folder, record, logs, evaluations, checkpoints and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import rlcatalog
+from rlcatalog import Policy
+from rlcatalog.catalog import default_catalog, make_env
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoint_name, new_checkpoint, prune_checkpoints
+from rlcatalog_runs.comparison import draw
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
+from rlcatalog_runs.evaluation import play, summarize
+from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
+from rlcatalog_runs.interrupts import Interrupts, interruptible
+from rlcatalog_runs.logs import Writer, writers
+from rlcatalog_runs.plans import RunPlan
+from rlcatalog_runs.randomness import kept
+from rlcatalog_runs.records import recorded
+from rlcatalog_runs.summaries import read_rows
+
+#: Seed of the environments that policies are evaluated in, and how many training episodes `--stop-at` asks for.
+_SEED, _EPISODES = 10_000, 100
+
+
+class Session:
+    """A training run in progress, as its engine sees it.
+
+    Args:
+        plan: The run.
+        folder: Its folder.
+        interrupts: Who has asked for the end.
+        logs: Get each row.
+        show: Gets each row as well.
+
+    Attributes:
+        stopping: Why the run is to end before its last step, or None.
+        saved: The environment steps of the last checkpoint, or None.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        folder: Path,
+        interrupts: Interrupts,
+        logs: list[Writer],
+        show: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self.plan, self.folder, self.interrupts, self.options = plan, folder, interrupts, plan.options
+        self.stopping: str | None = None
+        self._logs, self._show = logs, show
+        self._evaluated, self._best = plan.steps, _best(folder) if plan.checkpoint is not None else None
+        self.saved: int | None = None
+
+    def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
+        """Log and show a row of metrics; evaluate where it is time, and note whether the run is to end.
+
+        Args:
+            row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and what else there is.
+            policy: Returns the policy as it is now; None where the engine evaluates and stops by itself.
+            episodes: How many episodes the mean return is of; of fewer than 100 it ends no run.
+        """
+        if policy is not None:
+            row = dict(row)
+            every, steps = self.options.eval_every, row["timesteps_total"]
+            if every and steps // every > self._evaluated // every:
+                self._evaluated = steps
+                row["evaluation"] = self._evaluate(policy())
+            self._stop(row, episodes)
+        for log in self._logs:
+            log.write(row)
+        self._show(row)
+
+    def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
+        """Save the policy, and a checkpoint after some environment steps unless it is there.
+
+        Args:
+            steps: The steps.
+            policy: The policy.
+            write: Writes what the engine goes on from into the checkpoint's folder.
+        """
+        policy.save(self.folder / POLICY)
+        path = self.folder / CHECKPOINTS / checkpoint_name(steps)
+        if not path.is_dir():
+            with new_checkpoint(path) as new:
+                policy.save(new / POLICY)
+                write(new)
+            prune_checkpoints(self.folder, self.options.keep_checkpoints)
+        self.saved = steps
+
+    def is_checkpoint_due(self, steps: int) -> bool:
+        """Return whether a checkpoint is due after some environment steps; the first one always is."""
+        every = self.options.checkpoint_every
+        return self.saved is None or bool(every and steps // every > self.saved // every)
+
+    def _evaluate(self, policy: Policy) -> dict[str, float]:
+        """Play episodes in environments of their own, and save the best policy; training goes on as without."""
+        catalog, episodes = default_catalog(), self.options.eval_episodes
+
+        def make() -> Any:
+            return catalog.wrap_env(make_env(self.plan.env_id), policy.config)
+
+        with kept(policy):
+            figures = summarize(*(play(policy, make, episodes, seed=_SEED, explore=draws) for draws in (False, True)))
+        if self._best is None or figures["return_mean"] > self._best:
+            self._best = figures["return_mean"]
+            policy.save(self.folder / BEST)
+        return figures
+
+    def _stop(self, row: Mapping[str, Any], episodes: int) -> None:
+        target, what, mean = self.options.stop_at, f"{_EPISODES} episodes", row.get("episode_return_mean")
+        if self.options.eval_every:
+            what, mean = "an evaluation", row.get("evaluation", {}).get("return_mean")
+        elif episodes < _EPISODES:
+            return
+        if target is not None and mean is not None and mean >= target:
+            self.stopping = f"the mean return of {what} is {mean:.6g}, the target {target:g}"
+
+
+def train(
+    engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
+) -> Session:
+    """Train to the end, or to an interrupt; the folder holds the whole run at any time.
+
+    Args:
+        engine: What trains.
+        folder: The run's folder.
+        show: Gets each row of metrics.
+        overwrite: Replace the run that the folder holds.
+
+    Raises:
+        RunFolderError: The folder holds a run, or another process is writing into it.
+        Interrupted: A signal has asked for the end; the run was saved.
+    """
+    plan, options = engine.plan, engine.plan.options
+    resumed = plan.checkpoint is not None
+    name = None if options.engine == DEFAULT_ENGINE else options.engine
+    with (
+        run_folder(folder, overwrite, resume=resumed),
+        recorded(folder, engine=name, packages=engine.packages, resumed=resumed),
+        ExitStack() as stack,
+        interruptible(later=not engine.ends_at_once) as interrupts,
+    ):
+        if resumed:
+            prune_checkpoints(folder, options.keep_checkpoints, plan.steps)
+        engine.prepare_folder(folder)
+        run = msgspec.to_builtins(options)
+        about = {"steps": options.steps, **engine.describe(), "run": run, "rlcatalog": rlcatalog.__version__}
+        write_config(folder, plan.env_id, about)
+        logs = writers(options.log, folder, about, after=plan.steps if resumed else None)
+        for log in logs:
+            stack.callback(log.close)
+        session = Session(plan, folder, interrupts, logs, show)
+        with _drawn(folder, f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"), closing(engine):
+            engine.learn(session)
+    return session
+
+
+@contextmanager
+def _drawn(folder: Path, title: str) -> Iterator[None]:
+    """Draw the learning curve of a run when it ends; the error that ends it is told also where drawing fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, SavedPolicyError):
+            draw(folder / CURVE, read_rows(folder), title)
+        raise
+    draw(folder / CURVE, read_rows(folder), title)
+
+
+def _best(folder: Path) -> float | None:
+    """Return the best mean return of the evaluations so far."""
+    means = [row.evaluation.get("return_mean") for row in read_rows(folder) if row.evaluation is not None]
+    return max((mean for mean in means if isinstance(mean, int | float)), default=None)
