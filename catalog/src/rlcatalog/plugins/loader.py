@@ -1,7 +1,7 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin's hooks are called alone, so that none can disturb another.
+each plugin has a manager of its own and its hooks are called alone, so that none can disturb another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
+
+import pluggy
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import (
@@ -186,27 +188,25 @@ def read_declarations(plugin: ModuleType | object, record: PluginRecord, default
 
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
-    known = vars(plugin) if type(plugin) is ModuleType else [key for key in dir(plugin) if not key.startswith("__")]
-    hooks: dict[str, Callable[[], Any]] = {}
-    for key in known:
-        function, is_named = getattr(plugin, key), key.startswith("rlcatalog_")
-        is_marked = inspect.isroutine(function) and hasattr(function, "rlcatalog_impl")
-        if is_marked and key not in HOOK_RETURNS:
-            raise DeclarationError(
-                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
-                f" Hooks: {', '.join(HOOK_RETURNS)}."
-            )
-        if is_named and inspect.isroutine(function) and not is_marked:
+    manager = pluggy.PluginManager("rlcatalog")
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, name)
+    except pluggy.PluginValidationError as error:
+        hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
+        raise DeclarationError(
+            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
+        ) from error
+    hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
+    for key in hooks.keys() - HOOK_RETURNS.keys():
+        raise DeclarationError(
+            f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
+            f" Hooks: {', '.join(HOOK_RETURNS)}."
+        )
+    for key in dir(plugin):
+        if key.startswith("rlcatalog_") and key not in hooks and inspect.isroutine(getattr(plugin, key)):
             what = "lacks @rlcatalog.hookimpl" if key in HOOK_RETURNS else "is not a hook of rlcatalog"
             raise DeclarationError(f"plugin {name!r}: {key}() {what}.{nearest(key, HOOK_RETURNS)}")
-        if is_marked:
-            hooks[key] = function
-            needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-            if needed:
-                raise DeclarationError(
-                    f"plugin {name!r}: {key}() declares the arguments {set(needed)}. Hooks of rlcatalog take no"
-                    f" arguments: def {key}()."
-                )
     return hooks
 
 
