@@ -28,6 +28,13 @@ def test_start_is_honoured():
     np.testing.assert_array_equal(preprocessor.transform_batch(np.array([4, 2])), [[0, 0, 1], [1, 0, 0]])
 
 
+@pytest.mark.parametrize("check", ["always", "never"])
+def test_a_batch_is_counted_behind_empty_parts(check):
+    space = spaces.Dict(a=spaces.Dict(), b=spaces.Tuple((spaces.Tuple(()), spaces.Box(0, 9, (2,), np.float32))))
+    batch = {"a": {}, "b": ((), np.arange(6, dtype=np.float32).reshape(3, 2))}
+    np.testing.assert_array_equal(make(space, check).transform_batch(batch), [[0, 1], [2, 3], [4, 5]])
+
+
 def test_a_dict_whose_keys_are_not_in_alphabetical_order(assert_same, permuted):
     # RLlib matched such observations by position, and swapped their fields silently.
     space = spaces.Dict([("z", spaces.Box(0, 9, (1,), np.float32)), ("a", spaces.Box(0, 9, (1,), np.float32))])

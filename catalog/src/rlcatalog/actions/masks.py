@@ -69,10 +69,8 @@ class ActionMasks:
         if self.key is None:
             return None
         try:
-            if isinstance(obs, list):
-                mask: Any = [reduce(getitem, self.steps, one) for one in obs]
-            else:
-                mask = reduce(getitem, self.steps, obs)
+            several, path = isinstance(obs, list), self.steps
+            mask: Any = [reduce(getitem, path, one) for one in obs] if several else reduce(getitem, path, obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
         return self.matrix(mask, idle=idle)

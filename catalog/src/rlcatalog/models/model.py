@@ -176,8 +176,7 @@ class ModelV2:
                 f"{name_method(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
         own.last_output = output
-        if padding is not None:
-            output = padding.zeros(output)
+        output = output if padding is None else padding.zeros(output)
         next_state: Any = new_state or state or (() if own.in_trace() else [])
         return output, next_state
 

@@ -27,11 +27,7 @@ def first_size(info: SpaceInfo, batch: Sized) -> int:
     node, column = info, cast("Any", batch)
     while node.children and node.kind in ("tuple", "dict"):
         node, column = node.children[0], column[node.keys[0] if node.keys else 0]
-    if node.kind not in ("tuple", "dict"):
-        return len(column)
-    for column in _columns(info, batch):  # the first leaf is an empty Tuple or Dict
-        return len(column)
-    raise ValueError("its leaves hold no observations")
+    return batch_size(info, batch) if node.kind in ("tuple", "dict") else len(column)  # the first may be an empty one
 
 
 def batch_size(info: SpaceInfo, batch: Any) -> int:

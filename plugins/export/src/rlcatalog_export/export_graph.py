@@ -101,20 +101,20 @@ class ExportGraph:
             returned: The memory that the model returned.
         """
         policy = self.policy
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         if self._actions is not None:
             adapted = list(self._actions.adapt(raw))
             names = _named([codec.info.path for codec, _ in adapted], "action")
-            found |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
+            outputs |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
         memory, past = policy.memory.after(seen.memory, tuple(returned), seen.past, self.ops)
-        found |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
-        found |= {f"past_{i}_next": part for i, part in enumerate(past)}
+        outputs |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
+        outputs |= {f"past_{i}_next": part for i, part in enumerate(past)}
         if seen.history is not None:
             history = policy.views.after(seen.history, seen.obs, raw, self.ops, self._actions)
             for column, (_, _, dtype) in policy.views.windows.items():
-                found[f"window_{column}_next"] = self.ops.as_type(history.windows[column], np.dtype(dtype).name)
-            found["steps_next"] = history.t
-        return found
+                outputs[f"window_{column}_next"] = self.ops.as_type(history.windows[column], np.dtype(dtype).name)
+            outputs["steps_next"] = history.t
+        return outputs
 
     # --- the ports -------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class ExportGraph:
         config = plain_config(resolution.config.given | resolution.pinned_keys())
         return Interface(
             inputs=tuple(inputs),
-            outputs=tuple(self._output(name, *found) for name, found in outputs.items()),
+            outputs=tuple(self._output(name, *form) for name, form in outputs.items()),
             observation="filtered" if self._filtered_outside else "leaves",
             framework=framework,
             model=policy.model_name,
@@ -198,13 +198,13 @@ def _state(name: str, initial: np.ndarray[Any, Any]) -> Port:
 
 def _named(paths: list[str], root: str) -> list[str]:
     """Return names of letters, digits and `_` for paths below a root: `obs['camera'][0]` becomes `obs_camera_0`."""
-    found: list[str] = []
+    names: list[str] = []
     for path in paths:
         steps = re.findall(r"[A-Za-z0-9_]+", path.removeprefix(root))
         name = plain = "_".join([root, *steps])
         count = 1
-        while name in found:
+        while name in names:
             count += 1
             name = f"{plain}_{count}"
-        found.append(name)
-    return found
+        names.append(name)
+    return names

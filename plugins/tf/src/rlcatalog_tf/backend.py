@@ -75,8 +75,8 @@ class TFBackend:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
             mask = None if mask is None else np.ones((1, *mask.shape[1:]), np.bool_)
-            found = self.act(*self._one_row(obs, views), mask, explore)
-            return tuple(tf.nest.map_structure(lambda part: part[:0], found))
+            step = self.act(*self._one_row(obs, views), mask, explore)
+            return tuple(tf.nest.map_structure(lambda part: part[:0], step))
         act = self._traced.get((explore, mask is not None)) or self._trace_act(explore, mask is not None)
         arguments = self._arguments(obs, views, memory)
         if mask is not None:
@@ -87,13 +87,13 @@ class TFBackend:
             # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
             self._runner(self._acting(explore), mask is not None)(*arguments)
             raise
-        found = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
+        step = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
         rows = len(obs)
-        if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
+        if any(part is not None and len(part) != rows for part in step):  # a trace does not know how many there are
             self._runner(self._acting(explore), mask is not None)(*arguments)
-            self.contract.check_sample(found[0], rows)
+            self.contract.check_sample(step[0], rows)
             self.contract.check_rows(logp, rows, "logp")
-        return *found, self._kept(returned)
+        return *step, self._keep_memory(returned)
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
@@ -124,7 +124,7 @@ class TFBackend:
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
-    def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
+    def _keep_memory(self, returned: list[Any]) -> tuple[Array, ...]:
         arrays = tuple(to_float32_at_least(part).numpy() for part in returned)
         self._last = (arrays, returned)
         return arrays
@@ -267,9 +267,9 @@ class TFBackend:
             logp = dist.logp(raw)
             uncertainty, kind = entropy_of(dist, flat_sample, entropy)
             kl = self._kl(batch, dist, raw)
-            for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
-                if found is not None:
-                    self.contract.check_rows(found, rows, method)
+            for numbers, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+                if numbers is not None:
+                    self.contract.check_rows(numbers, rows, method)
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
@@ -354,11 +354,11 @@ class TFBackend:
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 
 
-def _depends(found: Any, inputs: Any) -> bool:
-    """Whether gradients of what a trace has made reach its inputs."""
-    if not found.dtype.is_floating:
+def _depends(output: Any, inputs: Any) -> bool:
+    """Whether gradients of a trace's output reach its inputs."""
+    if not output.dtype.is_floating:
         return False
     try:
-        return tf.gradients(found, inputs)[0] is not None
+        return tf.gradients(output, inputs)[0] is not None
     except (LookupError, TypeError, ValueError):  # an operation has none
         return False

@@ -221,11 +221,11 @@ class TorchBackend:
         logp = dist.logp(raw)
         uncertainty, kind = entropy_of(dist, flat_sample, entropy)
         kl = self._kl(batch, dist, raw)
-        for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
-            if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
-                self.contract.check_rows(found, rows, method)
+        for numbers, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+            if numbers is not None and (type(numbers) is not Tensor or numbers.shape != (rows,)):
+                self.contract.check_rows(numbers, rows, method)
         if not self._examined and logp.requires_grad:
-            self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
+            self._examine(inputs, [term for term in (logp, uncertainty, value) if term is not None])
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
@@ -242,7 +242,7 @@ class TorchBackend:
         if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
             self.contract.check_outputs(outputs, rows)
 
-    def _examine(self, inputs: Tensor, found: list[Tensor]) -> None:
+    def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
         """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
 
         Raises:
@@ -251,7 +251,7 @@ class TorchBackend:
         if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
-        for leaf in leaves_of(found):
+        for leaf in leaves_of(terms):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
                 self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
         devices = [self.device] if self.device.type == "cuda" else []

@@ -42,8 +42,8 @@ class Session:
         for name, array in inputs.items():
             if name in asked:
                 self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        self.found = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
-        for name, array in self.found.items():
+        self.outputs = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
+        for name, array in self.outputs.items():
             self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         self._run = self._session.run_with_iobinding
 

@@ -58,14 +58,14 @@ class FrozenTorch:
         key = (len(obs), explore, mask is None)
         program = self._programs.get(key)
         if program is None:
-            program = self._made(key, obs, views, memory, mask)
+            program = self._record(key, obs, views, memory, mask)
             if program is None:
                 return self._backend.act(obs, views, memory, mask, explore)
-        found = program.run(obs, views, memory, mask, self._noise)
+        outputs = program.run(obs, views, memory, mask, self._noise)
         steps = program.steps = program.steps + 1
         if steps & (steps - 1) == 0:
-            return self._compared(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, found)
-        return found
+            return self._compare(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs)
+        return outputs
 
     def update(self) -> None:
         """Act with the weights of now."""
@@ -92,8 +92,8 @@ class FrozenTorch:
         try:
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
-            found = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
-            self._compared(program, given, found)
+            outputs = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
+            self._compare(program, given, outputs)
         except CatalogError:
             raise
         except Exception as error:  # a model may raise anything where it stumbles over what is recorded
@@ -101,7 +101,7 @@ class FrozenTorch:
         if self.reason is not None:
             raise NotServedError(self.reason)
 
-    def _made(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
+    def _record(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
         if self.reason is not None or key in self._programs:
             return None
         program = None
@@ -114,17 +114,17 @@ class FrozenTorch:
         self._programs[key] = program
         return program
 
-    def _compared(self, program: Program, given: Mapping[str, Any], found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what a graph found, unless the policy finds something else."""
+    def _compare(self, program: Program, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a graph's outputs, or the policy's where they differ."""
         right = program.run_policy(given)
-        expected, actual = _outputs(right), _outputs(found)
+        expected, actual = _outputs(right), _outputs(outputs)
         said = disagreement(self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual)
         if not said:
             # A random number on the edge between two actions may fall to either side; not twice in a row.
             said = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
             self._doubts = self._doubts + 1 if said else 0
             if self._doubts < 2:
-                return found
+                return outputs
         self.reason = (
             f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the"
             " policy itself acts from now on. Call update() after each change of the weights. What a model or a"

@@ -72,7 +72,7 @@ class Program:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             drawing = _Given(self.rows, replaced=_REPLACED)
             with drawing:
-                self._acted(self._given)
+                self._act(self._given)
             self._widths = drawing.widths
             self.width = sum(self._widths)
             if self.width:
@@ -113,12 +113,12 @@ class Program:
         self._weights = {name: np.array(array, order="C") for name, array in arrays.items()}
         model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
         inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
-        outputs = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
-        self._session = Session(model, inputs, outputs)
-        found = self._session.found
-        self._raw, self._logp, self._dist_inputs = found["raw_action"], found["logp"], found["dist_inputs"]
-        self._value = found.get("value")
-        self._memory = [found[f"memory_{i}"] for i in range(len(found)) if f"memory_{i}" in found]
+        forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
+        self._session = Session(model, inputs, forms)
+        outputs = self._session.outputs
+        self._raw, self._logp, self._dist_inputs = outputs["raw_action"], outputs["logp"], outputs["dist_inputs"]
+        self._value = outputs.get("value")
+        self._memory = [outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs]
         return True
 
     def run(
@@ -146,16 +146,16 @@ class Program:
         """Return what PyTorch makes of the same batch and the random numbers of the last run."""
         noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
         with torch.no_grad(), _Given(self.rows, noise, self._widths, _REPLACED):
-            found = self._acted({name: _tensors(value, self._dtype) for name, value in given.items()})
-        memory = tuple(found[f"memory_{i}"].numpy() for i in range(len(self._memory)))
-        value = found["value"].numpy() if "value" in found else None
-        return found["raw_action"].numpy(), found["logp"].numpy(), value, found["dist_inputs"].numpy(), memory
+            outputs = self._act({name: _tensors(value, self._dtype) for name, value in given.items()})
+        memory = tuple(outputs[f"memory_{i}"].numpy() for i in range(len(self._memory)))
+        value = outputs["value"].numpy() if "value" in outputs else None
+        return outputs["raw_action"].numpy(), outputs["logp"].numpy(), value, outputs["dist_inputs"].numpy(), memory
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
         with _Given(self.rows, leaves.pop("noise", None), self._widths, _REPLACED):
-            return self._acted({name: _filled(value, name, leaves) for name, value in self._given.items()})
+            return self._act({name: _filled(value, name, leaves) for name, value in self._given.items()})
 
-    def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _act(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         model: Any = self._policy.model
         model.eval()
         backend: Any = self._policy.backend
@@ -163,10 +163,12 @@ class Program:
         sample, logp, value, dist_inputs, new_states = backend.step(
             inputs, states, given["mask"], self._explore, self.rows
         )
-        found = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
+        outputs = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
         if value is not None:
-            found["value"] = value
-        return found | {f"memory_{i}": to_float32_at_least(part) for i, part in enumerate(new_states if states else ())}
+            outputs["value"] = value
+        return outputs | {
+            f"memory_{i}": to_float32_at_least(part) for i, part in enumerate(new_states if states else ())
+        }
 
 
 @contextmanager
@@ -188,19 +190,19 @@ def floating(model: Any) -> torch.dtype:
     Raises:
         NotServedError: It is a half precision.
     """
-    found = dtype_of(model)
-    if found in HALF:
-        raise NotServedError(f"freeze: a model of {found} has no graph here; float32 and float64 have.")
-    return found
+    dtype = dtype_of(model)
+    if dtype in HALF:
+        raise NotServedError(f"freeze: a model of {dtype} has no graph here; float32 and float64 have.")
+    return dtype
 
 
 def weights_of(policy: Policy) -> dict[str, Tensor]:
     """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
     model: Any = policy.model
-    found: dict[int, Tensor] = {}
+    weights: dict[int, Tensor] = {}
     for _, tensor in (*model.named_parameters(), *model.named_buffers()):
-        found.setdefault(id(tensor), tensor)
-    return {f"w{i}": tensor for i, tensor in enumerate(found.values())}
+        weights.setdefault(id(tensor), tensor)
+    return {f"w{i}": tensor for i, tensor in enumerate(weights.values())}
 
 
 def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
