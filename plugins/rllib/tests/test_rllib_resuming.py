@@ -87,3 +87,32 @@ def test_what_cannot_go_on_is_said(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(SavedPolicyError, match="holds no checkpoint to go on from"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))
+
+
+def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_path):
+    ended = run("train", "CartPole-v1", "-e", "rllib", "--steps", "5000", "--out", str(tmp_path), *TINY, "--eval-every",
+                "100", "--eval-episodes", "2", "--stop-at", "1", "--log", "csv", "--device", "cpu")  # fmt: skip
+    assert ended.exit_code == 0
+    table = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["timesteps_total"] >= 100 for row in table] == ["evaluation" in row for row in table]
+    assert f"ended after {table[-1]['timesteps_total']} steps: the mean return of an evaluation is" in ended.output
+    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == table[-1]["timesteps_total"] < 300
+    assert len((tmp_path / "progress.csv").read_text().splitlines()) == len(table) + 1
+    assert {"best", "learning_curve.png", "checkpoint"} <= {path.name for path in tmp_path.iterdir()}
+    assert read_record(tmp_path)["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cuda:1"], "--device cuda:1: Ray places learners by itself. Expected cpu, cuda or auto."),
+        (["--frozen", "always"], "--frozen: engine rllib has no such option. It is an option of: ppo"),
+        (["--threads", "2"], "--threads: engine rllib has no such option."),
+        (["--set", "num_gpus_per_learner=1"], "Say --device cuda."),
+    ],
+)
+def test_what_it_does_not_take_is_said(arguments, message, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        run("train", "CartPole-v1", "-e", "rllib", "--out", str(tmp_path / "out"), *arguments)
+    assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
