@@ -201,7 +201,10 @@ def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], 
             raise DeclarationError(f"plugin {name!r}: {key}() {what}.{nearest(key, HOOK_RETURNS)}")
         if is_marked:
             hooks[key] = function
-            needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            parameters = inspect.signature(function).parameters.values()
+            needed = [
+                p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            ]
             if needed:
                 raise DeclarationError(
                     f"plugin {name!r}: {key}() declares the arguments {set(needed)}. Hooks of rlcatalog take no"
