@@ -228,7 +228,7 @@ class Preprocessor:
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
-            self._explain_batch(batch, error)
+            self._explain(batch, error, is_batch=True)
         if closely:
             self._ended(batch, before, out)
         return out if self._is_flat else out.reshape(len(out), *self.shape)
@@ -390,35 +390,23 @@ class Preprocessor:
         for child in self.children:
             yield from child.codecs()
 
-    def _failed(self, error: BaseException) -> str:
-        """Return whose code raised: the codec, of this one and its children, that the innermost line belongs to."""
-        lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
-        homes = {type(codec).__module__: codec for codec in self.codecs()}
-        return next((homes[line].who for line in reversed(lines) if line in homes), self.who)
-
-    def _explain(self, obs: Any, error: BaseException) -> NoReturn:
+    def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
+        """Raise what is wrong with an observation, or a batch of such, that could not be encoded."""
         try:
-            self.check(obs)
+            for one in rows(self.info, obs) if is_batch else (obs,):
+                self.check(one)
         except CatalogError:
             raise
         except (Exception, SystemExit) as another:
-            error = another
-        raise ObservationError(
-            f"{self.info.path}: {summary(obs)} cannot be encoded: {self._failed(error)} raised {reason(error)}"
-        ) from error
-
-    def _explain_batch(self, batch: Any, error: BaseException) -> NoReturn:
-        try:
-            for row in rows(self.info, batch):
-                self.check(row)
-        except CatalogError:
-            raise
-        except (Exception, SystemExit):
-            pass  # a batch of the wrong form has no rows to check
-        raise ObservationError(
-            f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}:"
-            f" {self._failed(error)} raised {reason(error)}"
-        ) from error
+            error = error if is_batch else another  # a batch of the wrong form has no rows to check
+        # Whose code raised: the codec, of this one and its children, that the innermost line belongs to.
+        lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        homes = {type(codec).__module__: codec for codec in self.codecs()}
+        who = next((homes[line].who for line in reversed(lines) if line in homes), self.who)
+        what = f"{summary(obs)} cannot be encoded"
+        if is_batch:
+            what = f"expected a batch of {self.info.describe()}; found {summary(obs)}"
+        raise ObservationError(f"{self.info.path}: {what}: {who} raised {reason(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")

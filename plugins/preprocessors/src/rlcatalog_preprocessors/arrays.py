@@ -177,7 +177,7 @@ class NoPreprocessor(ArrayPreprocessor):
         except ObservationError:
             raise
         except ENCODING_ERRORS as error:
-            self._explain_batch(batch, error)
+            self._explain(batch, error, is_batch=True)
 
     def lowered(self) -> Any:
         return lambda x, ops: x
