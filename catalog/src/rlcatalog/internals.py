@@ -1,6 +1,6 @@
 """What only rlcatalog's own library packages use of the kernel; other packages use the rooms' doors.
 
-The library packages are rlcatalog-policy and, until they are packages, the rooms `export`, `testing` and `cli`. They
+The library packages are rlcatalog-policy, rlcatalog-export, rlcatalog-testing, rlcatalog-runs and rlcatalog-cli. They
 are released together with the kernel, so these names may change in any version.
 """
 

@@ -19,7 +19,7 @@ from rlcatalog.choice.in_process import (
     path_of,
 )
 from rlcatalog.choice.slots import Slots
-from rlcatalog.config.keys import default_of
+from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component

@@ -1,6 +1,6 @@
 from .flat import read_config as read_config
 from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
-from .keys import convert as convert, keys_of as keys_of
+from .key_table import convert as convert, keys_of as keys_of
 from .names import (
     ACTIVATIONS as ACTIVATIONS,
     INITIALIZERS as INITIALIZERS,

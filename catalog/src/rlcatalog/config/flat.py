@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rlcatalog.config.keys import convert, keys_of
+from rlcatalog.config.key_table import convert, keys_of
 from rlcatalog.config.rllib_keys import OLD_NAMES
 from rlcatalog.config.values import plain, plain_values, same
 

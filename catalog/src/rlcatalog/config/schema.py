@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
-from rlcatalog.config.keys import Key, convert, keys_of
+from rlcatalog.config.key_table import Key, convert, keys_of
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, asks_nothing, translate
 from rlcatalog.config.values import plain, plain_values, same
 from rlcatalog.errors import (

@@ -60,7 +60,7 @@ class FrameworkSpec(Declaration):
     (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
-    - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.Host`);
+    - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
