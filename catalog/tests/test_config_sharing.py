@@ -228,13 +228,13 @@ def test_same_copes_with_values_that_have_no_truth():
 @pytest.fixture
 def converted(monkeypatch):
     """The keys whose values are converted to their types, as it happens."""
-    from rlcatalog.config import flat, keys, schema
+    from rlcatalog.config import flat, key_table, schema
 
     seen = []
 
     def convert(value, row, *rest):
         seen.append(row.name)
-        return keys.convert(value, row, *rest)
+        return key_table.convert(value, row, *rest)
 
     for module in (flat, schema):
         monkeypatch.setattr(module, "convert", convert)

@@ -123,7 +123,7 @@ class Catalog(Registrations):
                 them, and not again where the answer comes from memory.
             UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
         """
-        return self.make(
+        return self.build_from_lookup(
             lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
         )
 
@@ -165,9 +165,9 @@ class Catalog(Registrations):
         name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
         return replace(resolution.explain(), env=name, wrappers=tuple(wrappers))
 
-    def make(
+    def build_from_lookup(
         self,
-        make: Callable[[Resolution], T],
+        build: Callable[[Resolution], T],
         obs_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
         config: Mapping[str, Any] | None = None,
@@ -176,37 +176,39 @@ class Catalog(Registrations):
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Return what a function makes of what a lookup chooses; for `rlcatalog.build`.
+        """Look parts up, and return what a function builds of them; for `rlcatalog.build`.
+
+        Where the lookup or the function refuses the defaults, all but one of them are tried, then none.
 
         Args:
-            make: The function.
+            build: The function.
             obs_space: See `resolve`, as the others.
             action_space: The environment's action space.
             config: The model config.
             framework: The framework.
             pins: What an earlier lookup chose.
-            defaults: Defaults of an engine's own.
+            defaults: An engine's defaults.
 
         Raises:
             CatalogError: See `resolve`.
         """
-        spaces = obs_space, action_space
-        given = dict(defaults or {})
-        fewer = [{name: value for name, value in given.items() if name != without} for without in given]
-        for own in [*filter(None, (given, *fewer)), None]:
-            what, asked = ("resolution", framework), config if own is None else (config, own)
+        spaces, what = (obs_space, action_space), ("resolution", framework)
+        every = dict(defaults or {})
+        fewer = [{name: value for name, value in every.items() if name != without} for without in every]
+        for tried in [*filter(None, (every, *fewer)), None]:
+            key = config if tried is None else (config, tried)
             try:
-                known: Resolution | None = None if pins is not None else self._cache.get(what, spaces, asked)
-                resolution = known or find_resolution(self, *spaces, config, framework, pins, own)
-                made = make(resolution)
+                known: Resolution | None = None if pins is not None else self._cache.get(what, spaces, key)
+                resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
+                built = build(resolution)
                 break
             except Exception:  # a class of the user's may refuse an engine's default in any way
-                if own is None:
+                if tried is None:
                     raise
         if known is None and pins is None:  # after success: where it fails, the error alone says what to do
             warn_of(self, resolution)
-            self._cache.put(what, spaces, asked, resolution)
-        return made
+            self._cache.put(what, spaces, key, resolution)
+        return built
 
     def spaces_of(
         self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
