@@ -53,5 +53,6 @@ def build(
         obs_space, action_space, _ = catalog.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
+    spaces = obs_space, action_space
     new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
-    return catalog.build_from_lookup(new_policy, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
+    return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
