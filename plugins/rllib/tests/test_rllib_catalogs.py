@@ -75,9 +75,9 @@ def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
     assert recipe.pins is not None
     assert recipe.pins.parts["trunk"] == "twelve"
     data = cloudpickle.dumps(recipe)
-    from rlcatalog.catalog import registering
+    from rlcatalog.catalog import registrations
 
-    monkeypatch.setattr(registering, "_ALIVE", {})
+    monkeypatch.setattr(registrations, "_ALIVE", {})
     other = cloudpickle.loads(data)
     assert other.catalog is not catalog
     policy = build_policy(other, BOX, TWO)

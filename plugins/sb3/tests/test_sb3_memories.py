@@ -182,9 +182,9 @@ def test_a_policy_is_saved_with_its_catalog(catalog, tmp_path):
 def test_a_catalog_is_the_same_object_in_its_process_and_equal_in_another(catalog, monkeypatch):
     data = pickle.dumps(catalog)
     assert pickle.loads(data) is catalog
-    from rlcatalog.catalog import registering
+    from rlcatalog.catalog import registrations
 
-    monkeypatch.setattr(registering, "_ALIVE", {})  # as in another process
+    monkeypatch.setattr(registrations, "_ALIVE", {})  # as in another process
     other = pickle.loads(data)
     assert other is not catalog
     assert pickle.loads(data) is other
