@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +168,8 @@ def read_file(path: Path, most: int) -> bytes:
         FileNotFoundError: There is none.
         SavedPolicyError: It is something else, larger, or cannot be read.
     """
-    file = RegularFile(path, most)
-    try:
+    with closing(RegularFile(path, most)) as file:
         return file.read()
-    finally:
-        file.close()
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:

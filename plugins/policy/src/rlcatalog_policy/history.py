@@ -119,31 +119,26 @@ class Views:
             "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
             "action_inputs": ((actions.input_width,), np.float32),
         }
-        self._windows = {
+        #: Column → how many of its last values are kept, shape and dtype of one.
+        self.windows = {
             column: (max(depths), *shapes[column])
             for column in _PAST
             if (depths := [-min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0])
         }
-        self.reads_rewards = "rewards" in self._windows
+        self.reads_rewards = "rewards" in self.windows
+        #: Names of the views a model sees while acting.
+        self.acting = tuple(view.name for view in self._back if view.acting)
+        #: Names of the views a model sees in training → their `batch_repeat_value`.
+        self.training = {view.name: view.repeat for view in self.all if view.training}
 
     def __bool__(self) -> bool:
         return bool(self.all)
-
-    @property
-    def acting(self) -> tuple[str, ...]:
-        """Names of the views a model sees while acting."""
-        return tuple(view.name for view in self._back if view.acting)
-
-    @property
-    def training(self) -> dict[str, int]:
-        """Names of the views a model sees in training → their `batch_repeat_value`."""
-        return {view.name: view.repeat for view in self.all if view.training}
 
     def start(self, batch_size: int) -> History:
         """Return the history of episodes that begin."""
         windows = {
             column: np.zeros((batch_size, depth, *shape), dtype)
-            for column, (depth, shape, dtype) in self._windows.items()
+            for column, (depth, shape, dtype) in self.windows.items()
         }
         return History(windows, np.zeros(batch_size, np.int64))
 
@@ -165,11 +160,6 @@ class Views:
         if given is None:
             return history
         return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
-
-    @property
-    def windows(self) -> Mapping[str, tuple[int, tuple[int, ...], Any]]:
-        """Column → how many of its last values are kept, shape and dtype of one."""
-        return self._windows
 
     def see(
         self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None

@@ -13,7 +13,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,16 +101,9 @@ def read_manifest(source: Path) -> Manifest:
     Raises:
         SavedPolicyError: The folder holds none, or it is damaged.
     """
-    file = _open(source)
     try:
-        return decode(file, source)
-    finally:
-        file.close()
-
-
-def _open(source: Path) -> RegularFile:
-    try:
-        return RegularFile(source / MANIFEST, MOST_JSON)
+        with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
+            return decode(file, source)
     except FileNotFoundError:
         inside = source / "policy"  # where a run leaves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""

@@ -26,7 +26,7 @@ from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Encoder, with_batch_hint
+from rlcatalog_policy.encoder import Encoder, check_encoded, with_batch_hint
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
@@ -195,13 +195,7 @@ class Policy:
 
     def _check_encoded(self, encoded: Array, mask: Any = None) -> Array | None:
         """Raise unless observations have the encoded shape; return the masks that go with them `[B, m]`."""
-        shape = self.preprocessor.shape
-        if encoded.shape[1:] != shape or not encoded.ndim:
-            raise ObservationError(
-                f"expected encoded observations of shape [B{''.join(f', {n}' for n in shape)}], as Policy.preprocess"
-                f" returns them, found shape {encoded.shape}."
-                + (" This is a single one: add an axis, encoded[None]." if encoded.shape == shape else "")
-            )
+        check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         return None if mask is None else self.masks.matrix(mask, len(encoded))
 
     def _step(
@@ -306,13 +300,9 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         self._check_encoded(encoded)
-        memory: tuple[Array, ...] = ()
-        views: Mapping[str, Any] = {}
-        if self._carries:
-            before = self._resume(encoded, state, prev_reward)
-            memory, views = before.memory, self._views_in(before)
+        given = self.backend_inputs(encoded, state, prev_reward)
         with self._passing, self.contract.blaming():
-            value: Array = self.backend.values(encoded, views, memory)
+            value: Array = self.backend.values(encoded, given["views"], given["memory"])
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
 

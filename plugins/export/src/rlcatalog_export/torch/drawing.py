@@ -133,38 +133,14 @@ def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
 
 
-def _rand(d: Drawing, *args: Any, size: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return d.uniform(_sized(args, size), dtype or torch.get_default_dtype())
-
-
-def _randn(d: Drawing, *args: Any, size: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return d.normal(_sized(args, size), dtype or torch.get_default_dtype())
-
-
-def _rand_like(d: Drawing, x: Tensor, *, dtype: Any = None, **_: Any) -> Tensor:
-    return d.uniform(x.shape, dtype or x.dtype)
-
-
-def _randn_like(d: Drawing, x: Tensor, *, dtype: Any = None, **_: Any) -> Tensor:
-    return d.normal(x.shape, dtype or x.dtype)
+def _dtype(dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or torch.get_default_dtype()
 
 
 def _uniform_(d: Drawing, x: Tensor, a: Any = 0.0, b: Any = 1.0, *, generator: Any = None, **kwargs: Any) -> Tensor:
     a, b = kwargs.get("from", a), kwargs.get("to", b)
     drawn = d.uniform(x.shape, x.dtype)
     return x.copy_(drawn if (a, b) == (0.0, 1.0) else drawn * (b - a) + a)
-
-
-def _normal_(d: Drawing, x: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None) -> Tensor:
-    return x.copy_(d.normal(x.shape, x.dtype) * std + mean)
-
-
-def _exponential_(d: Drawing, x: Tensor, lambd: Any = 1.0, *, generator: Any = None) -> Tensor:
-    return x.copy_(d.exponential(x.shape, x.dtype) / lambd)
-
-
-def _bernoulli_(d: Drawing, x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    return x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype))
 
 
 def _bernoulli(d: Drawing, x: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
@@ -189,30 +165,27 @@ def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = Fals
     return clocks.argmin(dim=-1)
 
 
-def _gamma(d: Drawing, concentration: Tensor, generator: Any = None) -> Tensor:
-    return d.gamma(concentration)
-
-
 def _dirichlet(d: Drawing, concentration: Tensor, generator: Any = None) -> Tensor:
     drawn = d.gamma(concentration)
     return drawn / drawn.sum(-1, keepdim=True)
 
 
+#: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
 _DRAWS: dict[Any, Callable[..., Tensor]] = {
-    torch.rand: _rand,
-    torch.randn: _randn,
-    torch.rand_like: _rand_like,
-    torch.randn_like: _randn_like,
+    torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
+    torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),
+    torch.rand_like: lambda d, x, *, dtype=None, **_: d.uniform(x.shape, dtype or x.dtype),
+    torch.randn_like: lambda d, x, *, dtype=None, **_: d.normal(x.shape, dtype or x.dtype),
     Tensor.uniform_: _uniform_,
-    Tensor.normal_: _normal_,
-    Tensor.exponential_: _exponential_,
-    Tensor.bernoulli_: _bernoulli_,
+    Tensor.normal_: lambda d, x, mean=0.0, std=1.0, **_: x.copy_(d.normal(x.shape, x.dtype) * std + mean),
+    Tensor.exponential_: lambda d, x, lambd=1.0, **_: x.copy_(d.exponential(x.shape, x.dtype) / lambd),
+    Tensor.bernoulli_: lambda d, x, p=0.5, **_: x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype)),
     Tensor.bernoulli: _bernoulli,
     torch.bernoulli: _bernoulli,
     torch.normal: _normal,
     Tensor.multinomial: _multinomial,
     torch.multinomial: _multinomial,
-    torch._standard_gamma: _gamma,
+    torch._standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
     torch._sample_dirichlet: _dirichlet,
 }
 
