@@ -87,11 +87,9 @@ class Policy:
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
         self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
-        self.encoded_space = (
-            self.preprocessor.observation_space
-            if self.filter is None
-            else self.filter.processed_space(self.preprocessor)
-        )
+        self.encoded_space = self.preprocessor.observation_space
+        if self.filter is not None:
+            self.encoded_space = self.filter.processed_space(self.preprocessor)
         self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
@@ -102,18 +100,17 @@ class Policy:
         self.model = self.make_model() if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
-        #: The views of past steps that the model asks for.
-        self.views = Views(
-            self.model.view_requirements,
-            self.preprocessor.shape,
-            self.encoded_space.dtype,
-            self.action_codec,
-            not self.config["_disable_action_flattening"],
-            self.model_name,
-        )
-        self._looks_back = bool(self.views)
-        self._carries = self._looks_back or bool(self.memory)
-        with self.contract.blaming():
+            #: The views of past steps that the model asks for.
+            self.views = Views(
+                self.model.view_requirements,
+                self.preprocessor.shape,
+                self.encoded_space.dtype,
+                self.action_codec,
+                not self.config["_disable_action_flattening"],
+                self.model_name,
+            )
+            self._looks_back = bool(self.views)
+            self._carries = self._looks_back or bool(self.memory)
             #: What the framework does for this policy, a `Backend` with methods of the framework's own.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
         #: Where model and computation are, as `to` was told.
@@ -216,7 +213,7 @@ class Policy:
         views: Mapping[str, Any] = {}
         if self._carries:
             before = self._resume(encoded, state, prev_reward)
-            memory, views = before.memory, self._views_in(before)
+            memory, views = before.memory, {name: before.seen[name] for name in self.views.acting}
         with self._passing:
             try:
                 raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
@@ -242,10 +239,6 @@ class Policy:
             return state
         history = self.views.rewarded(state.history, prev_reward)
         return state._replace(history=history, seen=self.views.see(history, encoded))
-
-    def _views_in(self, state: State) -> dict[str, Any]:
-        """Return the views that the model is shown while acting."""
-        return {name: state.seen[name] for name in self.views.acting} if self._looks_back else {}
 
     def _carry_on(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
         """Return the state after a step."""
@@ -280,7 +273,8 @@ class Policy:
         """
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         before = self._resume(encoded, state, prev_reward)
-        return {"obs": encoded, "views": self._views_in(before), "memory": before.memory, "mask": mask}
+        views = {name: before.seen[name] for name in self.views.acting}
+        return {"obs": encoded, "views": views, "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
         """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.

@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
+from rlcatalog_tf.dtypes import dtype_of, floats_as
 
 Array = np.ndarray[Any, Any]
 
@@ -31,11 +32,8 @@ class TFKit:
         """Run a model as acting does, untraced; return its outputs, value and new state."""
         model: Any = policy.model
 
-        floats = next((v.dtype for v in model.variables() if v.dtype.is_floating), tf.float32)
-
         def tensor(array: Array) -> Any:
-            found = tf.convert_to_tensor(array)
-            return tf.cast(found, floats) if found.dtype.is_floating else found
+            return floats_as(tf.convert_to_tensor(array), dtype_of(model))
 
         given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
         seq_lens = None if lengths is None else tf.constant(lengths)

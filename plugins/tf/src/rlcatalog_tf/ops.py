@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -58,15 +57,9 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    dtype = reduce(_common, (value.dtype for value in values))
+    """Return tensors in the type that holds all: the widest, of those with fractions if there are any."""
+    dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
     return [tf.cast(value, dtype) for value in values]
-
-
-def _common(one: Any, other: Any) -> Any:
-    """Return the type that holds both: the wider, or the one with fractions."""
-    if one.is_floating != other.is_floating:
-        return one if one.is_floating else other
-    return one if one.size >= other.size else other
 
 
 def _in_rows(value: Any, like: Any, width: int) -> Any:

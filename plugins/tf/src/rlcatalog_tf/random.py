@@ -106,8 +106,7 @@ def new_generator(device: str, state: Any = None) -> Any:
     """
     with tf.init_scope(), tf.device(device):
         if state is None:
-            limits = tf.int64.min, tf.int64.max
-            state = tf.random.uniform([3], *limits, dtype=tf.int64)
+            state = tf.random.uniform([3], tf.int64.min, tf.int64.max, dtype=tf.int64)
         return tf.random.Generator.from_state(state, alg="philox")
 
 

@@ -165,9 +165,10 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
                 found += NamedVariable.of(path, raw(variable), layout)
             break
     else:
-        own = _bookkeeping()
+        # What Keras itself gives to each layer and model leads to the same layers again.
+        given = {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
         for name, item in _attributes(layer):
-            if name not in own and not name.startswith("_self_") and _holds_layers(item):
+            if name not in given and not name.startswith("_self_") and _holds_layers(item):
                 found += _walk(item, _join(path, name), visited)
     yield from found
     known = {id(item.variable) for item in found}
@@ -186,11 +187,6 @@ def _holds_layers(value: Any) -> bool:
     return _is_layer(value) or isinstance(
         value, (tf.Variable, *(keras.Variable for keras in _kerases() if hasattr(keras, "Variable")))
     )
-
-
-def _bookkeeping() -> set[str]:
-    """Return the attributes that Keras itself gives to each layer and model: they lead to the same layers again."""
-    return {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flatten_rows, to_float32_at_least, values_of
+from rlcatalog_torch import dtype_of, flatten_rows, floats_as, to_float32_at_least, values_of
 from rlcatalog_torch.backend import leaves_of
 
 Array = np.ndarray[Any, Any]
@@ -35,8 +35,7 @@ class TorchKit:
         model.eval()
 
         def tensor(array: Array) -> torch.Tensor:
-            found = torch.from_numpy(np.array(array))
-            return found.to(dtype_of(model)) if found.is_floating_point() else found
+            return floats_as(torch.from_numpy(np.array(array)), dtype_of(model))
 
         given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
         seq_lens = None if lengths is None else torch.from_numpy(lengths)
