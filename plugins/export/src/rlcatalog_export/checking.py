@@ -89,9 +89,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     space.seed(int(rng.integers(2**31)))
     info = SpaceInfo.read(space)
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
-    mask = None
-    if policy.masks.size:
-        mask = random_masks(policy.masks, rows, rng, forbidden=0.4)
+    mask = random_masks(policy.masks, rows, rng, forbidden=0.4) if policy.masks.size else None
     if policy.masks.key is not None:
         place = mask_entry(info, policy.masks.key)
         assert place is not None

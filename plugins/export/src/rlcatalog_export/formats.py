@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
 
 
-def exporters(catalog: Catalog) -> list[Component]:
-    """Return the formats that plugins bring."""
-    return list(catalog.registry.active("exporter"))
-
-
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     """Return the exporter of a format, or of a path's suffix.
 
@@ -30,8 +25,8 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     """
     if format is not None:
         return catalog.registry.get("exporter", format)
-    known = exporters(catalog)
-    found = by_suffix(known, path)
+    known = list(catalog.registry.active("exporter"))
+    found = _by_suffix(known, path)
     if found is None:
         said = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
         raise ConfigError(
@@ -40,7 +35,7 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     return found
 
 
-def by_suffix(components: Sequence[Component], path: Path) -> Component | None:
+def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
     """Return the exporter whose suffix a path has, or None; a suffix belongs to whom a name would.
 
     Raises:
@@ -66,8 +61,8 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
-    known = exporters(catalog)
-    found = by_suffix(known, path)
+    known = list(catalog.registry.active("exporter"))
+    found = _by_suffix(known, path)
     if found is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: what runs {path.suffix} files", owner)

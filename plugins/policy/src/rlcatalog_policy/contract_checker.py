@@ -85,7 +85,7 @@ class ContractChecker:
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
-            f" {self._policy.action_space}, or [{_number(rows)}] for a single Discrete; found {_found(found)}."
+            f" {self._policy.action_space}, or {_written((rows,))} for a single Discrete; found {_found(found)}."
         )
 
     def check_tensors(self, found: Any, method: str) -> None:
@@ -125,20 +125,19 @@ class ContractChecker:
         if mask is not None and (taken := self._policy.action_codec.mask_taken(raw)) is not None:
             allowed = np.take_along_axis(mask, taken, axis=1).all(axis=1)
             if not allowed.all():
-                row = int(np.argmin(allowed))
-                raise ActionMaskError(self._masked_twice(row, raw[row], mask[row]))
+                self._refuse_masked(int(np.argmin(allowed)), raw, mask)
 
-    def _masked_twice(self, row: int, raw: Array, mask: Array) -> str:
-        resolution = self._policy.resolution
-        masks, who = self._policy.masks, self._dist()
-        if resolution.shows_mask:
+    def _refuse_masked(self, row: int, raw: Array, mask: Array) -> NoReturn:
+        who = self._dist()
+        if self._policy.resolution.shows_mask:
             who = f"{name_method(self._policy.model, 'forward')} or {who}"
-        allowed = {path: np.flatnonzero(part[0]).tolist() for path, part in masks.by_choice(mask[None])}
-        return (
-            f"mask: row {row}: the raw action {raw.tolist()} was drawn, and the mask allows {allowed}. rlcatalog masks"
-            f" the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that to rlcatalog."
-            " If the entry of the observation means something else, set the model config key 'action_mask_key' to"
-            " another name, and no mask is applied."
+        choices = self._policy.masks.by_choice(mask[row : row + 1])
+        allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
+        raise ActionMaskError(
+            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, and the mask allows {allowed}."
+            f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that"
+            " to rlcatalog. If the entry of the observation means something else, set the model config key"
+            " 'action_mask_key' to another name, and no mask is applied."
         )
 
     def check_rows(self, found: Any, rows: int | None, method: str) -> None:
@@ -298,12 +297,8 @@ def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
     return next((("an action of the space", f"{shown(action, 80)} in row {row}") for row, action in outside), None)
 
 
-def _number(n: int | None) -> str:
-    return "B" if n is None else str(n)
-
-
 def _written(shape: Shape) -> str:
-    return f"[{', '.join(map(_number, shape))}]"
+    return f"[{', '.join('B' if n is None else str(n) for n in shape)}]"
 
 
 def _found(found: Any) -> str:

@@ -144,8 +144,8 @@ class Views:
 
     def restart(self, history: History, rows: Array) -> History:
         """Return the history with new episodes in some rows (indices or booleans)."""
-        windows = {column: _zeroed(window, rows) for column, window in history.windows.items()}
-        return History(windows, _zeroed(history.t, rows))
+        windows = {column: with_rows(window, rows, 0) for column, window in history.windows.items()}
+        return History(windows, with_rows(history.t, rows, 0))
 
     def rewarded(self, history: History, reward: Any) -> History:
         """Return the history with the rewards `[B]` of the last step.
@@ -308,7 +308,8 @@ def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
     return ops.concat([window[:, 1:], value[:, None]], 1)
 
 
-def _zeroed(array: Array, rows: Array) -> Array:
+def with_rows(array: Array, rows: Any, value: Any) -> Array:
+    """Return a copy of an array with a value in some rows, by indices or booleans."""
     array = array.copy()
-    array[rows] = 0
+    array[rows] = value
     return array

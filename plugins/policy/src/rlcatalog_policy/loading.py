@@ -28,7 +28,7 @@ from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
-from rlcatalog_policy.tensors import Array, TensorFile
+from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 
 if TYPE_CHECKING:
     import gymnasium
@@ -211,13 +211,8 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
                 f" framework={policy.framework!r}, the model must name its weights alike in both.",
             )
         raise
-    wrong = [
-        f"{name}: {tensors.tensors[name].dtype} instead of {array.dtype}"
-        for name, array in have.items()
-        if array.dtype != tensors.tensors[name].dtype
-    ]
-    if wrong:
-        raise SavedPolicyError(f"weights of another dtype than the model's: {'; '.join(wrong)}.")
+    if wrong := describe_other_dtypes({name: info.dtype for name, info in tensors.tensors.items()}, have):
+        raise SavedPolicyError(f"weights of another dtype than the model's: {wrong}.")
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:

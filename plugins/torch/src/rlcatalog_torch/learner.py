@@ -220,19 +220,12 @@ class TorchLearner:
         def moved(array: Any) -> Tensor:
             return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
 
-        found = {name: map_tensors(part, moved) for name, part in batch.items() if name not in ("seq_lens", "state")}
-        if "seq_lens" in batch:
-            found |= {"seq_lens": batch["seq_lens"], "state": [moved(part) for part in batch["state"]]}
-        return found
+        return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
 
     def rows(self, columns: Any, index: Any) -> Any:
         """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
         places = torch.from_numpy(index).to(self.policy.device)
-
-        def chosen(column: Any) -> Tensor:
-            return column.index_select(0, places)  # type: ignore[no-any-return]
-
-        return map_tensors(columns, chosen)
+        return map_tensors(columns, lambda column: column.index_select(0, places))
 
     def get_state(self) -> Moments:
         """Return the optimiser's state."""

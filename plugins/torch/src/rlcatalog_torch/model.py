@@ -97,12 +97,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled.
-        graph_free = {}
-        for name, value in self.__dict__.items():
-            on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
-            graph_free[name] = None if on_graph else value
-        graph_free.pop("_compiled_call_impl", None)  # it calls this very object
-        return graph_free
+        kept = {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}  # it calls self
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference()):
+                kept[name] = None
+        return kept
 
 
 class RecurrentNetwork(TorchModelV2):

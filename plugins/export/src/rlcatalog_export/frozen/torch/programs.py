@@ -13,8 +13,8 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import map_tensors
+from rlcatalog_export.frozen.graph import bind_graph
 from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.session import Session
 from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
@@ -61,12 +61,15 @@ class Program:
         width: How many random numbers a row takes.
 
     Raises:
-        NotServedError: Something in it has no form as a graph.
+        NotServedError: Something in it has no form as a graph, or the model is of half precision.
     """
 
     def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
         self._policy, self._explore = policy, explore
-        self._dtype = floating(policy.model)
+        model: Any = policy.model
+        self._dtype = dtype_of(model)
+        if self._dtype in HALF:
+            raise NotServedError(f"freeze: a model of {self._dtype} has no graph here; float32 and float64 have.")
         self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
         leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
@@ -116,8 +119,8 @@ class Program:
         model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
         inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
         forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
-        self._session = Session(model, inputs, forms)
-        outputs = self._session.outputs
+        self._bound = inputs  # the session reads their memory
+        self._run, outputs = bind_graph(model, inputs, forms)
         self._raw, self._logp, self._dist_inputs = outputs["raw_action"], outputs["logp"], outputs["dist_inputs"]
         self._value = outputs.get("value")
         self._memory = [outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs]
@@ -137,7 +140,7 @@ class Program:
             self._mask[...] = mask
         if self._count:
             self._noise[...] = noise.take(self._count)
-        self._session.run()
+        self._run()
         value = self._value
         return (
             self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
@@ -185,18 +188,6 @@ def _in_small_steps() -> Iterator[None]:
             yield
     finally:
         kernels.enabled = before
-
-
-def floating(model: Any) -> torch.dtype:
-    """Return the dtype that a model's inputs come in.
-
-    Raises:
-        NotServedError: It is a half precision.
-    """
-    dtype = dtype_of(model)
-    if dtype in HALF:
-        raise NotServedError(f"freeze: a model of {dtype} has no graph here; float32 and float64 have.")
-    return dtype
 
 
 def weights_of(policy: Policy) -> dict[str, Tensor]:

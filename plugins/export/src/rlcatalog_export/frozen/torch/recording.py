@@ -22,9 +22,9 @@ _FRESH = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
     "new_empty_strided",
 }  # fmt: skip
-#: What hands numbers over to Python.
 #: The end of the name of a weight that is read transposed.
 TURNED = ".t"
+#: What hands numbers over to Python.
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
@@ -71,10 +71,6 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return True
         return bool(self._written) and id(tensor._base) in self._written
 
-    def weighs(self, tensor: Any) -> bool:
-        """Whether a tensor is a weight."""
-        return id(tensor) in self._weights
-
     def name(self, value: Any, dtype: str | None = None) -> str:
         """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
         if not isinstance(value, Tensor):
@@ -97,7 +93,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         A weight that is no constant would be transposed at each step.
         """
-        if not self.weighs(tensor):
+        if id(tensor) not in self._weights:
             return None
         name = self._weights[id(tensor)][0] + TURNED
         if name not in self.used:
@@ -138,7 +134,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             whole = self._overwrite(args[0], name)
         found = func(*args, **kwargs)
         try:
-            named = form(self, found, *args, **_shapely(kwargs))
+            named = form(self, found, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT})
         except (KeyError, TypeError, ValueError) as error:
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
         if isinstance(found, Tensor):
@@ -162,7 +158,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             NotServedError: It is a weight, or a part of something that is not one tensor in order.
         """
         whole, storage = tensor._base, tensor.untyped_storage()
-        if any(self.weighs(part) for part in (tensor, whole)):
+        if {id(tensor), id(whole)} & self._weights.keys():
             raise self.refused(f"{name}(), in place on a parameter or a buffer,")
         if tensor.numel() * tensor.element_size() == storage.nbytes():
             whole = None
@@ -211,10 +207,6 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
 
 
-def _shapely(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in kwargs.items() if key not in _ABOUT}
-
-
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
     """Whether a tensor is a part of one that fills its storage in order."""
     if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
@@ -225,11 +217,8 @@ def _ordered(whole: Tensor | None, part: Tensor) -> bool:
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, dict):
-        for part in value.values():
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _tensors(part)
 
 
