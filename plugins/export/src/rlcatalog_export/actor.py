@@ -221,20 +221,20 @@ class Actor:
             noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
         """
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
-        found = self._run(feeds) if rows else self._none(feeds)
+        arrays = self._run(feeds) if rows else self._none(feeds)
         place = self._place
-        raw, logp, inputs = found[place["raw_action"]], found[place["logp"]], found[place["dist_inputs"]]
-        value = found[place["value"]] if "value" in place else None
+        raw, logp, inputs = arrays[place["raw_action"]], arrays[place["logp"]], arrays[place["dist_inputs"]]
+        value = arrays[place["value"]] if "value" in place else None
         if not (
             math.isfinite(np.vdot(logp, logp if value is None else value))
             and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
             and self._observations.finite(feeds)
         ):
             check_step(logp, value, inputs, *self._observations.encoded(feeds), t)
-        action = found[self._actions[0]] if self._single else self._joined(found, raw)
+        action = arrays[self._actions[0]] if self._single else self._joined(arrays, raw)
         if self._single and action.dtype != self._leaves[0].info.dtype:
             action = action.astype(self._leaves[0].info.dtype)
-        after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
+        after = ActorState({name: arrays[i] for i, name in self._follows}) if self._follows else None
         return Step(action, raw, logp, value, inputs, after)
 
     def _complete(
@@ -273,10 +273,10 @@ class Actor:
         }
         return [array[:0] for array in self._run(one)]
 
-    def _joined(self, found: Any, raw: Array) -> Any:
+    def _joined(self, arrays: Any, raw: Array) -> Any:
         if not self._actions:
             return self.action_codec.adapt(raw)
-        parts = iter([found[i] for i in self._actions])
+        parts = iter([arrays[i] for i in self._actions])
 
         def join(codec: ActionCodec) -> Any:
             if codec.children:
@@ -291,8 +291,8 @@ class Actor:
         if state is None:
             return {port.name: _initial(port, rows) for port in self._states}
         if not isinstance(state, ActorState) or len(state) != rows:
-            found = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
-            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+            given = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {given}.")
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:

@@ -48,10 +48,10 @@ def build(
         >>> policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"), config={"fcnet_hiddens": [64, 64]})
         >>> step = policy.act(observations)
     """
-    found = default_catalog() if catalog is None else catalog
+    catalog = default_catalog() if catalog is None else catalog
     if env is not None:
-        obs_space, action_space, _ = found.spaces_of(env, config)
+        obs_space, action_space, _ = catalog.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
-    make = partial(Policy, found, observation_space=obs_space, action_space=action_space)
-    return found.make(make, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
+    make = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
+    return catalog.make(make, obs_space, action_space, config, framework, pins=pins, defaults=defaults)

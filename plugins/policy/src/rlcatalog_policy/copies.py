@@ -87,10 +87,10 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
 
 
 def _import(cls: Any) -> Any:
-    found: Any = sys.modules.get(cls.__module__)
+    value: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found
+        value = getattr(value, name, None)
+    return value
 
 
 def _numbers(policy: Policy) -> dict[str, Any]:

@@ -31,11 +31,11 @@ def with_batch_hint(
     return error
 
 
-def check_encoded(found: Sequence[int], shape: Sequence[int], name: str, place: str = "") -> None:
+def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: str = "") -> None:
     """Raise unless a batch has the shape of encoded observations.
 
     Args:
-        found: The shape of the batch.
+        given: The shape of the batch.
         shape: That of one encoded observation.
         name: What the caller calls the batch.
         place: What the message begins with.
@@ -43,11 +43,11 @@ def check_encoded(found: Sequence[int], shape: Sequence[int], name: str, place: 
     Raises:
         ObservationError: It has not.
     """
-    if not found or tuple(found[1:]) != tuple(shape):
+    if not len(given) or tuple(given[1:]) != tuple(shape):
         raise ObservationError(
             f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
-            f" Policy.preprocess returns them, found shape {tuple(found)}."
-            + (f" This is a single one: add an axis, {name}[None]." if tuple(found) == tuple(shape) else "")
+            f" Policy.preprocess returns them, found shape {tuple(given)}."
+            + (f" This is a single one: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
         )
 
 

@@ -177,8 +177,8 @@ class Views:
 
     def _seen(self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions) -> Any:
         if view.column == "t":
-            found = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
-            return found[:, 0] if view.single else found
+            values = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
+            return values[:, 0] if view.single else values
         window, now = history.windows.get(view.column), max(view.shifts) == 0
         if window is None:
             window = obs[:, None]
@@ -188,8 +188,8 @@ class Views:
         places = [depth + shift - now for shift in view.shifts]
         if places != list(range(depth)):
             window = ops.columns_at(window, places)
-        found = window[:, 0] if view.single else window
-        return self._shown(found, actions) if view.column == "actions" else found
+        values = window[:, 0] if view.single else window
+        return self._shown(values, actions) if view.column == "actions" else values
 
     def _shown(self, raw: Any, actions: _Actions) -> Any:
         return raw if self._as_drawn else actions.shown(raw)
@@ -245,8 +245,8 @@ class Views:
                 same = episode[shift:] == episode[:kept]
                 value[:kept][same] = column[shift:][same]
             steps.append(value)
-        found = steps[0] if view.single else np.stack(steps, axis=2)
-        return self._shown(found, self._actions) if view.column == "actions" else found
+        values = steps[0] if view.single else np.stack(steps, axis=2)
+        return self._shown(values, self._actions) if view.column == "actions" else values
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
@@ -273,9 +273,9 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
             f" dtype {given.dtype}."
         )
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        found: Array = np.where(begun, given.astype(np.float32), np.float32(0))
-    check_rows(found, "prev_reward", "look at the environment's reward", t)
-    return found
+        rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
+    check_rows(rewards, "prev_reward", "look at the environment's reward", t)
+    return rewards
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:

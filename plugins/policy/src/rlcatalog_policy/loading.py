@@ -80,12 +80,12 @@ def load(
             wanted = manifest.framework if framework is None else framework
             policy = _built(catalog, manifest, wanted, obs_space, action_space, tensors[WEIGHTS])
         arrays = {}
-        for role, found in tensors.items():
-            with _damage(found):
+        for role, tensor_file in tensors.items():
+            with _damage(tensor_file):
                 if role == WEIGHTS:
-                    _check(policy, manifest, found)
-                arrays[role] = found.read(manifest.files[found.file.path.name])
-                _warn_of_non_finite(found, arrays[role])
+                    _check(policy, manifest, tensor_file)
+                arrays[role] = tensor_file.read(manifest.files[tensor_file.file.path.name])
+                _warn_of_non_finite(tensor_file, arrays[role])
         with _damage(tensors[WEIGHTS]):
             set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
@@ -216,10 +216,10 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
-    found = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-    if found:
+    names = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if names:
         warnings.warn(
-            f"{tensors.file.path}: not all values are finite, in {', '.join(found)}. Acting with such a policy fails,"
+            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with such a policy fails,"
             " or its actions mean nothing.",
             SavedPolicyWarning,
             stacklevel=4,

@@ -182,12 +182,12 @@ def _initial(model: ModelV2) -> list[Array]:
     Raises:
         ModelContractError: It is no list of arrays of numbers.
     """
-    found = model.get_initial_state()
-    parts = [_array(part) for part in found] if isinstance(found, list | tuple) else None
+    state = model.get_initial_state()
+    parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None
     if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
         raise ModelContractError(
             f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each"
-            f" without a batch axis; found {shown(found)}."
+            f" without a batch axis; found {shown(state)}."
         )
     return parts
 

@@ -56,9 +56,9 @@ class TFKit:
         """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         with tf.GradientTape() as tape:
-            found = policy.evaluate(batch)
-            outputs = tf.clip_by_value(tf.cast(found.dist.inputs, tf.float32), -100.0, 100.0)
-            terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+            evaluation = policy.evaluate(batch)
+            outputs = tf.clip_by_value(tf.cast(evaluation.dist.inputs, tf.float32), -100.0, 100.0)
+            terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
             loss = tf.add_n([tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x) for x in terms])
         variables = model.trainable_variables(as_dict=True)
         known = {id(variable) for variable in model.variables()}
@@ -81,9 +81,9 @@ class TFKit:
         x = tf.constant(inputs)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = function(x)
-            if not found.dtype.is_floating:
+            outputs = function(x)
+            if not outputs.dtype.is_floating:
                 return None
-            total = tf.reduce_sum(found)
+            total = tf.reduce_sum(outputs)
         result = tape.gradient(total, x)
         return None if result is None else result.numpy()

@@ -60,9 +60,9 @@ class TorchKit:
         """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
-        found = policy.evaluate(batch)
-        outputs = torch.clip(found.dist.inputs.float(), -100.0, 100.0)
-        terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+        evaluation = policy.evaluate(batch)
+        outputs = torch.clip(evaluation.dist.inputs.float(), -100.0, 100.0)
+        terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
         loss = sum((torch.from_numpy(rng.normal(size=tuple(x.shape))) * x).sum() for x in terms)
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}
@@ -90,5 +90,5 @@ class TorchKit:
         total = function(x).sum()
         if not total.requires_grad:
             return None
-        (found,) = torch.autograd.grad(total, x, allow_unused=True)
-        return None if found is None else found.numpy()
+        (result,) = torch.autograd.grad(total, x, allow_unused=True)
+        return None if result is None else result.numpy()

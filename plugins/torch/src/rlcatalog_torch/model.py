@@ -69,8 +69,8 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def trainable_variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return the parameters that require gradients, as a list or by name."""
-        found = {name: p for name, p in self.named_parameters() if p.requires_grad}
-        return found if as_dict else list(found.values())
+        weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        return weights if as_dict else list(weights.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""

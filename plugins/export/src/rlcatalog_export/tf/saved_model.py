@@ -84,5 +84,5 @@ class SavedModelRunner:
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return the outputs of these names for inputs by name."""
         with tf.device("/cpu:0"):
-            found = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
-        return [found[name].numpy() for name in outputs]
+            arrays = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
+        return [arrays[name].numpy() for name in outputs]

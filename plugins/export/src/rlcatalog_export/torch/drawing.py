@@ -84,10 +84,10 @@ class Drawing(TorchFunctionMode):
         at = self.width
         self.widths.append(own)
         if self.noise is None:
-            found = torch.rand(self.rows, own, generator=self._generator).clamp(LEAST, MOST)
+            numbers = torch.rand(self.rows, own, generator=self._generator).clamp(LEAST, MOST)
         else:
-            found = self.noise[:, at : at + own].clamp(LEAST, MOST)
-        return found.reshape(tuple(shape)).to(dtype)
+            numbers = self.noise[:, at : at + own].clamp(LEAST, MOST)
+        return numbers.reshape(tuple(shape)).to(dtype)
 
     def normal(self, shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
@@ -119,9 +119,9 @@ class Drawing(TorchFunctionMode):
         taken = (v > 0) & fits
         # Where all are rejected, less than once in 10^10, the first one stands.
         first = taken.to(dtype).argmax(dim=-1, keepdim=True)
-        found = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
+        drawn = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
         boost = self.uniform(shape, dtype) ** (1 / concentration.clamp(min=1e-30))
-        return torch.where(small, found * boost, found)
+        return torch.where(small, drawn * boost, drawn)
 
 
 # --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
@@ -153,8 +153,8 @@ def _normal(d: Drawing, mean: Any, std: Any = 1.0, size: Any = None, *, generato
         drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
     else:
         drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
-    found: Tensor = drawn * std + mean
-    return found
+    scaled: Tensor = drawn * std + mean
+    return scaled
 
 
 def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Tensor:

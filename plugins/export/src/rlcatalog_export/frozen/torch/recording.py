@@ -75,18 +75,18 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
-        found = self._names.get(id(value))
-        if id(value) in self._stale or (found is None and id(value._base) in self._written):
-            found = self._part(value)
-        if found is None and id(value) in self._weights:
+        known = self._names.get(id(value))
+        if id(value) in self._stale or (known is None and id(value._base) in self._written):
+            known = self._part(value)
+        if known is None and id(value) in self._weights:
             name, tensor = self._weights[id(value)]
-            found = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
+            known = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
             self.used[name] = tensor
-            self._note(value, found)
+            self._note(value, known)
         own = dtype_of(value)
-        if found is None:
+        if known is None:
             return self.graph.constant(value.numpy(), dtype or own)
-        return found if dtype is None else self.cast(found, own, dtype)
+        return known if dtype is None else self.cast(known, own, dtype)
 
     def turned(self, tensor: Tensor) -> str | None:
         """Return the transpose of a weight as an input of its own, or None where the tensor is none.
@@ -132,21 +132,21 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self.refused(f"the operation {name}")
         if changes:
             whole = self._overwrite(args[0], name)
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         try:
-            named = form(self, found, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT})
+            named = form(self, result, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT})
         except (KeyError, TypeError, ValueError) as error:
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
-        if isinstance(found, Tensor):
-            self._note(found, named)
+        if isinstance(result, Tensor):
+            self._note(result, named)
             if changes:
-                self._written.add(id(found))
+                self._written.add(id(result))
             if whole is not None:
-                self._put(found, whole, named)
+                self._put(result, whole, named)
         else:
-            for part, own in zip(found, named, strict=False):
+            for part, own in zip(result, named, strict=False):
                 self._note(part, own)
-        return found
+        return result
 
     def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
         """Forget what shares memory with a tensor that is written to in place.
@@ -178,8 +178,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
-        found = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
-        self._names[id(whole)] = self.reshaped(found, flat, tuple(whole.shape))
+        written = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
+        self._names[id(whole)] = self.reshaped(written, flat, tuple(whole.shape))
         self._written.add(id(whole))
 
     def _part(self, tensor: Tensor) -> str:
@@ -188,8 +188,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
             raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
         flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
-        found = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
-        return self.reshaped(found, (tensor.numel(),), tuple(tensor.shape))
+        numbers = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
+        return self.reshaped(numbers, (tensor.numel(),), tuple(tensor.shape))
 
     def _places(self, tensor: Tensor, whole: Tensor) -> str:
         """Return the places of a part's numbers among the whole one's."""
@@ -239,8 +239,10 @@ def record(
     for name, tensor in inputs.items():
         recording.enter(name, tensor)
     with recording:
-        found = function(**inputs)
-    outputs = [(name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in found.items()]
+        results = function(**inputs)
+    outputs = [
+        (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in results.items()
+    ]
     return recording, outputs
 
 
