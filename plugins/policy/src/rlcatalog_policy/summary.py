@@ -74,7 +74,7 @@ class Summary:
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the table's header and its rows, as text."""
         show = _arrays if self.built else _output
-        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
+        rows: list[tuple[str, ...]] = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
         return ("layer", "arrays" if self.built else "output", "weights"), rows
 
     def sheet(self) -> Sheet:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
@@ -184,7 +185,7 @@ def _in_small_steps() -> Iterator[None]:
     before = kernels.enabled
     kernels.enabled = False
     try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         kernels.enabled = before

@@ -5,13 +5,14 @@ Nothing is traced symbolically: the numbers are real ones, and the model is as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.frozen.forms import FORMS, dtype_of
@@ -69,7 +70,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether a tensor is one that the graph computes, or a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
-        return bool(self._written) and id(tensor._base) in self._written
+        return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
 
     def name(self, value: Any, dtype: str | None = None) -> str:
         """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
@@ -121,7 +122,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Do an operation, and record it where it reads something known."""
         kwargs = kwargs or {}
         name = func._schema.name.rpartition("::")[2]
-        if name in _FRESH or not any(self.knows(tensor) for tensor in _tensors((args, kwargs))):
+        if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
         if name in _READ:
             raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
@@ -212,14 +213,6 @@ def _ordered(whole: Tensor | None, part: Tensor) -> bool:
     if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
         return False
     return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
 
 
 def record(
