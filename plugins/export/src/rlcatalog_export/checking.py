@@ -95,12 +95,11 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     if policy.masks.key is not None:
         place = mask_entry(info, policy.masks.key)
         assert place is not None
+        assert mask is not None
         plain = place.shape == (policy.masks.size,) and policy.masks.single
-        if not plain:
-            assert mask is not None
-            mask = np.ones_like(mask)
+        mask = mask if plain else np.ones_like(mask)
         for i, one in enumerate(singles):
-            own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
+            own = mask[i].astype(place.dtype) if plain else _ones(place)
             singles[i] = _with(one, policy.masks.steps, own)
     return stack(info, singles), mask
 

@@ -194,10 +194,8 @@ def _in_small_steps() -> Iterator[None]:
 def weights_of(policy: Policy) -> dict[str, Tensor]:
     """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
     model: Any = policy.model
-    weights: dict[int, Tensor] = {}
-    for _, tensor in (*model.named_parameters(), *model.named_buffers()):
-        weights.setdefault(id(tensor), tensor)
-    return {f"w{i}": tensor for i, tensor in enumerate(weights.values())}
+    tensors: dict[Tensor, None] = dict.fromkeys([*model.parameters(), *model.buffers()])
+    return {f"w{i}": tensor for i, tensor in enumerate(tensors)}
 
 
 def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
