@@ -101,7 +101,9 @@ class Categorical(_Choices, CategoricalContract):
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""
-        return self._remember(race(self._probs()))
+        self._index = race(self._probs())
+        self.last_sample = self._index.squeeze(-1)
+        return self.last_sample
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""

@@ -258,13 +258,7 @@ class ActionCodec:
         if mask is None or not self.mask_width:
             return None if rows is None else np.ones((rows, self.mask_width), np.bool_)
         if isinstance(mask, Mapping | tuple):
-            return self._columns_of_parts(mask, rows)
-        return self._columns_of_array(mask, rows)
-
-    def _columns_of_parts(self, mask: Mask, rows: int | None) -> Array:
-        return self._columns_of_array(mask, rows)
-
-    def _columns_of_array(self, mask: Mask, rows: int | None) -> Array:
+            mask = self._join_masks(mask, rows)
         expected = f"shape ({rows if rows is not None else 'B'}, {self.mask_width})"
         try:
             array = np.asarray(mask)
@@ -278,18 +272,18 @@ class ActionCodec:
         array = self._mask_rows(array)
         if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
             raise self._bad_mask(expected, f"shape {shape}")
-        return self._booleans(array)
+        allowed: Array = array.astype(np.bool_)
+        if array.dtype.kind != "b" and not (array == allowed).all():  # nothing else says what it allows
+            raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
+        return allowed
+
+    def _join_masks(self, masks: Mask, rows: int | None) -> Mask:
+        """Return the masks of the parts, where a space has several, as one array."""
+        return masks
 
     def _mask_rows(self, array: Array) -> Array:
         """Return an array of masks as rows of columns."""
         return array.reshape(len(array), -1) if array.ndim > 2 else array
-
-    def _booleans(self, array: Array) -> Array:
-        """Return an array of booleans, or of 0 and 1, as booleans; nothing else says what it allows."""
-        allowed: Array = array.astype(np.bool_)
-        if array.dtype.kind != "b" and not (array == allowed).all():
-            raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
-        return allowed
 
     def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")

@@ -10,5 +10,4 @@ from .checksum import (
 from .contract import Exported as Exported, Runner as Runner
 from .export_graph import ExportGraph as ExportGraph
 from .exporting import export as export
-from .formats import exporters as exporters
 from .interface import Interface as Interface, Port as Port

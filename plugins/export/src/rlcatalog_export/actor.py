@@ -19,17 +19,15 @@ from rlcatalog.internals import mask_steps
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.contract import Runner
 from rlcatalog_export.formats import runner_for
-from rlcatalog_export.interface import Interface
+from rlcatalog_export.frozen.noise import LEAST
+from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.observing import Observations
-from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json
+from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json, with_batch_hint
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
 
 Array = np.ndarray[Any, Any]
-
-#: The smallest number drawn in place of 0, whose log is none.
-_LEAST = np.float32(2.0**-25)
 
 
 class ActorState(NamedTuple):
@@ -180,7 +178,8 @@ class Actor:
             try:
                 own = self.masks.of(obs)
             except ActionMaskError as error:
-                raise self._observations.with_batch_hint(error, obs) from error.__cause__
+                observations = self._observations
+                raise with_batch_hint(error, observations.preprocessor, observations.seen(obs)) from error.__cause__
         feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)
@@ -198,7 +197,7 @@ class Actor:
     def draw(self, rows: int) -> Array:
         """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
         drawn = self.rng.random((rows, self._noise), np.float32)
-        return np.maximum(drawn, _LEAST, out=drawn)
+        return np.maximum(drawn, LEAST, out=drawn)
 
     def act_on(
         self,
@@ -222,20 +221,20 @@ class Actor:
             noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
         """
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
-        found = self._run(feeds) if rows else self._none(feeds)
+        arrays = self._run(feeds) if rows else self._none(feeds)
         place = self._place
-        raw, logp, inputs = found[place["raw_action"]], found[place["logp"]], found[place["dist_inputs"]]
-        value = found[place["value"]] if "value" in place else None
+        raw, logp, inputs = arrays[place["raw_action"]], arrays[place["logp"]], arrays[place["dist_inputs"]]
+        value = arrays[place["value"]] if "value" in place else None
         if not (
             math.isfinite(np.vdot(logp, logp if value is None else value))
             and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
             and self._observations.finite(feeds)
         ):
-            self._check(feeds, logp, value, inputs, t)
-        action = found[self._actions[0]] if self._single else self._joined(found, raw)
+            check_step(logp, value, inputs, *self._observations.encoded(feeds), t)
+        action = arrays[self._actions[0]] if self._single else self._joined(arrays, raw)
         if self._single and action.dtype != self._leaves[0].info.dtype:
             action = action.astype(self._leaves[0].info.dtype)
-        after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
+        after = ActorState({name: arrays[i] for i, name in self._follows}) if self._follows else None
         return Step(action, raw, logp, value, inputs, after)
 
     def _complete(
@@ -249,15 +248,12 @@ class Actor:
         if self._noise:
             feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
         feeds["deterministic"] = self._flags[not explore]
-        t = None
         if self._states:
             feeds.update(self._carried(state, rows))
-            t = feeds.get("steps")
             if self._rewarded:
-                assert t is not None
-                reward = checked_reward(prev_reward, t, self.interface.model)
+                reward = checked_reward(prev_reward, feeds["steps"], self.interface.model)
                 feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
-        return t
+        return feeds.get("steps") if self._states else None
 
     def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Return the outputs of the file.
@@ -277,14 +273,10 @@ class Actor:
         }
         return [array[:0] for array in self._run(one)]
 
-    def _check(self, feeds: Mapping[str, Array], logp: Array, value: Any, inputs: Array, t: Any) -> None:
-        encoded, preprocessor = self._observations.encoded(feeds)
-        check_step(logp, value, inputs, encoded, preprocessor, t)
-
-    def _joined(self, found: Any, raw: Array) -> Any:
+    def _joined(self, arrays: Any, raw: Array) -> Any:
         if not self._actions:
             return self.action_codec.adapt(raw)
-        parts = iter([found[i] for i in self._actions])
+        parts = iter([arrays[i] for i in self._actions])
 
         def join(codec: ActionCodec) -> Any:
             if codec.children:
@@ -297,18 +289,11 @@ class Actor:
 
     def _carried(self, state: Any, rows: int) -> Mapping[str, Array]:
         if state is None:
-            return {port.name: self._initial(port, rows) for port in self._states}
+            return {port.name: _initial(port, rows) for port in self._states}
         if not isinstance(state, ActorState) or len(state) != rows:
-            found = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
-            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+            given = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {given}.")
         return state.parts
-
-    @staticmethod
-    def _initial(port: Any, rows: int) -> Array:
-        found = np.zeros((rows, *port.shape), port.dtype)
-        if port.initial:
-            found[:] = np.array(port.initial, port.dtype).reshape(port.shape)
-        return found
 
     def initial_state(self, batch_size: int) -> ActorState | None:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
@@ -318,10 +303,9 @@ class Actor:
         """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
         if state is None:
             return None
-        parts = {}
-        for port in self._states:
-            part = parts[port.name] = state.parts[port.name].copy()
-            part[rows] = self._initial(port, 1)[0]
+        parts = {name: part.copy() for name, part in state.parts.items()}
+        for name, first in self._carried(None, 1).items():
+            parts[name][rows] = first[0]
         return ActorState(parts)
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
@@ -350,6 +334,11 @@ class ActorStepper(Stepper):
         if idle.any() and actor.masks.size:
             mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)
         return actor.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)  # type: ignore[no-any-return]
+
+
+def _initial(port: Port, rows: int) -> Array:
+    initial = np.array(port.initial or 0, port.dtype)
+    return np.broadcast_to(initial.reshape(port.shape if port.initial else ()), (rows, *port.shape)).copy()
 
 
 def _space(written: Any, given: Any, name: str, where: str) -> Any:

@@ -47,7 +47,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
             return f"{name} has shape {other.shape} instead of {one.shape}"
         near = _near(one, other, _raw_units(policy.action_codec) if name == "raw_action" else 1.0)
         if name == "logp" and not near.all():
-            one = _density(policy, actual)
+            one = policy.backend.log_density(actual["dist_inputs"], actual["raw_action"]).astype(np.float64)
             near |= abs(other - one) <= TOLERANCE * (1 + abs(one)) + _UNITS * _rounding(policy, actual, one)
         if not near.all():
             at = tuple(int(i) for i in np.argwhere(~near)[0])
@@ -57,9 +57,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
 def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
     """Return how a graph's actions for the environment differ from the policy's; see `disagreement`."""
-    leaves = [
-        codec.leaf_actions(one) for codec, one in ((policy.action_codec, expected), (policy.action_codec, actual))
-    ]
+    leaves = (policy.action_codec.leaf_actions(actions) for actions in (expected, actual))
     for (leaf, one), (_, other) in zip(*leaves, strict=True):
         if (one.dtype, one.shape) != (other.dtype, other.shape):
             return f"{leaf.info.path} has {other.dtype}{list(other.shape)} instead of {one.dtype}{list(one.shape)}"
@@ -94,15 +92,8 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
     one, other = one.astype(np.float64), other.astype(np.float64)
     with np.errstate(invalid="ignore"):  # the difference of infinities
         near = abs(other - one) <= TOLERANCE * (scale + abs(one))
-    found: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
-    return found
-
-
-def _density(policy: Policy, actual: Mapping[str, Any]) -> Array:
-    """Return the policy's log density of a graph's actions under the graph's parameters."""
-    params, raw = actual["dist_inputs"], actual["raw_action"]
-    density: Array = policy.backend.log_density(params, raw)
-    return density.astype(np.float64)
+    equal: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
+    return equal
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:

@@ -40,9 +40,11 @@ def compare(written: Exported, actor: Actor) -> None:
     for policy, explore in tried:
         for rows in _BATCHES:
             # A number that lies on the edge between two choices may fall to either side: it is drawn again.
-            said = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
-            if all(said):
-                raise NotServedError(f"export: the file does not act as the policy does: {said[0]}. Nothing was kept.")
+            differences = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
+            if all(differences):
+                raise NotServedError(
+                    f"export: the file does not act as the policy does: {differences[0]}. Nothing was kept."
+                )
 
 
 def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int) -> str:
@@ -60,21 +62,21 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
             step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
         feeds, _ = actor.feeds(given)
         columns = None if mask is None else actor.masks.matrix(mask, rows)
-        found = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
-        if said := _apart(policy, step, found):
-            return f"{said} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
-        state, other = step.state, found.state
+        repeated = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
+        if difference := _apart(policy, step, repeated):
+            return f"{difference} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
+        state, other = step.state, repeated.state
         if t == 1:  # some episodes begin anew
             begun = np.arange(rows) % 2 == 0
             state, other = policy.restart(state, begun), actor.restart(other, begun)
     return ""
 
 
-def _apart(policy: Policy, step: Step, found: Step) -> str:
+def _apart(policy: Policy, step: Step, other: Step) -> str:
     """Say how two steps differ; nothing where they agree."""
     names = ("dist_inputs", "raw_action", "logp", "value")
-    outputs = ({name: getattr(one, name) for name in names} for one in (step, found))
-    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, found.action)
+    outputs = ({name: getattr(one, name) for name in names} for one in (step, other))
+    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, other.action)
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
@@ -89,18 +91,15 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     space.seed(int(rng.integers(2**31)))
     info = SpaceInfo.read(space)
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
-    mask = None
-    if policy.masks.size:
-        mask = random_masks(policy.masks, rows, rng, forbidden=0.4)
+    mask = random_masks(policy.masks, rows, rng, forbidden=0.4) if policy.masks.size else None
     if policy.masks.key is not None:
         place = mask_entry(info, policy.masks.key)
         assert place is not None
+        assert mask is not None
         plain = place.shape == (policy.masks.size,) and policy.masks.single
-        if not plain:
-            assert mask is not None
-            mask = np.ones_like(mask)
+        mask = mask if plain else np.ones_like(mask)
         for i, one in enumerate(singles):
-            own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
+            own = mask[i].astype(place.dtype) if plain else _ones(place)
             singles[i] = _with(one, policy.masks.steps, own)
     return stack(info, singles), mask
 

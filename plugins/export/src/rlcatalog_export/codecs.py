@@ -62,12 +62,12 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
         ops: The tensor library's operations.
     """
     if len(inputs) == 1 and not inputs[0].steps:
-        found = values[0] if inputs[0].lowered is None else inputs[0].lowered(values[0], ops)
-        return ops.rows(found, root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else found
+        encoded = values[0] if inputs[0].lowered is None else inputs[0].lowered(values[0], ops)
+        return ops.rows(encoded, root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else encoded
     columns = []
     for one, value in zip(inputs, values, strict=True):
-        found = value if one.lowered is None else one.lowered(value, ops)
-        columns.append(ops.as_type(ops.flat(found), "float32"))
+        encoded = value if one.lowered is None else one.lowered(value, ops)
+        columns.append(ops.as_type(ops.flat(encoded), "float32"))
     return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
 
 

@@ -65,7 +65,7 @@ class ExportGraph:
                 f"export: {policy.model_name} asks to see past actions, and the codec of the action space"
                 f" {policy.action_space} says nothing of tensor operations: it must name a class `lowered`."
             )
-        self.inputs = self._inputs()
+        self.inputs = tuple(self._inputs())
 
     # --- the graph -------------------------------------------------------------------------------------------------
 
@@ -118,21 +118,20 @@ class ExportGraph:
 
     # --- the ports -------------------------------------------------------------------------------------------------
 
-    def _inputs(self) -> tuple[Port, ...]:
-        policy, ports = self.policy, list(self._observations())
+    def _inputs(self) -> Iterable[Port]:
+        policy = self.policy
+        yield from self._observations()
         if self.masked:
-            ports.append(Port(name="mask", role="mask", dtype="bool", shape=(policy.masks.size,)))
-        for i, part in enumerate(policy.memory.initial):
-            ports.append(_state(f"memory_{i}", part))
-        for i, part in enumerate(policy.memory.before):
-            ports.append(_state(f"past_{i}", part))
+            yield Port(name="mask", role="mask", dtype="bool", shape=(policy.masks.size,))
+        for name, parts in (("memory", policy.memory.initial), ("past", policy.memory.before)):
+            yield from (_state(f"{name}_{i}", part) for i, part in enumerate(parts))
         if policy.views:
             for column, (depth, shape, dtype) in policy.views.windows.items():
-                ports.append(_state(f"window_{column}", np.zeros((depth, *shape), dtype)))
-            ports.append(_state("steps", np.zeros((), np.int64)))
+                yield _state(f"window_{column}", np.zeros((depth, *shape), dtype))
+            yield _state("steps", np.zeros((), np.int64))
             if policy.views.reads_rewards:
-                ports.append(Port(name="prev_reward", role="prev_reward", dtype="float32"))
-        return (*ports, Port(name="deterministic", role="deterministic", dtype="bool"))
+                yield Port(name="prev_reward", role="prev_reward", dtype="float32")
+        yield Port(name="deterministic", role="deterministic", dtype="bool")
 
     def _observations(self) -> Iterable[Port]:
         root = self.policy.preprocessor
@@ -186,8 +185,8 @@ class ExportGraph:
             return Port(name=name, role="state", dtype=dtype, shape=shape, follows=name.removesuffix("_next"))
         if name in ("raw_action", "logp", "value", "dist_inputs"):
             return Port(name=name, role=name, dtype=dtype, shape=shape)
-        leaves = list(self.policy.action_codec.leaves)
-        path = leaves[_named([leaf.info.path for leaf in leaves], "action").index(name)].info.path
+        paths = [leaf.info.path for leaf in self.policy.action_codec.leaves]
+        path = dict(zip(_named(paths, "action"), paths, strict=True))[name]
         return Port(name=name, role="action", dtype=dtype, shape=shape, path=path)
 
 

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
 
 
-def exporters(catalog: Catalog) -> list[Component]:
-    """Return the formats that plugins bring."""
-    return list(catalog.registry.active("exporter"))
-
-
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     """Return the exporter of a format, or of a path's suffix.
 
@@ -30,31 +25,31 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     """
     if format is not None:
         return catalog.registry.get("exporter", format)
-    known = exporters(catalog)
-    found = by_suffix(known, path)
-    if found is None:
-        said = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
+    known = list(catalog.registry.active("exporter"))
+    component = _by_suffix(known, path)
+    if component is None:
+        suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
         raise ConfigError(
-            f"{path}: which format? Its name ends like that of none here ({said}); name one with format=."
+            f"{path}: which format? Its name ends like that of none here ({suffixes}); name one with format=."
         )
-    return found
+    return component
 
 
-def by_suffix(components: Sequence[Component], path: Path) -> Component | None:
+def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
     """Return the exporter whose suffix a path has, or None; a suffix belongs to whom a name would.
 
     Raises:
         AmbiguousChoiceError: Two have it.
     """
-    found = []
+    matches = []
     for c in components:
         suffix = c.declaration.suffix  # type: ignore[attr-defined]
         if suffix and path.name.endswith(suffix) and (c.in_process or may_claim("suffix", suffix, c.distribution)):
-            found.append(c)
-    if len(found) > 1:
-        names = " or ".join(repr(c.address) for c in found)
+            matches.append(c)
+    if len(matches) > 1:
+        names = " or ".join(repr(c.address) for c in matches)
         raise AmbiguousChoiceError(f"{path}: several formats have this suffix; name one with format=: {names}.")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def runner_for(catalog: Catalog, path: Path) -> Runner:
@@ -66,15 +61,15 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
-    known = exporters(catalog)
-    found = by_suffix(known, path)
-    if found is None and path.suffix:
+    known = list(catalog.registry.active("exporter"))
+    component = _by_suffix(known, path)
+    if component is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: what runs {path.suffix} files", owner)
-    if found is None and path.is_dir():
-        found = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
-    if found is None:
+    if component is None and path.is_dir():
+        component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
+    if component is None:
         raise SavedPolicyError(f"{path}: its name ends like that of no format known here; formats:"
                                f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
-    made: Runner = found.load("runner")(path)
+    made: Runner = component.load("runner")(path)
     return made

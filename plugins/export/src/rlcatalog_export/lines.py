@@ -28,11 +28,11 @@ def line_of(frames: TracebackType | Iterable[Any] | None, *engines: ModuleType) 
         engines: Packages whose lines are not the user's.
     """
     foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
-    found = None
+    line = None
     for file, number, name in _places(frames):
         if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(foreign):
-            found = f"{file}:{number}, in {name}: `{linecache.getline(file, number).strip()}`"
-    return found
+            line = f"{file}:{number}, in {name}: `{linecache.getline(file, number).strip()}`"
+    return line
 
 
 def _places(frames: TracebackType | Iterable[Any] | None) -> Iterable[tuple[str, int, str]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
-from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
+from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog.internals import stack
 from rlcatalog.observations import Preprocessor
 from rlcatalog.spaces import SpaceInfo
@@ -54,9 +54,8 @@ class Observations:
             options = catalog.parse_config(config_from_plain(interface.encoding)).values
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info
-        parts = list(observation_inputs(self.preprocessor))
         # A codec of another version may be lowered where it was not, or not any more.
-        self._parts = {part.steps: part for part in parts}
+        self._parts = {part.steps: part for part in observation_inputs(self.preprocessor)}
         self._cut = [(port, self._part(port), _limits(port, self._part(port))) for port in self._ports]
         self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
         #: Numbers of rows that were looked at closely.
@@ -73,22 +72,17 @@ class Observations:
         """
         if self._filtered:
             return self._given(obs)
-        if self._apart is not None:
-            obs = self._apart.without(obs)
-        if not isinstance(obs, list):
-            found = self._at_a_glance(obs)
-            if found is not None:
-                return found
-        return self._closely(obs)
+        obs = self.seen(obs)
+        return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
+
+    def seen(self, obs: Any) -> Any:
+        """Return what the codec takes of observations: all, or all but the action masks."""
+        return obs if self._apart is None else self._apart.without(obs)
 
     def forget(self) -> None:
         """Look at the next observations as at the first ones."""
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._known.clear()
-
-    def with_batch_hint(self, error: ActionMaskError, obs: Any) -> Exception:
-        """Return the error of a batch's masks, with a hint where it is one observation."""
-        return with_batch_hint(error, self.preprocessor, obs if self._apart is None else self._apart.without(obs))
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
@@ -156,9 +150,8 @@ class Observations:
         return np.concatenate(columns, axis=1).reshape(-1, *self.preprocessor.shape), self.preprocessor
 
     def _part(self, port: Port) -> ObservationInput:
-        found = self._parts.get(port.steps)
-        if found is not None:
-            return found
+        if port.steps in self._parts:
+            return self._parts[port.steps]
         codec: Any = self.preprocessor
         for step in port.steps:
             parts = codec.side_by_side()

@@ -81,12 +81,12 @@ class OnnxRunner:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own errors have no common base
             raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
-        found = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
-        if found is None:
+        interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
+        if interface is None:
             raise SavedPolicyError(f"{path}: an ONNX file, and no policy that rlcatalog exported.")
-        self.interface: str = found
+        self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return the outputs of these names for inputs by name."""
-        found: Sequence[Array] = self._session.run(outputs, feeds)
-        return found
+        arrays: Sequence[Array] = self._session.run(outputs, feeds)
+        return arrays

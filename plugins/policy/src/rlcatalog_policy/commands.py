@@ -20,10 +20,10 @@ def summary(
     """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)[:2]
-        found = summarize_layers(catalog.resolve(*spaces, config, framework))
-        if found is None:  # a part does not say: a model is built, and its weights counted
-            found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
+        layers = summarize_layers(catalog.resolve(*spaces, config, framework))
+        if layers is None:  # a part does not say: a model is built, and its weights counted
+            layers = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
     if as_json:
-        print_json({"env": env_id, **found.as_dict()})
+        print_json({"env": env_id, **layers.as_dict()})
         return
-    print_summary(env_id, found)
+    print_summary(env_id, layers)

@@ -54,14 +54,14 @@ class ContractChecker:
 
     # --- what a model returns --------------------------------------------------------------------------------------
 
-    def check_outputs(self, found: Any, rows: int | None) -> None:
+    def check_outputs(self, outputs: Any, rows: int | None) -> None:
         """Raise unless a model's outputs have the shape `[rows, outputs]`."""
         expected = (rows, self.outputs)
-        if not fits(found, expected):
+        if not fits(outputs, expected):
             raise ModelContractError(
                 f"{name_method(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row"
                 f" for each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes"
-                f" for {self._policy.action_space}; found {_found(found)}."
+                f" for {self._policy.action_space}; found {_describe(outputs)}."
             )
 
     def refuse_written_input(self, name: str) -> NoReturn:
@@ -74,24 +74,24 @@ class ContractChecker:
 
     # --- what a distribution returns -------------------------------------------------------------------------------
 
-    def check_sample(self, found: Any, rows: int | None, method: str = "sample") -> None:
+    def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
         """Raise unless a sample in its flat form has the shape `[rows, width]`."""
-        if fits(found, (rows, self.width)):
+        if fits(sample, (rows, self.width)):
             return
-        who, shape = self._dist(method), shape_of(found)
+        who, shape = self._dist(method), shape_of(sample)
         if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
             raise ModelContractError(
                 f"{who} gave {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
-            f" {self._policy.action_space}, or [{_number(rows)}] for a single Discrete; found {_found(found)}."
+            f" {self._policy.action_space}, or {_written((rows,))} for a single Discrete; found {_describe(sample)}."
         )
 
-    def check_tensors(self, found: Any, method: str) -> None:
+    def check_tensors(self, value: Any, method: str) -> None:
         """Raise unless what a distribution returned, one value or a structure, is made of the framework's tensors."""
         framework = self._policy.framework
-        for part in parts_of(found) or [found]:
+        for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
                 others = [other] if other in frameworks() else [name for name in frameworks() if name != framework]
                 raise ModelContractError(
@@ -125,29 +125,28 @@ class ContractChecker:
         if mask is not None and (taken := self._policy.action_codec.mask_taken(raw)) is not None:
             allowed = np.take_along_axis(mask, taken, axis=1).all(axis=1)
             if not allowed.all():
-                row = int(np.argmin(allowed))
-                raise ActionMaskError(self._masked_twice(row, raw[row], mask[row]))
+                self._refuse_masked(int(np.argmin(allowed)), raw, mask)
 
-    def _masked_twice(self, row: int, raw: Array, mask: Array) -> str:
-        resolution = self._policy.resolution
-        masks, who = self._policy.masks, self._dist()
-        if resolution.shows_mask:
+    def _refuse_masked(self, row: int, raw: Array, mask: Array) -> NoReturn:
+        who = self._dist()
+        if self._policy.resolution.shows_mask:
             who = f"{name_method(self._policy.model, 'forward')} or {who}"
-        allowed = {path: np.flatnonzero(part[0]).tolist() for path, part in masks.by_choice(mask[None])}
-        return (
-            f"mask: row {row}: the raw action {raw.tolist()} was drawn, and the mask allows {allowed}. rlcatalog masks"
-            f" the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that to rlcatalog."
-            " If the entry of the observation means something else, set the model config key 'action_mask_key' to"
-            " another name, and no mask is applied."
+        choices = self._policy.masks.by_choice(mask[row : row + 1])
+        allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
+        raise ActionMaskError(
+            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, and the mask allows {allowed}."
+            f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that"
+            " to rlcatalog. If the entry of the observation means something else, set the model config key"
+            " 'action_mask_key' to another name, and no mask is applied."
         )
 
-    def check_rows(self, found: Any, rows: int | None, method: str) -> None:
+    def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
         """Raise unless something that a distribution says of each row is a tensor of the shape `[rows]`."""
-        self.check_tensors(found, method)
-        if not fits(found, (rows,)):
+        self.check_tensors(numbers, method)
+        if not fits(numbers, (rows,)):
             raise ModelContractError(
                 f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
-                f" {_found(found)}. Sum over the values of an action."
+                f" {_describe(numbers)}. Sum over the values of an action."
             )
 
     def refuse_gradient(self, method: str) -> NoReturn:
@@ -249,33 +248,33 @@ _METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl
 
 
 def _chain(model: Any) -> list[Any]:
-    found = [model] if isinstance(model, ModelV2) else []
-    for one in found:
-        found += [inner for inner in models_inside(one).values() if inner not in found]
-    return found
+    models = [model] if isinstance(model, ModelV2) else []
+    for one in models:
+        models += [inner for inner in models_inside(one).values() if inner not in models]
+    return models
 
 
 def _titled(component: Component) -> str:
     return f"{component.kind} {component.name!r} ({component.provider})"
 
 
-def shape_of(found: Any) -> Shape | None:
+def shape_of(array: Any) -> Shape | None:
     """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
-    shape = getattr(found, "shape", None)
+    shape = getattr(array, "shape", None)
     try:
         return None if shape is None else tuple(None if n is None else int(n) for n in shape)
     except (TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
         return None
 
 
-def fits(found: Any, expected: Shape) -> bool:
+def fits(array: Any, expected: Shape) -> bool:
     """Whether an array or tensor has the expected shape, as far as it is known.
 
     One row where the batch's number is not known is a wrong one; another number may be the right one.
     """
-    shape = shape_of(found)
+    shape = shape_of(array)
     if shape is None:
-        return getattr(getattr(found, "shape", 0), "rank", 0) is None
+        return getattr(getattr(array, "shape", 0), "rank", 0) is None
     return len(shape) == len(expected) and all(
         n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)
     )
@@ -298,17 +297,13 @@ def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
     return next((("an action of the space", f"{shown(action, 80)} in row {row}") for row, action in outside), None)
 
 
-def _number(n: int | None) -> str:
-    return "B" if n is None else str(n)
-
-
 def _written(shape: Shape) -> str:
-    return f"[{', '.join(map(_number, shape))}]"
+    return f"[{', '.join('B' if n is None else str(n) for n in shape)}]"
 
 
-def _found(found: Any) -> str:
-    shape = shape_of(found)
-    return shown(found, 80) if shape is None else f"shape {_written(shape)}"
+def _describe(value: Any) -> str:
+    shape = shape_of(value)
+    return shown(value, 80) if shape is None else f"shape {_written(shape)}"
 
 
 def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import Component
+from rlcatalog_policy.tensors import describe_other_dtypes
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
@@ -86,10 +87,10 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
 
 
 def _import(cls: Any) -> Any:
-    found: Any = sys.modules.get(cls.__module__)
+    value: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found
+        value = getattr(value, name, None)
+    return value
 
 
 def _numbers(policy: Policy) -> dict[str, Any]:
@@ -100,14 +101,9 @@ def _numbers(policy: Policy) -> dict[str, Any]:
 
 
 def _restore(policy: Policy, numbers: dict[str, Any]) -> None:
-    fresh = policy.model.get_weights()
-    wrong = [
-        f"{name}: {array.dtype} instead of {fresh[name].dtype}"
-        for name, array in numbers["weights"].items()
-        if name in fresh and array.dtype != fresh[name].dtype
-    ]
-    if wrong:
-        raise SavedPolicyError(f"weights of another dtype than the model is built with: {'; '.join(wrong)}.")
+    dtypes = {name: array.dtype for name, array in numbers["weights"].items()}
+    if wrong := describe_other_dtypes(dtypes, policy.model.get_weights()):
+        raise SavedPolicyError(f"weights of another dtype than the model is built with: {wrong}.")
     policy.model.set_weights(numbers["weights"])
     if policy.filter is not None:
         policy.filter.set_state(numbers["filter"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,26 @@ def with_batch_hint(
         return error
     error.args = (f"{error} This is a single observation: give a batch of one, [obs].",)
     return error
+
+
+def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: str = "") -> None:
+    """Raise unless a batch has the shape of encoded observations.
+
+    Args:
+        given: The shape of the batch.
+        shape: That of one encoded observation.
+        name: What the caller calls the batch.
+        place: What the message begins with.
+
+    Raises:
+        ObservationError: It has not.
+    """
+    if not len(given) or tuple(given[1:]) != tuple(shape):
+        raise ObservationError(
+            f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
+            f" Policy.preprocess returns them, found shape {tuple(given)}."
+            + (f" This is a single one: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
+        )
 
 
 class Encoder:

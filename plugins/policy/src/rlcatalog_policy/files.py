@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,17 +117,17 @@ class RegularFile:
     def __init__(self, path: Path, most: int | None = None) -> None:
         self.path = path
         try:
-            self._handle = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
+            handle = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
             what = "a link, which is not followed" if path.is_symlink() else str(error)
             raise SavedPolicyError(f"{path}: cannot be read: {what}.") from error
-        found = os.fstat(self._handle)
-        if not stat.S_ISREG(found.st_mode):
-            self.close()
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
             raise SavedPolicyError(f"{path}: cannot be read: it is no regular file.")
-        self.size = found.st_size
+        self.size, self._file = status.st_size, os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
             raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; {most} are the most.")
@@ -138,23 +138,19 @@ class RegularFile:
         Raises:
             SavedPolicyError: It cannot be read, or has become shorter.
         """
-        wanted, parts = self.size if size is None else size, []
+        size = self.size if size is None else size
         try:
-            os.lseek(self._handle, 0, os.SEEK_SET)
-            while wanted and (part := os.read(self._handle, min(wanted, 1 << 26))):
-                parts.append(part)
-                wanted -= len(part)
+            self._file.seek(0)
+            content = self._file.read(size)
         except OSError as error:
             raise SavedPolicyError(f"{self.path}: cannot be read: {error}") from error
-        if wanted:
+        if len(content) < size:
             raise SavedPolicyError(f"{self.path}: truncated or changed since it was saved (it has become shorter).")
-        return b"".join(parts)
+        return content
 
     def close(self) -> None:
         """Close it; closing again does nothing."""
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            os.close(handle)
+        self._file.close()
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -168,11 +164,8 @@ def read_file(path: Path, most: int) -> bytes:
         FileNotFoundError: There is none.
         SavedPolicyError: It is something else, larger, or cannot be read.
     """
-    file = RegularFile(path, most)
-    try:
+    with closing(RegularFile(path, most)) as file:
         return file.read()
-    finally:
-        file.close()
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:

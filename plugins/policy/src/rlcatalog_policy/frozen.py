@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Step
 from rlcatalog.internals import Acting
 from rlcatalog_policy.policy import Policy
-
-if TYPE_CHECKING:
-    from rlcatalog_export import Interface
 
 Array = np.ndarray[Any, Any]
 
@@ -105,17 +101,9 @@ class Frozen(Policy):
             raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")
         return self
 
-    def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
-        """Export the policy; see `Policy.export`."""
-        return self.policy.export(path, format)
-
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Freeze the policy again."""
         return self.policy.freeze(rows, seed=seed)
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Save the policy; see `Policy.save`."""
-        self.policy.save(directory)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
         """Return a copy of the policy, which is not frozen."""

@@ -119,38 +119,33 @@ class Views:
             "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
             "action_inputs": ((actions.input_width,), np.float32),
         }
-        self._windows = {
+        #: Column → how many of its last values are kept, shape and dtype of one.
+        self.windows = {
             column: (max(depths), *shapes[column])
             for column in _PAST
             if (depths := [-min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0])
         }
-        self.reads_rewards = "rewards" in self._windows
+        self.reads_rewards = "rewards" in self.windows
+        #: Names of the views a model sees while acting.
+        self.acting = tuple(view.name for view in self._back if view.acting)
+        #: Names of the views a model sees in training → their `batch_repeat_value`.
+        self.training = {view.name: view.repeat for view in self.all if view.training}
 
     def __bool__(self) -> bool:
         return bool(self.all)
-
-    @property
-    def acting(self) -> tuple[str, ...]:
-        """Names of the views a model sees while acting."""
-        return tuple(view.name for view in self._back if view.acting)
-
-    @property
-    def training(self) -> dict[str, int]:
-        """Names of the views a model sees in training → their `batch_repeat_value`."""
-        return {view.name: view.repeat for view in self.all if view.training}
 
     def start(self, batch_size: int) -> History:
         """Return the history of episodes that begin."""
         windows = {
             column: np.zeros((batch_size, depth, *shape), dtype)
-            for column, (depth, shape, dtype) in self._windows.items()
+            for column, (depth, shape, dtype) in self.windows.items()
         }
         return History(windows, np.zeros(batch_size, np.int64))
 
     def restart(self, history: History, rows: Array) -> History:
         """Return the history with new episodes in some rows (indices or booleans)."""
-        windows = {column: _zeroed(window, rows) for column, window in history.windows.items()}
-        return History(windows, _zeroed(history.t, rows))
+        windows = {column: with_rows(window, rows, 0) for column, window in history.windows.items()}
+        return History(windows, with_rows(history.t, rows, 0))
 
     def rewarded(self, history: History, reward: Any) -> History:
         """Return the history with the rewards `[B]` of the last step.
@@ -165,11 +160,6 @@ class Views:
         if given is None:
             return history
         return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
-
-    @property
-    def windows(self) -> Mapping[str, tuple[int, tuple[int, ...], Any]]:
-        """Column → how many of its last values are kept, shape and dtype of one."""
-        return self._windows
 
     def see(
         self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
@@ -187,8 +177,8 @@ class Views:
 
     def _seen(self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions) -> Any:
         if view.column == "t":
-            found = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
-            return found[:, 0] if view.single else found
+            values = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
+            return values[:, 0] if view.single else values
         window, now = history.windows.get(view.column), max(view.shifts) == 0
         if window is None:
             window = obs[:, None]
@@ -198,8 +188,8 @@ class Views:
         places = [depth + shift - now for shift in view.shifts]
         if places != list(range(depth)):
             window = ops.columns_at(window, places)
-        found = window[:, 0] if view.single else window
-        return self._shown(found, actions) if view.column == "actions" else found
+        values = window[:, 0] if view.single else window
+        return self._shown(values, actions) if view.column == "actions" else values
 
     def _shown(self, raw: Any, actions: _Actions) -> Any:
         return raw if self._as_drawn else actions.shown(raw)
@@ -255,8 +245,8 @@ class Views:
                 same = episode[shift:] == episode[:kept]
                 value[:kept][same] = column[shift:][same]
             steps.append(value)
-        found = steps[0] if view.single else np.stack(steps, axis=2)
-        return self._shown(found, self._actions) if view.column == "actions" else found
+        values = steps[0] if view.single else np.stack(steps, axis=2)
+        return self._shown(values, self._actions) if view.column == "actions" else values
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
@@ -283,9 +273,9 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
             f" dtype {given.dtype}."
         )
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        found: Array = np.where(begun, given.astype(np.float32), np.float32(0))
-    check_rows(found, "prev_reward", "look at the environment's reward", t)
-    return found
+        rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
+    check_rows(rewards, "prev_reward", "look at the environment's reward", t)
+    return rewards
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:
@@ -318,7 +308,8 @@ def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
     return ops.concat([window[:, 1:], value[:, None]], 1)
 
 
-def _zeroed(array: Array, rows: Array) -> Array:
+def with_rows(array: Array, rows: Any, value: Any) -> Array:
+    """Return a copy of an array with a value in some rows, by indices or booleans."""
     array = array.copy()
-    array[rows] = 0
+    array[rows] = value
     return array

@@ -13,7 +13,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
-from rlcatalog_policy.tensors import Array, TensorFile
+from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 
 if TYPE_CHECKING:
     import gymnasium
@@ -80,12 +80,12 @@ def load(
             wanted = manifest.framework if framework is None else framework
             policy = _built(catalog, manifest, wanted, obs_space, action_space, tensors[WEIGHTS])
         arrays = {}
-        for role, found in tensors.items():
-            with _damage(found):
+        for role, tensor_file in tensors.items():
+            with _damage(tensor_file):
                 if role == WEIGHTS:
-                    _check(policy, manifest, found)
-                arrays[role] = found.read(manifest.files[found.file.path.name])
-                _warn_of_non_finite(found, arrays[role])
+                    _check(policy, manifest, tensor_file)
+                arrays[role] = tensor_file.read(manifest.files[tensor_file.file.path.name])
+                _warn_of_non_finite(tensor_file, arrays[role])
         with _damage(tensors[WEIGHTS]):
             set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
@@ -101,16 +101,9 @@ def read_manifest(source: Path) -> Manifest:
     Raises:
         SavedPolicyError: The folder holds none, or it is damaged.
     """
-    file = _open(source)
     try:
-        return decode(file, source)
-    finally:
-        file.close()
-
-
-def _open(source: Path) -> RegularFile:
-    try:
-        return RegularFile(source / MANIFEST, MOST_JSON)
+        with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
+            return decode(file, source)
     except FileNotFoundError:
         inside = source / "policy"  # where a run leaves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
@@ -218,20 +211,15 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
                 f" framework={policy.framework!r}, the model must name its weights alike in both.",
             )
         raise
-    wrong = [
-        f"{name}: {tensors.tensors[name].dtype} instead of {array.dtype}"
-        for name, array in have.items()
-        if array.dtype != tensors.tensors[name].dtype
-    ]
-    if wrong:
-        raise SavedPolicyError(f"weights of another dtype than the model's: {'; '.join(wrong)}.")
+    if wrong := describe_other_dtypes({name: info.dtype for name, info in tensors.tensors.items()}, have):
+        raise SavedPolicyError(f"weights of another dtype than the model's: {wrong}.")
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
-    found = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-    if found:
+    names = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if names:
         warnings.warn(
-            f"{tensors.file.path}: not all values are finite, in {', '.join(found)}. Acting with such a policy fails,"
+            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with such a policy fails,"
             " or its actions mean nothing.",
             SavedPolicyWarning,
             stacklevel=4,

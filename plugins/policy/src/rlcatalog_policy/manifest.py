@@ -188,13 +188,13 @@ def _encoded(value: Any, place: str) -> Any:
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return config values as JSON holds them, and as text what would not come back as it is: for reading alone."""
-    found = {}
+    plain = {}
     for key, value in config.items():
         try:
-            found[key] = _encoded(value, key)
+            plain[key] = _encoded(value, key)
         except SavedPolicyError:
-            found[key] = getattr(value, "__qualname__", None) or repr(value)
-    return found
+            plain[key] = getattr(value, "__qualname__", None) or repr(value)
+    return plain
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:

@@ -40,11 +40,11 @@ def check_step(
     ):
         return
     looked_at = [(logp, "the log density of its action"), (inputs, "a parameter of its action's distribution")]
-    for found, what in looked_at if value is None else [*looked_at, (value, "its value estimate")]:
-        row = _first_row(found)
+    for numbers, what in looked_at if value is None else [*looked_at, (value, "its value estimate")]:
+        row = _first_row(numbers)
         if row is None:
             continue
-        said = f"{what} is {_shown(_wrong(found[row])[0])}"
+        problem = f"{what} is {_shown(_wrong(numbers[row])[0])}"
         values = ", ".join(f"{number:.6g}" for number in np.ravel(inputs[row])[:8])
         more = ", …" if np.size(inputs[row]) > 8 else ""
         place = place_of(preprocessor, encoded[row])
@@ -55,7 +55,7 @@ def check_step(
             else f"its observation holds values that are not finite: {place}; mend it in the environment"
         )
         raise NonFiniteError(
-            f"row {row} of {len(logp)}: {said}; the parameters of its distribution are [{values}{more}], and"
+            f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are [{values}{more}], and"
             f" {why}{_after(t, row)}.",
             row,
         )
@@ -84,11 +84,11 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
         )
 
 
-def check_rows(found: Array, what: str, why: str, t: Array | None = None) -> None:
+def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> None:
     """Raise where a row of numbers `[B, ...]` holds one that is none.
 
     Args:
-        found: The numbers.
+        numbers: The numbers.
         what: What one is called: `"its value estimate"`.
         why: What to do about it.
         t: Number of steps taken in each episode `[B]`, where it is counted.
@@ -96,12 +96,12 @@ def check_rows(found: Array, what: str, why: str, t: Array | None = None) -> Non
     Raises:
         NonFiniteError: One is NaN or infinite.
     """
-    if math.isfinite(np.vdot(found, found)):
+    if math.isfinite(np.vdot(numbers, numbers)):
         return
-    row = _first_row(found)
+    row = _first_row(numbers)
     if row is not None:
-        wrong = _shown(_wrong(found[row])[0])
-        raise NonFiniteError(f"row {row} of {len(found)}: {what} is {wrong}: {why}{_after(t, row)}.", row)
+        wrong = _shown(_wrong(numbers[row])[0])
+        raise NonFiniteError(f"row {row} of {len(numbers)}: {what} is {wrong}: {why}{_after(t, row)}.", row)
 
 
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
@@ -124,8 +124,8 @@ def _wrong(row: Any) -> tuple[Any, Array]:
     return (flat[places[0]] if len(places) else None), places
 
 
-def _first_row(found: Array) -> int | None:
-    wrong = np.argwhere(~np.isfinite(found))
+def _first_row(numbers: Array) -> int | None:
+    wrong = np.argwhere(~np.isfinite(numbers))
     return int(wrong[0, 0]) if len(wrong) else None
 
 

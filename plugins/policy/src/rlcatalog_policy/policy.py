@@ -26,7 +26,7 @@ from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Encoder, with_batch_hint
+from rlcatalog_policy.encoder import Encoder, check_encoded, with_batch_hint
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
@@ -87,11 +87,9 @@ class Policy:
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
         self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
-        self.encoded_space = (
-            self.preprocessor.observation_space
-            if self.filter is None
-            else self.filter.processed_space(self.preprocessor)
-        )
+        self.encoded_space = self.preprocessor.observation_space
+        if self.filter is not None:
+            self.encoded_space = self.filter.processed_space(self.preprocessor)
         self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
@@ -102,18 +100,17 @@ class Policy:
         self.model = self.make_model() if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
-        #: The views of past steps that the model asks for.
-        self.views = Views(
-            self.model.view_requirements,
-            self.preprocessor.shape,
-            self.encoded_space.dtype,
-            self.action_codec,
-            not self.config["_disable_action_flattening"],
-            self.model_name,
-        )
-        self._looks_back = bool(self.views)
-        self._carries = self._looks_back or bool(self.memory)
-        with self.contract.blaming():
+            #: The views of past steps that the model asks for.
+            self.views = Views(
+                self.model.view_requirements,
+                self.preprocessor.shape,
+                self.encoded_space.dtype,
+                self.action_codec,
+                not self.config["_disable_action_flattening"],
+                self.model_name,
+            )
+            self._looks_back = bool(self.views)
+            self._carries = self._looks_back or bool(self.memory)
             #: What the framework does for this policy, a `Backend` with methods of the framework's own.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
         #: Where model and computation are, as `to` was told.
@@ -195,13 +192,7 @@ class Policy:
 
     def _check_encoded(self, encoded: Array, mask: Any = None) -> Array | None:
         """Raise unless observations have the encoded shape; return the masks that go with them `[B, m]`."""
-        shape = self.preprocessor.shape
-        if encoded.shape[1:] != shape or not encoded.ndim:
-            raise ObservationError(
-                f"expected encoded observations of shape [B{''.join(f', {n}' for n in shape)}], as Policy.preprocess"
-                f" returns them, found shape {encoded.shape}."
-                + (" This is a single one: add an axis, encoded[None]." if encoded.shape == shape else "")
-            )
+        check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         return None if mask is None else self.masks.matrix(mask, len(encoded))
 
     def _step(
@@ -222,7 +213,7 @@ class Policy:
         views: Mapping[str, Any] = {}
         if self._carries:
             before = self._resume(encoded, state, prev_reward)
-            memory, views = before.memory, self._views_in(before)
+            memory, views = before.memory, {name: before.seen[name] for name in self.views.acting}
         with self._passing:
             try:
                 raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
@@ -248,10 +239,6 @@ class Policy:
             return state
         history = self.views.rewarded(state.history, prev_reward)
         return state._replace(history=history, seen=self.views.see(history, encoded))
-
-    def _views_in(self, state: State) -> dict[str, Any]:
-        """Return the views that the model is shown while acting."""
-        return {name: state.seen[name] for name in self.views.acting} if self._looks_back else {}
 
     def _carry_on(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
         """Return the state after a step."""
@@ -286,7 +273,8 @@ class Policy:
         """
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         before = self._resume(encoded, state, prev_reward)
-        return {"obs": encoded, "views": self._views_in(before), "memory": before.memory, "mask": mask}
+        views = {name: before.seen[name] for name in self.views.acting}
+        return {"obs": encoded, "views": views, "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
         """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.
@@ -306,13 +294,9 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         self._check_encoded(encoded)
-        memory: tuple[Array, ...] = ()
-        views: Mapping[str, Any] = {}
-        if self._carries:
-            before = self._resume(encoded, state, prev_reward)
-            memory, views = before.memory, self._views_in(before)
+        given = self.backend_inputs(encoded, state, prev_reward)
         with self._passing, self.contract.blaming():
-            value: Array = self.backend.values(encoded, views, memory)
+            value: Array = self.backend.values(encoded, given["views"], given["memory"])
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
 

@@ -116,12 +116,8 @@ def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
     data: dict[str, Any] = {"space": info.kind}
     if children:
         data["children"] = children
-    return {**data, **_WRITERS[info.kind](info, info.space)}
-
-
-def _write_text(info: SpaceInfo, space: Any) -> dict[str, Any]:
-    charset = "".join(sorted(space.character_set))  # the order of a set differs between processes
-    return {"max_length": space.max_length, "min_length": space.min_length, "charset": charset}
+    write = _WRITERS.get(info.kind)
+    return data if write is None else {**data, **write(info, info.space)}
 
 
 #: Kind → what tells a space from others of its kind, beside its children.
@@ -134,12 +130,12 @@ _WRITERS: dict[str, Callable[[SpaceInfo, Any], dict[str, Any]]] = {
         "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": info.dtype
     },
     "multi_binary": lambda info, space: {"n": space.n if isinstance(space.n, int) else list(space.n)},
-    "text": _write_text,
+    "text": lambda info, space: {
+        "max_length": space.max_length, "min_length": space.min_length,
+        "charset": "".join(sorted(space.character_set)),  # the order of a set differs between processes
+    },
     "dict": lambda info, space: {"keys": list(info.keys)},
-    "tuple": lambda info, space: {},
-    "oneof": lambda info, space: {},
     "sequence": lambda info, space: {"stack": bool(space.stack)},
-    "graph": lambda info, space: {},
     "repeated": lambda info, space: {"n": info.n},
     "simplex": lambda info, space: {
         "shape": list(space.shape), "concentration": space.concentration.tolist(), "dtype": info.dtype

@@ -13,7 +13,8 @@ import numpy as np
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
-from rlcatalog_policy.history import History
+from rlcatalog.spaces import map_tensors
+from rlcatalog_policy.history import History, with_rows
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
@@ -40,7 +41,8 @@ class State(NamedTuple):
         """Return the state of some episodes, by indices or booleans; fresh arrays."""
         windows = {column: window[rows] for column, window in self.history.windows.items()}
         memory, past = (tuple(part[rows] for part in parts) for parts in (self.memory, self.past))
-        return State(memory, History(windows, self.history.t[rows]), _rows(self.seen, rows), past)
+        seen = map_tensors(self.seen, lambda view: view[rows])
+        return State(memory, History(windows, self.history.t[rows]), seen, past)
 
 
 class Window(NamedTuple):
@@ -152,20 +154,20 @@ class Memory:
                 if new.shape != old.shape:
                     raise self._reshaped(returned, memory)
             return tuple(returned), ()
-        found, kept, wholes = [], [], iter(past)
+        given, kept, wholes = [], [], iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
             if window is None:
                 if new.shape != old.shape:
                     raise self._reshaped([new], [old])
-                found.append(new)
+                given.append(new)
                 continue
             whole = next(wholes) if window.skips else old
             if new.shape != whole[:, 0].shape:
                 raise self._reshaped([new], [whole[:, 0]])
             whole = ops.concat([whole[:, 1:], new[:, None]], 1)
-            found.append(window.taken(whole, ops) if window.skips else whole)
+            given.append(window.taken(whole, ops) if window.skips else whole)
             kept += [whole] if window.skips else []
-        return tuple(found), tuple(kept)
+        return tuple(given), tuple(kept)
 
     def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
         return ModelContractError(
@@ -180,12 +182,12 @@ def _initial(model: ModelV2) -> list[Array]:
     Raises:
         ModelContractError: It is no list of arrays of numbers.
     """
-    found = model.get_initial_state()
-    parts = [_array(part) for part in found] if isinstance(found, list | tuple) else None
+    state = model.get_initial_state()
+    parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None
     if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
         raise ModelContractError(
             f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each"
-            f" without a batch axis; found {shown(found)}."
+            f" without a batch axis; found {shown(state)}."
         )
     return parts
 
@@ -208,18 +210,7 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
 
 
 def _restarted(parts: Sequence[Array], firsts: Sequence[Array], rows: Any) -> tuple[Array, ...]:
-    found = []
-    for part, first in zip(parts, firsts, strict=True):
-        part = part.copy()
-        part[rows] = first
-        found.append(part)
-    return tuple(found)
-
-
-def _rows(value: Any, rows: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _rows(part, rows) for name, part in value.items()}
-    return tuple(_rows(part, rows) for part in value) if isinstance(value, tuple) else value[rows]
+    return tuple(with_rows(part, rows, first) for part, first in zip(parts, firsts, strict=True))
 
 
 def _array(part: Any) -> Array:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.internals import Sheet, Table
 from rlcatalog.models import weights_of
@@ -66,36 +68,18 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data, the `--json` form."""
-        return {
-            "parts": list(self.parts),
-            "framework": self.framework,
-            "weights": self.weights,
-            "built": self.built,
-            "layers": [
-                {
-                    "name": layer.name,
-                    "shape": None if layer.shape is None else list(layer.shape),
-                    "weights": layer.weights,
-                    "arrays": {name: list(shape) for name, shape in layer.arrays.items()},
-                }
-                for layer in self.layers
-            ],
-        }
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain | {"weights": self.weights}
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the table's header and its rows, as text."""
-        if self.built:
-            header = "layer", "arrays", "weights"
-            return header, [(layer.name, _arrays(layer.arrays), f"{layer.weights:,}") for layer in self.layers]
-        header = "layer", "output", "weights"
-        return header, [(layer.name, _batched(layer.shape), f"{layer.weights:,}") for layer in self.layers]
+        show = _arrays if self.built else _output
+        rows: list[tuple[str, ...]] = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
+        return ("layer", "arrays" if self.built else "output", "weights"), rows
 
     def sheet(self) -> Sheet:
         """Return what is shown."""
-        facts = [
-            ("framework", self.framework),
-            ("weights", self.amount),
-        ]
+        facts = [("framework", self.framework), ("weights", self.amount)]
         return Sheet(self.title, facts, [Table("layers", *self.rows(), most=_MOST_LAYERS)])
 
     @property
@@ -111,11 +95,11 @@ class Summary:
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
     """Return the summary of a model that is not built, or None where a part of it does not announce its weights."""
-    layers = []
-    for stage in resolution.layers:
-        if stage.weights is None or not stage.whole:
-            return None
-        layers.append(Layer(stage.name, stage.shape, stage.weights))
+    layers = [
+        Layer(one.name, one.shape, one.weights) for one in resolution.layers if one.weights is not None and one.whole
+    ]
+    if len(layers) < len(resolution.layers):
+        return None
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
@@ -138,11 +122,9 @@ def summarize_weights(parts: tuple[str, ...], framework: str, weights: Iterable[
 def policy_sheet(policy: Policy) -> Sheet:
     """Return what is shown of a policy."""
     resolution = policy.resolution
-    rows = []
-    for slot in ("preprocessor", "filter", *MODEL_SLOTS, "action_dist"):
-        part = resolution.choices[slot].component
-        if part is not None:
-            rows.append((slot, part.name, part.provider))
+    slots = ("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
+    chosen = [(slot, resolution.choices[slot].component) for slot in slots]
+    rows = [(slot, part.name, part.provider) for slot, part in chosen if part is not None]
     shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
     weights = weights_of(policy.model)
     count = sum(array.size for array in weights.values())
@@ -157,12 +139,12 @@ def policy_sheet(policy: Policy) -> Sheet:
     return Sheet(f"Policy ({policy.framework})", facts, tables, notes)
 
 
-def _batched(shape: Shape | None) -> str:
-    return "-" if shape is None else "(" + ", ".join(["B", *map(str, shape)]) + ")"
+def _output(layer: Layer) -> str:
+    return "-" if layer.shape is None else f"({', '.join(['B', *map(str, layer.shape)])})"
 
 
-def _arrays(arrays: Mapping[str, Shape]) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape)) or '1'}" for name, shape in arrays.items())
+def _arrays(layer: Layer) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape)) or '1'}" for name, shape in layer.arrays.items())
 
 
 def _size(count: float) -> str:

@@ -109,6 +109,12 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     return content
 
 
+def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]) -> str:
+    """Return which arrays come in another dtype than is expected, in words; nothing where none does."""
+    pairs = ((name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected)
+    return "; ".join(f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted)
+
+
 def _damage(file: RegularFile, why: str) -> SavedPolicyError:
     return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ActionError, ActionMaskError, MissingColumnError, ObservationError, shown
+from rlcatalog.errors import ActionError, ActionMaskError, MissingColumnError, shown
 from rlcatalog.frameworks import ops_of
+from rlcatalog_policy.encoder import check_encoded
 from rlcatalog_policy.non_finite import check_observations
 
 if TYPE_CHECKING:
@@ -34,13 +35,8 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     """
     if "obs" not in batch or "raw_action" not in batch:
         raise _missing(batch)
-    obs, shape = _shaped(batch["obs"]), policy.preprocessor.shape
-    if tuple(obs.shape[1:]) != shape or not len(obs.shape):
-        raise ObservationError(
-            f"batch['obs']: expected encoded observations of shape [B, {', '.join(map(str, shape))}], as"
-            f" Policy.preprocess returns them, found shape {tuple(obs.shape)}."
-            + (" This is a single one: add an axis, obs[None]." if tuple(obs.shape) == shape else "")
-        )
+    obs = _shaped(batch["obs"])
+    check_encoded(obs.shape, policy.preprocessor.shape, "obs", "batch['obs']: ")
     rows, codec = obs.shape[0], policy.action_codec
     raw = _shaped(batch["raw_action"])
     flat = codec.scalar and len(raw.shape) == 1
@@ -49,7 +45,10 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
             f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each observation and a column for"
             f" each raw value of {policy.action_space}, found shape {tuple(raw.shape)}."
         )
-    _check_rows(batch, "dist_inputs", rows)
+    if batch.get("dist_inputs") is not None and (shape := _shaped(batch["dist_inputs"]).shape)[0] != rows:
+        raise ActionError(
+            f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
+        )
     mask = None if batch.get("mask") is None else _shaped(batch["mask"])
     if mask is not None and policy.masks.size and tuple(mask.shape) != (rows, policy.masks.size):
         raise ActionMaskError(
@@ -80,13 +79,6 @@ def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
     if "raw_action" in lacks and given is not None:
         how += f". Here: batch['raw_action'] = policy.raw_action(batch[{given!r}])"
     return MissingColumnError(f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}.")
-
-
-def _check_rows(batch: Mapping[str, Any], name: str, rows: Any) -> None:
-    if batch.get(name) is not None and (shape := _shaped(batch[name]).shape)[0] != rows:
-        raise ActionError(
-            f"batch[{name!r}]: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
-        )
 
 
 def _shaped(value: Any) -> Any:

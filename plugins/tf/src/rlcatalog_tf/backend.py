@@ -46,8 +46,8 @@ class TFBackend:
         self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
         self.has_value = policy.has_value
         self._follow(dtype_of(model))
-        #: What was traced: acting by (explore, masked), values by None.
-        self._traced: dict[tuple[bool, bool] | None, Any] = {}
+        #: What was traced, by (explore, masked); see `_runner`.
+        self._traced: dict[tuple[bool | None, bool], Any] = {}
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
@@ -77,7 +77,7 @@ class TFBackend:
             mask = None if mask is None else np.ones((1, *mask.shape[1:]), np.bool_)
             step = self.act(*self._one_row(obs, views), mask, explore)
             return tuple(tf.nest.map_structure(lambda part: part[:0], step))
-        act = self._traced.get((explore, mask is not None)) or self._trace_act(explore, mask is not None)
+        act = self._program(explore, mask is not None)
         arguments = self._arguments(obs, views, memory)
         if mask is not None:
             arguments.append(tf.constant(mask))
@@ -85,24 +85,23 @@ class TFBackend:
             raw, logp, value, inputs, *returned = act(*arguments)
         except tf.errors.InvalidArgumentError:
             # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
-            self._runner(self._acting(explore), mask is not None)(*arguments)
+            self._runner(explore, mask is not None)(*arguments)
             raise
         step = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
         rows = len(obs)
         if any(part is not None and len(part) != rows for part in step):  # a trace does not know how many there are
-            self._runner(self._acting(explore), mask is not None)(*arguments)
+            self._runner(explore, mask is not None)(*arguments)
             self.contract.check_sample(step[0], rows)
             self.contract.check_rows(logp, rows, "logp")
-        return *step, self._keep_memory(returned)
+        memory = tuple(to_float32_at_least(part).numpy() for part in returned)
+        self._last = (memory, returned)
+        return *step, memory
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
         if not len(obs):
             return self.values(*self._one_row(obs, views))[:0]
-        traced = self._traced.get(None)
-        if traced is None:
-            traced = self._traced[None] = self._trace(self._runner(self._estimates))
-        value = traced(*self._arguments(obs, views, memory)).numpy()
+        value = self._program(None, False)(*self._arguments(obs, views, memory)).numpy()
         check_values(self.model, value, len(obs))
         return value  # type: ignore[no-any-return]
 
@@ -124,18 +123,13 @@ class TFBackend:
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
-    def _keep_memory(self, returned: list[Any]) -> tuple[Array, ...]:
-        arrays = tuple(to_float32_at_least(part).numpy() for part in returned)
-        self._last = (arrays, returned)
-        return arrays
+    def _program(self, explore: bool | None, masked: bool) -> Any:
+        """Return what `_runner` returns, traced at the first call."""
+        if (explore, masked) not in self._traced:
+            self._traced[explore, masked] = self._trace(self._runner(explore, masked), masked)
+        return self._traced[explore, masked]
 
-    def _trace_act(self, explore: bool, masked: bool) -> Any:
-        traced = self._trace(self._runner(self._acting(explore), masked), masked)
-        self._traced[explore, masked] = traced
-        return traced
-
-    def _trace(self, run: Callable[..., Any], masked: bool = False) -> Any:
-        """Trace what `_runner` returned."""
+    def _trace(self, run: Callable[..., Any], masked: bool) -> Any:
         if not self._traces:
             return run
         signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
@@ -148,30 +142,23 @@ class TFBackend:
                 self.contract.refuse_lost_weight(variable.name, variable.shape)
         return traced
 
-    def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
-        """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
+    def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
+        """Return acting, or values where `explore` is None, as a function of inputs, memory and a mask, flattened."""
         example = self._example()
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
             input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
             with tf.device(self.device), drawing_from(self.generator):
-                return run(input_dict, memory, mask)
+                if explore is None:
+                    self._run_model({**input_dict, "values_only": True}, memory)
+                    return values_of(self.model, input_dict["obs"].shape[0])
+                sample, logp, value, dist_inputs, new_memory = self.step(input_dict, memory, mask, explore)
+                if value is None:  # a trace returns tensors alone
+                    value = tf.zeros([tf.shape(logp)[0]])
+                return flatten_rows(sample), logp, value, dist_inputs, *new_memory
 
         return flat
-
-    def _acting(self, explore: bool) -> Callable[[dict[str, Any], list[Any], Any], Any]:
-        def run(inputs: dict[str, Any], memory: list[Any], mask: Any) -> tuple[Any, ...]:
-            sample, logp, value, dist_inputs, new_memory = self.step(inputs, memory, mask, explore)
-            if value is None:  # a trace returns tensors alone
-                value = tf.zeros([tf.shape(logp)[0]])
-            return flatten_rows(sample), logp, value, dist_inputs, *new_memory
-
-        return run
-
-    def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
-        self._run_model({**input_dict, "values_only": True}, memory)
-        return values_of(self.model, input_dict["obs"].shape[0])
 
     def step(
         self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
@@ -252,13 +239,18 @@ class TFBackend:
         with tf.device(self.device), drawing_from(self.generator):
             input_dict = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
-            if self.policy.memory:
-                inputs, value = self._over_sequences(input_dict, batch)
-            else:
-                outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
-                self.contract.check_outputs(outputs, rows)
-                inputs = to_float32_at_least(outputs)
-                value = values_of(self.model, rows) if self.has_value else None
+            lengths, padding, memory = self._sequences(batch) if self.policy.memory else (None, None, [])
+            flags = {"is_training": True}
+            if padding is not None:
+                flags["outputs_only"], repeats = True, self.policy.views.training
+                input_dict = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+            outputs, _ = self.model({**input_dict, **flags}, memory, lengths)
+            places = input_dict["obs"].shape[0]
+            self.contract.check_outputs(outputs, places)
+            value = values_of(self.model, places) if self.has_value else None
+            if padding is not None:
+                outputs, value = padding.take((outputs, value))
+            inputs = to_float32_at_least(outputs)
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
@@ -289,8 +281,8 @@ class TFBackend:
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
         return old.kl(stored(params, self.model))
 
-    def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the model's outputs and values for the rows of sequences."""
+    def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
+        """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
         lengths = batch.get("seq_lens")
         if not tf.is_tensor(lengths):  # traced, they are the caller's to check
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
@@ -303,14 +295,7 @@ class TFBackend:
             ]
         elif tf.executing_eagerly():
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
-        padding, repeats = Padding(lengths), self.policy.views.training
-        padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        memory = self._tensors(list(getattr(state, "memory", state)))
-        outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
-        places = padded["obs"].shape[0]
-        self.contract.check_outputs(outputs, places)
-        value = padding.take(values_of(self.model, places)) if self.has_value else None
-        return to_float32_at_least(padding.take(outputs)), value
+        return lengths, Padding(lengths), self._tensors(list(getattr(state, "memory", state)))
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""

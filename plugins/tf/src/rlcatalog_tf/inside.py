@@ -59,10 +59,10 @@ class TFInternals(ModelInternals):
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays."""
-        found = variables_of(model)
-        check_weights(model, {item.name: item.shape for item in found}, weights)
+        variables = variables_of(model)
+        check_weights(model, {item.name: item.shape for item in variables}, weights)
         parts: dict[int, list[Any]] = {}
-        for item in found:
+        for item in variables:
             value = np.asarray(weights[item.name])
             if item.layout is None:
                 item.variable.assign(value if item.axes is None else value.transpose(np.argsort(item.axes)))
@@ -90,18 +90,18 @@ class TFInternals(ModelInternals):
 
 def variables_of(model: Any) -> list[NamedVariable]:
     """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
-    found = find(model)
-    known = {id(item.variable) for item in found}
+    variables = find(model)
+    known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
-        found += [NamedVariable(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+        variables += [NamedVariable(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
             if is_model(inner):  # it may be kept where nobody finds it
                 hidden = [item for item in find(inner) if id(item.variable) not in known]
-                found += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
+                variables += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
                 known |= {id(item.variable) for item in hidden}
                 models.append((inner, f"{path}{name}."))
-    return found
+    return variables

@@ -54,22 +54,14 @@ def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
     ]
 
 
-def _same(name: str) -> Layout:
-    return Layout((name,))
-
-
-def _dense(layer: Any) -> list[tuple[Any, Layout]]:
-    return _named(layer, kernel=Layout(("weight",), (1, 0)), bias=_same("bias"))
+#: Weights and biases as they are.
+_WEIGHT, _BIAS = Layout(("weight",)), Layout(("bias",))
 
 
 def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
     """`[*window, in, out]` → `[out, in, *window]`; transposed: `[*window, out, in]` → `[in, out, *window]`."""
     rank = len(layer.kernel.shape)
-    return _named(layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_same("bias"))
-
-
-def _layer_norm(layer: Any) -> list[tuple[Any, Layout]]:
-    return _named(layer, gamma=_same("weight"), beta=_same("bias"))
+    return _named(layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS)
 
 
 def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
@@ -78,15 +70,10 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
         to=lambda value: (value, np.zeros((), np.int64)),
         back=lambda variance, batches: variance,
     )
-    return _named(layer, gamma=_same("weight"), beta=_same("bias"), moving_mean=_same("running_mean"),
-                  moving_variance=count)  # fmt: skip
+    return _named(layer, gamma=_WEIGHT, beta=_BIAS, moving_mean=Layout(("running_mean",)), moving_variance=count)
 
 
-def _embedding(layer: Any) -> list[tuple[Any, Layout]]:
-    return _named(layer, embeddings=_same("weight"))
-
-
-def _lstm(layer: Any, end: str = "_l0") -> list[tuple[Any, Layout]]:
+def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
     """Gates stand in the same order; of PyTorch's two biases, which are added, Keras has the first."""
     bias = Layout(
         (f"bias_ih{end}", f"bias_hh{end}"),
@@ -97,7 +84,7 @@ def _lstm(layer: Any, end: str = "_l0") -> list[tuple[Any, Layout]]:
     return _named(layer, kernel=weights[0], recurrent_kernel=weights[1], bias=bias)
 
 
-def _gru(layer: Any, end: str = "_l0") -> list[tuple[Any, Layout]] | None:
+def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
     """PyTorch's gates are reset, update, new; Keras' update, reset, new."""
     if not layer.reset_after:
         return None  # it computes something else
@@ -119,23 +106,15 @@ def _gates(value: Array) -> Array:
     return np.concatenate([second, first, third], axis=-1)
 
 
-def _of_cell(describe: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
-    return lambda layer: describe(layer.cell, "_l0")
-
-
-def _cell(describe: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
-    return lambda layer: describe(layer, "")
-
-
 _TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], list[tuple[Any, Layout]] | None]], ...] = (
-    (("Dense",), _dense),
+    (("Dense",), lambda layer: _named(layer, kernel=Layout(("weight",), (1, 0)), bias=_BIAS)),
     (("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"), lambda layer: None),
     (("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), _convolution),
-    (("LayerNormalization",), _layer_norm),
+    (("LayerNormalization",), lambda layer: _named(layer, gamma=_WEIGHT, beta=_BIAS)),
     (("BatchNormalization",), _batch_norm),
-    (("Embedding",), _embedding),
-    (("LSTM",), _of_cell(_lstm)),
-    (("LSTMCell",), _cell(_lstm)),
-    (("GRU",), _of_cell(_gru)),
-    (("GRUCell",), _cell(_gru)),
+    (("Embedding",), lambda layer: _named(layer, embeddings=_WEIGHT)),
+    (("LSTM",), lambda layer: _lstm(layer.cell, "_l0")),
+    (("LSTMCell",), lambda layer: _lstm(layer, "")),
+    (("GRU",), lambda layer: _gru(layer.cell, "_l0")),
+    (("GRUCell",), lambda layer: _gru(layer, "")),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
+from rlcatalog_tf.dtypes import dtype_of, floats_as
 
 Array = np.ndarray[Any, Any]
 
@@ -31,11 +32,8 @@ class TFKit:
         """Run a model as acting does, untraced; return its outputs, value and new state."""
         model: Any = policy.model
 
-        floats = next((v.dtype for v in model.variables() if v.dtype.is_floating), tf.float32)
-
         def tensor(array: Array) -> Any:
-            found = tf.convert_to_tensor(array)
-            return tf.cast(found, floats) if found.dtype.is_floating else found
+            return floats_as(tf.convert_to_tensor(array), dtype_of(model))
 
         given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
         seq_lens = None if lengths is None else tf.constant(lengths)
@@ -58,9 +56,9 @@ class TFKit:
         """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         with tf.GradientTape() as tape:
-            found = policy.evaluate(batch)
-            outputs = tf.clip_by_value(tf.cast(found.dist.inputs, tf.float32), -100.0, 100.0)
-            terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+            evaluation = policy.evaluate(batch)
+            outputs = tf.clip_by_value(tf.cast(evaluation.dist.inputs, tf.float32), -100.0, 100.0)
+            terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
             loss = tf.add_n([tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x) for x in terms])
         variables = model.trainable_variables(as_dict=True)
         known = {id(variable) for variable in model.variables()}
@@ -83,9 +81,9 @@ class TFKit:
         x = tf.constant(inputs)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = function(x)
-            if not found.dtype.is_floating:
+            outputs = function(x)
+            if not outputs.dtype.is_floating:
                 return None
-            total = tf.reduce_sum(found)
+            total = tf.reduce_sum(outputs)
         result = tape.gradient(total, x)
         return None if result is None else result.numpy()

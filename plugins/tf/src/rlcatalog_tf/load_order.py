@@ -26,13 +26,10 @@ def before_tensorflow() -> None:
         NotServedError: Eager execution is off, and TensorFlow has been used without it.
     """
     load_first("triton", before="tensorflow")
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and not tensorflow.executing_eagerly():  # or a function is being traced, and it is on
-        _turn_eager_on(tensorflow)
-
-
-def _turn_eager_on(tensorflow: Any) -> None:
-    try:
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow is None or tensorflow.executing_eagerly():
+        return
+    try:  # where a function is being traced, it is on already
         tensorflow.compat.v1.enable_v2_behavior()
     except ValueError as error:
         raise NotServedError(

@@ -55,13 +55,15 @@ class TFModelV2(ModelV2):
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return all variables, as a list or by name."""
-        found = {item.name: item.variable for item in variables_of(self) if not item.part}
-        return found if as_dict else list(found.values())
+        variables = {item.name: item.variable for item in variables_of(self) if not item.part}
+        return variables if as_dict else list(variables.values())
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or by name."""
-        found = {item.name: item.variable for item in variables_of(self) if item.variable.trainable and not item.part}
-        return found if as_dict else list(found.values())
+        variables = {
+            item.name: item.variable for item in variables_of(self) if item.variable.trainable and not item.part
+        }
+        return variables if as_dict else list(variables.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts (see `ModelV2.get_weights`)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -51,10 +50,6 @@ def fill_forbidden(inputs: Any, mask: Any) -> Any:
     return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
 
 
-def _integers(x: Any) -> Any:
-    return tf.cast(x, tf.int64)
-
-
 def _side_by_side(pieces: list[Any]) -> Any:
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
         pieces = _alike([to_float32_at_least(piece) for piece in pieces])
@@ -62,47 +57,9 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    dtype = reduce(_common, (value.dtype for value in values))
+    """Return tensors in the type that holds all: the widest, of those with fractions if there are any."""
+    dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
     return [tf.cast(value, dtype) for value in values]
-
-
-def _common(one: Any, other: Any) -> Any:
-    """Return the type that holds both: the wider, or the one with fractions."""
-    if one.is_floating != other.is_floating:
-        return one if one.is_floating else other
-    return one if one.size >= other.size else other
-
-
-def _tensor(value: Any, like: Any = None) -> Any:
-    return tf.convert_to_tensor(value)
-
-
-def _booleans(value: Any, like: Any) -> Any:
-    return tf.cast(tf.convert_to_tensor(value), tf.bool)
-
-
-def _is_array(value: Any) -> bool:
-    return tf.is_tensor(value) or isinstance(value, np.ndarray)
-
-
-def _is_float(x: Any) -> bool:
-    return bool(x.dtype.is_floating)
-
-
-def _is_half(x: Any) -> bool:
-    return x.dtype in HALF
-
-
-def _whole(x: Any) -> Any:
-    return tf.cast(tf.round(x), tf.int64) if x.dtype.is_floating else x
-
-
-def _finite(x: Any) -> Any:
-    return tf.clip_by_value(x, x.dtype.min, x.dtype.max)
-
-
-def _rows(x: Any, shape: tuple[int, ...]) -> Any:
-    return tf.reshape(x, [-1, *shape])
 
 
 def _in_rows(value: Any, like: Any, width: int) -> Any:
@@ -113,34 +70,10 @@ def _in_rows(value: Any, like: Any, width: int) -> Any:
     return tf.reshape(value, [tf.shape(like)[0], width])
 
 
-def _columns(values: list[Any]) -> Any:
-    return _side_by_side([flatten_rows(value) for value in values])
-
-
 def _cut(x: Any, how: Any) -> Sequence[Any]:
     if how.order is not None:
         x = tf.gather(x, how.order, axis=1)
     return tf.split(x, how.widths, axis=1)  # type: ignore[no-any-return]
-
-
-def _each_row(x: Any, count: int) -> Any:
-    return tf.repeat(x, count, axis=0)
-
-
-def _all_rows(x: Any, like: Any) -> Any:
-    return tf.tile(x, [tf.shape(like)[0], 1])
-
-
-def _padded(x: Any, width: int) -> Any:
-    return tf.pad(x, [[0, 0], [0, width - x.shape[1]]])
-
-
-def _taken(lengths: Any, places: int) -> Any:
-    return tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None]
-
-
-def _only(taken: Any, x: Any) -> Any:
-    return tf.where(taken[(..., *[None] * (x.shape.rank - taken.shape.rank))], x, tf.zeros([], x.dtype))
 
 
 def _total(values: list[Any]) -> Any:
@@ -152,36 +85,43 @@ def _std(x: Any) -> Any:
     return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
 
 
-def _as_type(x: Any, name: str) -> Any:
-    return tf.cast(x, name)
-
-
-def _columns_at(x: Any, places: Any) -> Any:
-    return tf.gather(x, places, axis=1)
-
-
-def _one_hot(x: Any, n: int) -> Any:
-    return tf.one_hot(x, n, dtype=tf.float32)
-
-
-def _argmax(x: Any) -> Any:
-    return tf.argmax(x, axis=1)
-
-
-def _maximum(x: Any, y: Any) -> Any:
-    return tf.maximum(x, tf.cast(y, x.dtype))
-
-
-def _array(x: Any) -> Any:
-    return x.numpy() if hasattr(x, "numpy") else None  # None while tracing
-
-
 OPS = TensorOps(
-    "tf", reshape_last, _integers, _side_by_side, fill_forbidden, _array,
-    tensor=_tensor, booleans=_booleans, is_array=_is_array, is_float=_is_float, is_half=_is_half, cast=tf.cast,
-    whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
-    all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=tf.reduce_sum, mean=tf.reduce_mean,
-    std=_std, exp=tf.exp, minimum=tf.minimum, clip=tf.clip_by_value, without_gradient=tf.stop_gradient,
-    concat=tf.concat, as_type=_as_type, flat=flatten_rows, maximum=_maximum, columns_at=_columns_at, one_hot=_one_hot,
-    argmax=_argmax,
-)  # fmt: skip
+    "tf",
+    reshape_last,
+    lambda x: tf.cast(x, tf.int64),
+    _side_by_side,
+    fill_forbidden,
+    lambda x: x.numpy() if hasattr(x, "numpy") else None,  # None while tracing
+    tensor=lambda value, like=None: tf.convert_to_tensor(value),
+    booleans=lambda value, like: tf.cast(tf.convert_to_tensor(value), tf.bool),
+    is_array=lambda value: tf.is_tensor(value) or isinstance(value, np.ndarray),
+    is_float=lambda x: bool(x.dtype.is_floating),
+    is_half=lambda x: x.dtype in HALF,
+    cast=tf.cast,
+    whole=lambda x: tf.cast(tf.round(x), tf.int64) if x.dtype.is_floating else x,
+    finite=lambda x: tf.clip_by_value(x, x.dtype.min, x.dtype.max),
+    rows=lambda x, shape: tf.reshape(x, [-1, *shape]),
+    in_rows=_in_rows,
+    columns=lambda values: _side_by_side([flatten_rows(value) for value in values]),
+    cut=_cut,
+    each_row=lambda x, count: tf.repeat(x, count, axis=0),
+    all_rows=lambda x, like: tf.tile(x, [tf.shape(like)[0], 1]),
+    padded=lambda x, width: tf.pad(x, [[0, 0], [0, width - x.shape[1]]]),
+    taken=lambda lengths, places: tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None],
+    only=lambda taken, x: tf.where(taken[(..., *[None] * (x.shape.rank - taken.shape.rank))], x, tf.zeros([], x.dtype)),
+    total=_total,
+    sum=tf.reduce_sum,
+    mean=tf.reduce_mean,
+    std=_std,
+    exp=tf.exp,
+    minimum=tf.minimum,
+    clip=tf.clip_by_value,
+    without_gradient=tf.stop_gradient,
+    concat=tf.concat,
+    as_type=tf.cast,
+    flat=flatten_rows,
+    maximum=lambda x, y: tf.maximum(x, tf.cast(y, x.dtype)),
+    columns_at=lambda x, places: tf.gather(x, places, axis=1),
+    one_hot=lambda x, n: tf.one_hot(x, n, dtype=tf.float32),
+    argmax=lambda x: tf.argmax(x, axis=1),
+)

@@ -106,8 +106,7 @@ def new_generator(device: str, state: Any = None) -> Any:
     """
     with tf.init_scope(), tf.device(device):
         if state is None:
-            limits = tf.int64.min, tf.int64.max
-            state = tf.random.uniform([3], *limits, dtype=tf.int64)
+            state = tf.random.uniform([3], tf.int64.min, tf.int64.max, dtype=tf.int64)
         return tf.random.Generator.from_state(state, alg="philox")
 
 
@@ -139,10 +138,10 @@ class Noise:
             own = self.known[len(self.widths)]
         at = sum(self.widths)
         self.widths.append(own)
-        found = (
+        numbers = (
             self._own.random((self.rows or 0, own), np.float32) if self.given is None else self.given[:, at : at + own]
         )
-        return tf.cast(tf.reshape(tf.clip_by_value(found, _LEAST, _MOST), shape), dtype)
+        return tf.cast(tf.reshape(tf.clip_by_value(numbers, _LEAST, _MOST), shape), dtype)
 
     def normal(self, shape: Any, dtype: Any = tf.float32) -> Any:
         """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
@@ -152,8 +151,8 @@ class Noise:
         uniform = self.uniform(tf.stack([*one, 2 * half]), dtype)
         radius = tf.sqrt(-2 * tf.math.log(uniform[..., :half]))
         angle = uniform[..., half:] * (2 * math.pi)
-        found = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], -1)[..., :last]
-        return tf.reshape(found, shape)
+        drawn = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], -1)[..., :last]
+        return tf.reshape(drawn, shape)
 
     def gamma(self, concentration: Any) -> Any:
         """Return Gamma numbers by Marsaglia's and Tsang's way, the first of a few tries that is not rejected."""
@@ -168,9 +167,9 @@ class Noise:
         taken = (v > 0) & (tf.math.log(u) < 0.5 * x * x + wide - wide * v + wide * logs)
         # Where all are rejected, less than once in 10^10, the first one stands.
         first = tf.argmax(tf.cast(taken, tf.int32), axis=-1)
-        found = tf.gather(wide * tf.maximum(v, 1e-30), first[..., None], batch_dims=concentration.shape.rank)[..., 0]
+        drawn = tf.gather(wide * tf.maximum(v, 1e-30), first[..., None], batch_dims=concentration.shape.rank)[..., 0]
         boost = self.uniform(shape, dtype) ** (1 / tf.maximum(concentration, 1e-30))
-        return tf.where(small, found * boost, found)
+        return tf.where(small, drawn * boost, drawn)
 
     def categorical(self, logits: Any) -> Any:
         """Return a place of each row, int64 `[B, 1]`: of clocks with these rates, the first to ring."""

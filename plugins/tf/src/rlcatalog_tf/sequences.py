@@ -33,9 +33,9 @@ class Padding:
         if tf.executing_eagerly():
             if len(lengths) == len(rows):
                 return None
-            found = lengths.numpy()
-            length = padded_length(found, len(rows))
-            return cls(lengths, length) if (found < length).any() else None
+            values = lengths.numpy()
+            length = padded_length(values, len(rows))
+            return cls(lengths, length) if (values < length).any() else None
         return cls(lengths, tf.shape(rows)[0] // tf.maximum(tf.shape(lengths)[0], 1))
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:

@@ -68,12 +68,12 @@ class NamedVariable(NamedTuple):
 def find(model: Any) -> list[NamedVariable]:
     """Return the variables of a model in the order of its attributes, each once."""
     seen: set[tuple[int, int]] = set()
-    found = []
+    variables = []
     for item in _walk(model, "", set()):
         if (id(item.variable), item.part) not in seen:
             seen.add((id(item.variable), item.part))
-            found.append(item)
-    return found
+            variables.append(item)
+    return variables
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
@@ -154,23 +154,24 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of the layers in it, then what is left under its own names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in _kerases())):
         return
-    found: list[NamedVariable] = []
+    variables: list[NamedVariable] = []
     for keras in _kerases():
         if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Functional":
             for index, inner in enumerate(layer.layers):
-                found += _walk(inner, _join(path, str(index)), visited)
+                variables += _walk(inner, _join(path, str(index)), visited)
             break
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
-                found += NamedVariable.of(path, raw(variable), layout)
+                variables += NamedVariable.of(path, raw(variable), layout)
             break
     else:
-        own = _bookkeeping()
+        # What Keras itself gives to each layer and model leads to the same layers again.
+        given = {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
         for name, item in _attributes(layer):
-            if name not in own and not name.startswith("_self_") and _holds_layers(item):
-                found += _walk(item, _join(path, name), visited)
-    yield from found
-    known = {id(item.variable) for item in found}
+            if name not in given and not name.startswith("_self_") and _holds_layers(item):
+                variables += _walk(item, _join(path, name), visited)
+    yield from variables
+    known = {id(item.variable) for item in variables}
     rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
@@ -186,11 +187,6 @@ def _holds_layers(value: Any) -> bool:
     return _is_layer(value) or isinstance(
         value, (tf.Variable, *(keras.Variable for keras in _kerases() if hasattr(keras, "Variable")))
     )
-
-
-def _bookkeeping() -> set[str]:
-    """Return the attributes that Keras itself gives to each layer and model: they lead to the same layers again."""
-    return {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlcatalog.models import ModelWrapper, SeparateValue, ValueSide
 from rlcatalog_tf.model import TFModelV2
 from rlcatalog_tf.nn import OutputLayers, features_of
@@ -24,6 +22,4 @@ class TFSeparateValue(SeparateValue, TFModelV2):
     output_layers = OutputLayers
     side = TFValueSide
 
-    def value_function(self) -> Any:
-        """Return the value estimates `[B]` of the last forward pass."""
-        return super().value_function()
+    value_function = SeparateValue.value_function  # which `TFModelV2` completes in the classes that define it

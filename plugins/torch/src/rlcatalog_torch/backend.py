@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
+from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
 from rlcatalog_torch.ops import flat_sample, flatten_rows
@@ -167,7 +168,7 @@ class TorchBackend:
         dtype = dtype_of(self.model)
         inputs: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
         for name, view in views.items():
-            inputs[name] = self.tree(view, dtype)
+            inputs[name] = self._tensors(view, dtype)
         if not memory:
             return inputs, []
         arrays, tensors = self._last
@@ -191,28 +192,24 @@ class TorchBackend:
             model.train()
         views = views_of(self.policy, batch)
         dtype = dtype_of(model)
-        input_dict: dict[str, Any] = {name: self.tree(view, dtype) for name, view in views.items()}
+        input_dict: dict[str, Any] = {name: self._tensors(view, dtype) for name, view in views.items()}
         input_dict["obs"] = self.tensor(batch["obs"], dtype)
-        sequences = self._sequences(batch, dtype) if self.policy.memory else None
         rows = input_dict["obs"].shape[0]
-        if sequences is None:
-            before = _versions(input_dict)
-            inputs, _ = model({**input_dict, "is_training": True}, [], None)
-            self._check_untouched(before, _versions(input_dict))
-            self._check_outputs(inputs, rows)
-            value = values_of(self.model, rows) if self.has_value else None
-        else:
-            lengths, padded, states = sequences
-            repeats = self.policy.views.training
-            input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-            before = _versions(input_dict, states)
-            outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
-            self._check_untouched(before, _versions(input_dict, states))
-            places = input_dict["obs"].shape[0]
-            self._check_outputs(outputs, places)
-            inputs = padded.take(outputs)
-            value = padded.take(values_of(self.model, places)) if self.has_value else None
-        inputs = to_float32_at_least(inputs)
+        lengths, padding, states = self._sequences(batch, dtype) if self.policy.memory else (None, None, [])
+        flags = {"is_training": True}
+        if padding is not None:
+            flags["outputs_only"], repeats = True, self.policy.views.training
+            input_dict = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+        before = _versions(input_dict, states)
+        outputs, _ = model({**input_dict, **flags}, states, lengths)
+        self._check_untouched(before, _versions(input_dict, states))
+        places = input_dict["obs"].shape[0]
+        if type(outputs) is not Tensor or outputs.shape != (places, self.outputs):
+            self.contract.check_outputs(outputs, places)
+        value = values_of(model, places) if self.has_value else None
+        if padding is not None:
+            outputs, value = padding.take((outputs, value))
+        inputs = to_float32_at_least(outputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
@@ -237,10 +234,6 @@ class TorchBackend:
         for name, version in after.items():
             if version != before.get(name, 0):
                 self.contract.refuse_written_input(name)
-
-    def _check_outputs(self, outputs: Any, rows: int) -> None:
-        if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
-            self.contract.check_outputs(outputs, rows)
 
     def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
         """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
@@ -318,13 +311,9 @@ class TorchBackend:
             tensor = tensor.to(dtype)
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
-    def tree(self, value: Any, dtype: torch.dtype) -> Any:
+    def _tensors(self, value: Any, dtype: torch.dtype) -> Any:
         """Return a structure of arrays as one of tensors; see `tensor`."""
-        if isinstance(value, Mapping):
-            return {name: self.tree(part, dtype) for name, part in value.items()}
-        if isinstance(value, tuple):
-            return tuple(self.tree(part, dtype) for part in value)
-        return self.tensor(value, dtype)
+        return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
         """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
@@ -372,14 +361,9 @@ def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
     """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            items = (
-                value.items()
-                if isinstance(value, dict)
-                else enumerate(value)
-                if isinstance(value, list | tuple)
-                else ()
-            )
-            for key, item in items if not name.startswith("_") else ():
+            if name.startswith("_") or not isinstance(value, dict | list | tuple):
+                continue
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
                 if item is leaf or (isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())):
                     return f"{path}.{name}[{key!r}]".lstrip(".")
     return "without a name"

@@ -32,9 +32,9 @@ class TorchInternals(ModelInternals):
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
         """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""
         super().hold(model, models)
-        found = {id(module) for module in model.modules()}
+        known = {id(module) for module in model.modules()}
         for name, held in self.held.items():
-            if id(held) not in found and isinstance(held, nn.Module):
+            if id(held) not in known and isinstance(held, nn.Module):
                 model.add_module(f"_rlcatalog_{name}", held)
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:

@@ -10,7 +10,7 @@ import torch
 
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flatten_rows, to_float32_at_least, values_of
+from rlcatalog_torch import dtype_of, flatten_rows, floats_as, to_float32_at_least, values_of
 from rlcatalog_torch.backend import leaves_of
 
 Array = np.ndarray[Any, Any]
@@ -35,8 +35,7 @@ class TorchKit:
         model.eval()
 
         def tensor(array: Array) -> torch.Tensor:
-            found = torch.from_numpy(np.array(array))
-            return found.to(dtype_of(model)) if found.is_floating_point() else found
+            return floats_as(torch.from_numpy(np.array(array)), dtype_of(model))
 
         given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
         seq_lens = None if lengths is None else torch.from_numpy(lengths)
@@ -61,9 +60,9 @@ class TorchKit:
         """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
-        found = policy.evaluate(batch)
-        outputs = torch.clip(found.dist.inputs.float(), -100.0, 100.0)
-        terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+        evaluation = policy.evaluate(batch)
+        outputs = torch.clip(evaluation.dist.inputs.float(), -100.0, 100.0)
+        terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
         loss = sum((torch.from_numpy(rng.normal(size=tuple(x.shape))) * x).sum() for x in terms)
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}
@@ -91,5 +90,5 @@ class TorchKit:
         total = function(x).sum()
         if not total.requires_grad:
             return None
-        (found,) = torch.autograd.grad(total, x, allow_unused=True)
-        return None if found is None else found.numpy()
+        (result,) = torch.autograd.grad(total, x, allow_unused=True)
+        return None if result is None else result.numpy()

@@ -107,15 +107,15 @@ class Adam:
 
     def _state(self, weight: Tensor) -> State:
         """Return the state of a weight, as the weight is now: models are moved and converted at any time."""
-        found = self.state.get(weight)
-        if found is None:
+        state = self.state.get(weight)
+        if state is None:
             zeros = torch.zeros_like(weight)
             self.set_state(weight, 0, zeros, zeros)
         else:
-            first = found.first
+            first = state.first
             if first.dtype is weight.dtype and first.stride() == weight.stride() and first.device == weight.device:
-                return found
-            self.set_state(weight, found.step.item(), first, found.second)
+                return state
+            self.set_state(weight, state.step.item(), first, state.second)
         return self.state[weight]
 
 
@@ -220,19 +220,12 @@ class TorchLearner:
         def moved(array: Any) -> Tensor:
             return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
 
-        found = {name: map_tensors(part, moved) for name, part in batch.items() if name not in ("seq_lens", "state")}
-        if "seq_lens" in batch:
-            found |= {"seq_lens": batch["seq_lens"], "state": [moved(part) for part in batch["state"]]}
-        return found
+        return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
 
     def rows(self, columns: Any, index: Any) -> Any:
         """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
         places = torch.from_numpy(index).to(self.policy.device)
-
-        def chosen(column: Any) -> Tensor:
-            return column.index_select(0, places)  # type: ignore[no-any-return]
-
-        return map_tensors(columns, chosen)
+        return map_tensors(columns, lambda column: column.index_select(0, places))
 
     def get_state(self) -> Moments:
         """Return the optimiser's state."""
@@ -241,8 +234,8 @@ class TorchLearner:
         step = max(counts.values(), default=0)
 
         def moments(key: str) -> dict[str, Any]:
-            found = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
-            return {name: to_array(value) for name, value in found.items()}
+            tensors = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
+            return {name: to_array(value) for name, value in tensors.items()}
 
         behind = {name: count for name, count in counts.items() if count != step}
         return Moments(step, moments("first"), moments("second"), behind)

@@ -19,27 +19,18 @@ from rlcatalog.errors import LoadOrderWarning
 def before_torch_optimizers() -> None:
     """Warn where TensorFlow was imported before triton; to be called before PyTorch's optimisers are touched.
 
-    triton is then loaded apart from TensorFlow: see `load_apart`.
+    triton is then imported so that its shared libraries look for their symbols in themselves first, not in those of
+    TensorFlow. That needs a C library that can do so, such as glibc; elsewhere triton is left alone.
     """
-    load_apart("triton", after="tensorflow")
-
-
-def load_apart(module: str, *, after: str) -> None:
-    """Import `module`, and warn, where `after` was imported before it.
-
-    The module's shared libraries then look for their symbols in themselves first, not in those of `after`. That needs
-    a C library that can do so, such as glibc; elsewhere the module is left alone. Does nothing where `after` was not
-    imported, or `module` is missing or was imported.
-    """
-    if not came_first(after, module):
+    if not came_first("tensorflow", "triton"):
         return
-    _warn(module, after)
+    _warn()
     deep = getattr(os, "RTLD_DEEPBIND", None)
     if deep is not None:
         flags = sys.getdlopenflags()
         sys.setdlopenflags(os.RTLD_NOW | deep)
         try:
-            _import(module)
+            _import("triton")
         finally:
             sys.setdlopenflags(flags)
 
@@ -55,11 +46,11 @@ def _import(module: str) -> None:
 
 
 @functools.cache
-def _warn(module: str, after: str) -> None:
+def _warn() -> None:
     warnings.warn(
-        f"{after} was imported before {module}. Both in one process, in that order, can end it with a segmentation"
-        f" fault. {module} is loaded apart from {after} here, where the system can, which has been seen to help."
-        f" To be safe, put `import {module}` in front of what imports {after}.",
+        "tensorflow was imported before triton. Both in one process, in that order, can end it with a segmentation"
+        " fault. triton is loaded apart from tensorflow here, where the system can, which has been seen to help."
+        " To be safe, put `import triton` in front of what imports tensorflow.",
         LoadOrderWarning,
-        stacklevel=4,
+        stacklevel=3,
     )

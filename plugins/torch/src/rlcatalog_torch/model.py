@@ -69,8 +69,8 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def trainable_variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return the parameters that require gradients, as a list or by name."""
-        found = {name: p for name, p in self.named_parameters() if p.requires_grad}
-        return found if as_dict else list(found.values())
+        weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        return weights if as_dict else list(weights.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""
@@ -97,12 +97,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled.
-        graph_free = {}
-        for name, value in self.__dict__.items():
-            on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
-            graph_free[name] = None if on_graph else value
-        graph_free.pop("_compiled_call_impl", None)  # it calls this very object
-        return graph_free
+        kept = {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}  # it calls self
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference()):
+                kept[name] = None
+        return kept
 
 
 class RecurrentNetwork(TorchModelV2):

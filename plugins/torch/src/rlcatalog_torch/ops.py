@@ -15,7 +15,6 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
 
-_ARRAYS = (Tensor, np.ndarray)
 #: Highest finite numbers by dtype; looked up, as `torch.finfo` costs more than an operation on one row.
 _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
 
@@ -45,10 +44,6 @@ def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
 
 
-def _integers(x: Tensor) -> Tensor:
-    return x.long()
-
-
 def _side_by_side(pieces: list[Tensor]) -> Tensor:
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
         pieces = [piece.float() if piece.dtype in HALF else piece for piece in pieces]
@@ -61,37 +56,9 @@ def _tensor(value: Any, like: Tensor | None = None) -> Tensor:
     return torch.as_tensor(value, device=like.device)
 
 
-def _booleans(value: Any, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, device=like.device).bool()
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, _ARRAYS)
-
-
-def _is_float(x: Tensor) -> bool:
-    return x.is_floating_point()
-
-
-def _is_half(x: Tensor) -> bool:
-    return x.dtype in HALF
-
-
-def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype)
-
-
-def _whole(x: Tensor) -> Tensor:
-    return x.round().long() if x.is_floating_point() else x
-
-
 def _finite(x: Tensor) -> Tensor:
     highest = _HIGHEST[x.dtype]
     return x.clamp(-highest, highest)
-
-
-def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.reshape(-1, *shape)
 
 
 def _in_rows(value: Any, like: Tensor, width: int) -> Tensor | None:
@@ -119,54 +86,6 @@ def _order(how: Any, device: torch.device) -> Tensor:
         return torch.tensor(how.order, dtype=torch.int64, device=device)
 
 
-def _each_row(x: Tensor, count: int) -> Tensor:
-    return x.repeat_interleave(count, dim=0)
-
-
-def _all_rows(x: Tensor, like: Tensor) -> Tensor:
-    return x.repeat(like.shape[0], 1)
-
-
-def _padded(x: Tensor, width: int) -> Tensor:
-    return F.pad(x, (0, width - x.shape[1]))
-
-
-def _taken(lengths: Tensor, places: int) -> Tensor:
-    return torch.arange(places, device=lengths.device) < lengths[:, None]
-
-
-def _only(taken: Tensor, x: Tensor) -> Tensor:
-    return torch.where(taken.reshape(*taken.shape, *[1] * (x.ndim - taken.ndim)), x, 0)
-
-
-def _total(values: list[Tensor]) -> Tensor:
-    return reduce(operator.add, values)
-
-
-def _without_gradient(x: Tensor) -> Tensor:
-    return x.detach()
-
-
-def _as_type(x: Tensor, name: str) -> Tensor:
-    return x.to(getattr(torch, name))
-
-
-def _maximum(x: Tensor, y: Any) -> Tensor:
-    return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
-
-
-def _columns_at(x: Tensor, places: Any) -> Tensor:
-    return x.index_select(1, torch.as_tensor(places, device=x.device))
-
-
-def _one_hot(x: Tensor, n: int) -> Tensor:
-    return (x[:, None] == torch.arange(n, device=x.device)).float()
-
-
-def _argmax(x: Tensor) -> Tensor:
-    return x.argmax(dim=1)
-
-
 def _array(x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return None
@@ -178,11 +97,42 @@ def _array(x: Tensor) -> Any:
 
 
 OPS = TensorOps(
-    "torch", reshape_last, _integers, _side_by_side, fill_forbidden, _array,
-    tensor=_tensor, booleans=_booleans, is_array=_is_array, is_float=_is_float, is_half=_is_half, cast=_cast,
-    whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
-    all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=torch.sum, mean=torch.mean,
-    std=torch.std, exp=torch.exp, minimum=torch.minimum, clip=torch.clamp, without_gradient=_without_gradient,
-    concat=torch.cat, as_type=_as_type, flat=flatten_rows, maximum=_maximum, columns_at=_columns_at, one_hot=_one_hot,
-    argmax=_argmax,
-)  # fmt: skip
+    "torch",
+    reshape_last,
+    lambda x: x.long(),
+    _side_by_side,
+    fill_forbidden,
+    _array,
+    tensor=_tensor,
+    booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
+    is_array=lambda value: isinstance(value, Tensor | np.ndarray),
+    is_float=lambda x: x.is_floating_point(),
+    is_half=lambda x: x.dtype in HALF,
+    cast=lambda x, dtype: x.to(dtype),
+    whole=lambda x: x.round().long() if x.is_floating_point() else x,
+    finite=_finite,
+    rows=lambda x, shape: x.reshape(-1, *shape),
+    in_rows=_in_rows,
+    columns=_columns,
+    cut=_cut,
+    each_row=lambda x, count: x.repeat_interleave(count, dim=0),
+    all_rows=lambda x, like: x.repeat(like.shape[0], 1),
+    padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
+    taken=lambda lengths, places: torch.arange(places, device=lengths.device) < lengths[:, None],
+    only=lambda taken, x: torch.where(taken.reshape(*taken.shape, *[1] * (x.ndim - taken.ndim)), x, 0),
+    total=lambda values: reduce(operator.add, values),
+    sum=torch.sum,
+    mean=torch.mean,
+    std=torch.std,
+    exp=torch.exp,
+    minimum=torch.minimum,
+    clip=torch.clamp,
+    without_gradient=lambda x: x.detach(),
+    concat=torch.cat,
+    as_type=lambda x, name: x.to(getattr(torch, name)),
+    flat=flatten_rows,
+    maximum=lambda x, y: torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y),
+    columns_at=lambda x, places: x.index_select(1, torch.as_tensor(places, device=x.device)),
+    one_hot=lambda x, n: (x[:, None] == torch.arange(n, device=x.device)).float(),
+    argmax=lambda x: x.argmax(dim=1),
+)

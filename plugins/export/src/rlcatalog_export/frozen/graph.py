@@ -1,13 +1,17 @@
-"""An ONNX graph under construction."""
+"""ONNX graphs: one under construction, and one that runs with inputs and outputs that keep their memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from rlcatalog.errors import NotServedError
 
 Array = np.ndarray[Any, Any]
 
@@ -92,3 +96,32 @@ class Graph:
     def _name(self, prefix: str) -> str:
         self._count += 1
         return f"{prefix}{self._count}"
+
+
+def bind_graph(
+    content: bytes, inputs: Mapping[str, Array], outputs: Mapping[str, tuple[str, tuple[int, ...]]]
+) -> tuple[Callable[[], None], dict[str, Array]]:
+    """Return a function that runs a graph on one thread on what its inputs hold, and the arrays of its outputs.
+
+    Args:
+        content: The model.
+        inputs: Name → the array that is read at each run; its memory is used as it is.
+        outputs: Name → dtype and shape.
+
+    Raises:
+        NotServedError: onnxruntime has no kernel for some operation.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own errors have no common base
+        raise NotServedError(f"freeze: onnxruntime cannot run this policy: {error}") from error
+    binding = session.io_binding()
+    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
+    for one in session.get_inputs():
+        binding.bind_ortvalue_input(one.name, onnxruntime.OrtValue.ortvalue_from_numpy(inputs[one.name]))
+    for name, array in arrays.items():
+        binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    return partial(session.run_with_iobinding, binding), arrays

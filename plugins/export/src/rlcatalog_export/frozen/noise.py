@@ -9,7 +9,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 #: The smallest number drawn in place of 0, whose log is none.
-_LEAST = np.float32(2.0**-25)
+LEAST = np.float32(2.0**-25)
 #: Numbers in a block, if nobody asks for more at once.
 _BLOCK = 4096
 #: Most numbers in a block of a state that is set, which a file may hold.
@@ -66,5 +66,5 @@ class Noise:
     def _draw(self, size: int) -> None:
         self._before = self._rng.bit_generator.state
         self._block = self._rng.random(size, np.float32)
-        np.maximum(self._block, _LEAST, out=self._block)
+        np.maximum(self._block, LEAST, out=self._block)
         self._size = size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,7 +82,8 @@ class LoweredPolicy(PolicyFunction, tf.Module):  # type: ignore[misc]
         except Exception as error:
             line = line_of(error.__traceback__, tf, rlcatalog_tf)
             raise NotServedError(f"export: {line or 'this policy'} cannot be exported: {reason(error)}") from error
-        for operation in _operations(program.graph):
+        graphs = [program.graph, *(getattr(one, "graph", program.graph) for one in program.graph._functions.values())]
+        for operation in chain.from_iterable(graph.get_operations() for graph in graphs):
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)
                 raise NotServedError(
@@ -97,10 +98,3 @@ def constant_program(lowered: LoweredPolicy) -> Any:
     convert = importlib.import_module("tensorflow.python.framework.convert_to_constants")
 
     return convert.convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
-
-
-def _operations(graph: Any) -> Iterator[Any]:
-    """Yield the operations of a graph and of the functions it calls."""
-    yield from graph.get_operations()
-    for function in graph._functions.values():
-        yield from getattr(function, "graph", graph).get_operations()

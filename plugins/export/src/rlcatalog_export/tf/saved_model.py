@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
+from rlcatalog_export.onnx import quiet_converters
 from rlcatalog_export.tf.lowering import LoweredPolicy
 from rlcatalog_tf import tf
 
@@ -38,17 +39,13 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     lowered = LoweredPolicy(policy)
     module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
     module.held = lowered.held
-    logger = tf.get_logger()  # it would say where files were written, which is not yet their place
-    level = logger.level
-    logger.setLevel("ERROR")
     try:
-        tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
+        with quiet_converters("tensorflow"):  # it would say where files were written, which is not yet their place
+            tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
     except OSError:
         raise
     except Exception as error:  # whatever TensorFlow's own errors are, of what it cannot track
         raise NotServedError(f"export: this policy has no form as a SavedModel: {reason(error)}") from error
-    finally:
-        logger.setLevel(level)
     (path / INTERFACE).parent.mkdir(exist_ok=True)
     (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
     seal_folder(path, _CHECKSUMS)
@@ -84,5 +81,5 @@ class SavedModelRunner:
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return the outputs of these names for inputs by name."""
         with tf.device("/cpu:0"):
-            found = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
-        return [found[name].numpy() for name in outputs]
+            arrays = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
+        return [arrays[name].numpy() for name in outputs]

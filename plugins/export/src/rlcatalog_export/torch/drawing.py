@@ -84,10 +84,10 @@ class Drawing(TorchFunctionMode):
         at = self.width
         self.widths.append(own)
         if self.noise is None:
-            found = torch.rand(self.rows, own, generator=self._generator).clamp(LEAST, MOST)
+            numbers = torch.rand(self.rows, own, generator=self._generator).clamp(LEAST, MOST)
         else:
-            found = self.noise[:, at : at + own].clamp(LEAST, MOST)
-        return found.reshape(tuple(shape)).to(dtype)
+            numbers = self.noise[:, at : at + own].clamp(LEAST, MOST)
+        return numbers.reshape(tuple(shape)).to(dtype)
 
     def normal(self, shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
@@ -119,9 +119,9 @@ class Drawing(TorchFunctionMode):
         taken = (v > 0) & fits
         # Where all are rejected, less than once in 10^10, the first one stands.
         first = taken.to(dtype).argmax(dim=-1, keepdim=True)
-        found = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
+        drawn = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
         boost = self.uniform(shape, dtype) ** (1 / concentration.clamp(min=1e-30))
-        return torch.where(small, found * boost, found)
+        return torch.where(small, drawn * boost, drawn)
 
 
 # --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
@@ -133,38 +133,14 @@ def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
 
 
-def _rand(d: Drawing, *args: Any, size: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return d.uniform(_sized(args, size), dtype or torch.get_default_dtype())
-
-
-def _randn(d: Drawing, *args: Any, size: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return d.normal(_sized(args, size), dtype or torch.get_default_dtype())
-
-
-def _rand_like(d: Drawing, x: Tensor, *, dtype: Any = None, **_: Any) -> Tensor:
-    return d.uniform(x.shape, dtype or x.dtype)
-
-
-def _randn_like(d: Drawing, x: Tensor, *, dtype: Any = None, **_: Any) -> Tensor:
-    return d.normal(x.shape, dtype or x.dtype)
+def _dtype(dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or torch.get_default_dtype()
 
 
 def _uniform_(d: Drawing, x: Tensor, a: Any = 0.0, b: Any = 1.0, *, generator: Any = None, **kwargs: Any) -> Tensor:
     a, b = kwargs.get("from", a), kwargs.get("to", b)
     drawn = d.uniform(x.shape, x.dtype)
     return x.copy_(drawn if (a, b) == (0.0, 1.0) else drawn * (b - a) + a)
-
-
-def _normal_(d: Drawing, x: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None) -> Tensor:
-    return x.copy_(d.normal(x.shape, x.dtype) * std + mean)
-
-
-def _exponential_(d: Drawing, x: Tensor, lambd: Any = 1.0, *, generator: Any = None) -> Tensor:
-    return x.copy_(d.exponential(x.shape, x.dtype) / lambd)
-
-
-def _bernoulli_(d: Drawing, x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    return x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype))
 
 
 def _bernoulli(d: Drawing, x: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
@@ -177,8 +153,8 @@ def _normal(d: Drawing, mean: Any, std: Any = 1.0, size: Any = None, *, generato
         drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
     else:
         drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
-    found: Tensor = drawn * std + mean
-    return found
+    scaled: Tensor = drawn * std + mean
+    return scaled
 
 
 def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
@@ -189,30 +165,27 @@ def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = Fals
     return clocks.argmin(dim=-1)
 
 
-def _gamma(d: Drawing, concentration: Tensor, generator: Any = None) -> Tensor:
-    return d.gamma(concentration)
-
-
 def _dirichlet(d: Drawing, concentration: Tensor, generator: Any = None) -> Tensor:
     drawn = d.gamma(concentration)
     return drawn / drawn.sum(-1, keepdim=True)
 
 
+#: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
 _DRAWS: dict[Any, Callable[..., Tensor]] = {
-    torch.rand: _rand,
-    torch.randn: _randn,
-    torch.rand_like: _rand_like,
-    torch.randn_like: _randn_like,
+    torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
+    torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),
+    torch.rand_like: lambda d, x, *, dtype=None, **_: d.uniform(x.shape, dtype or x.dtype),
+    torch.randn_like: lambda d, x, *, dtype=None, **_: d.normal(x.shape, dtype or x.dtype),
     Tensor.uniform_: _uniform_,
-    Tensor.normal_: _normal_,
-    Tensor.exponential_: _exponential_,
-    Tensor.bernoulli_: _bernoulli_,
+    Tensor.normal_: lambda d, x, mean=0.0, std=1.0, **_: x.copy_(d.normal(x.shape, x.dtype) * std + mean),
+    Tensor.exponential_: lambda d, x, lambd=1.0, **_: x.copy_(d.exponential(x.shape, x.dtype) / lambd),
+    Tensor.bernoulli_: lambda d, x, p=0.5, **_: x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype)),
     Tensor.bernoulli: _bernoulli,
     torch.bernoulli: _bernoulli,
     torch.normal: _normal,
     Tensor.multinomial: _multinomial,
     torch.multinomial: _multinomial,
-    torch._standard_gamma: _gamma,
+    torch._standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
     torch._sample_dirichlet: _dirichlet,
 }
 

@@ -76,5 +76,5 @@ class ProgramRunner:
         """Return the outputs of these names for inputs by name."""
         with torch.inference_mode():
             tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
-        found = dict(zip(self._names, tensors, strict=True))
-        return [found[name].numpy() for name in outputs]
+        by_name = dict(zip(self._names, tensors, strict=True))
+        return [by_name[name].numpy() for name in outputs]

@@ -46,7 +46,7 @@ def explain_stop(error: BaseException, suspects: Suspects | None, what: str, lin
         what: What was tried, for the message.
         lined: Whether the error came from where models and distributions ran.
     """
-    said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
+    message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
     line = line_of(error.__traceback__, torch, rlcatalog_torch) if lined else None
     lines = [] if suspects is None else suspects.lines
     if lines and "pecialized" in str(error):
@@ -54,9 +54,9 @@ def explain_stop(error: BaseException, suspects: Suspects | None, what: str, lin
             f"export: {lines[0]} makes a number of the size of the batch, which a file must leave open: write"
             " x.shape[0] in place of len(x)."
         )
-    short = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+    short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
     if line is not None:
-        if "data-dependent" in said or "GuardOnDataDependent" in said:
+        if "data-dependent" in message or "GuardOnDataDependent" in message:
             short = "what a tensor holds decides which code runs; torch.where() chooses values instead"
         return NotServedError(f"export: {line} {what}: {short}.")
     return NotServedError(f"export: this policy {what}: {short}.")

@@ -96,19 +96,19 @@ class CompositeCodec(ActionCodec):
     def shown(self, raw: Array) -> Any:
         return self.info.join([child.shown(raw[..., span]) for child, span in self._with_spans()])
 
-    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+    def _join_masks(self, masks: Any, rows: int | None) -> Array:
         if self.info.keys:
-            if not isinstance(mask, Mapping) or set(mask) - set(self.info.keys):
-                raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", mask)
-            given = [mask.get(key) for key in self.info.keys]
+            if not isinstance(masks, Mapping) or set(masks) - set(self.info.keys):
+                raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", masks)
+            given = [masks.get(key) for key in self.info.keys]
         else:
-            if isinstance(mask, Mapping) or len(mask) != len(self.children):
+            if isinstance(masks, Mapping) or len(masks) != len(self.children):
                 raise self._bad_mask(
                     f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
                     f" columns of them all side by side, [B, {self.mask_width}]",
-                    mask,
+                    masks,
                 )
-            given = list(mask)
+            given = list(masks)
         rows = rows if rows is not None else next((len(array) for array in _arrays(given)), None)
         found = [child.mask_columns(part, rows) for child, part in self._with(given)]
         return np.concatenate([columns for columns in found if columns is not None], axis=1)

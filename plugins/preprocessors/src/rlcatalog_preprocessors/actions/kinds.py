@@ -178,12 +178,12 @@ class MultiDiscreteCodec(_CountedCodec):
         np.put_along_axis(found, raw.astype(np.int64) + self._starts, 1.0, axis=1)
         return found
 
-    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
-        arrays = [np.asarray(part) for part in _leaves(mask)]
+    def _join_masks(self, masks: Any, rows: int | None) -> Array:
+        arrays = [np.asarray(part) for part in _leaves(masks)]
         counts = list(self.counts)
         if [array.shape[-1] if array.ndim == 2 else -1 for array in arrays] != counts:
             raise self._bad_mask(f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays])
-        return self._booleans(np.concatenate(arrays, axis=1))
+        return np.concatenate(arrays, axis=1)
 
 
 class MultiBinaryCodec(_EntryByEntry):

@@ -60,10 +60,10 @@ def _group_norm(
     dtype = dtype_of(out[0])
     grouped = r.reshaped(r.name(a), shape_of(a), (n, groups, -1))
     ones, zeros = (r.graph.constant(np.full(groups, value), dtype) for value in (1, 0))
-    found = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
-    found = r.graph.add("Reshape", found, r.graph.constant(shape_of(a), "int64"))
+    normed = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
+    normed = r.graph.add("Reshape", normed, r.graph.constant(shape_of(a), "int64"))
     shape = (c, *[1] * (a.ndim - 2))
-    return [_per_channel(r, found, weight, bias, shape)]
+    return [_per_channel(r, normed, weight, bias, shape)]
 
 
 @form_of("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
@@ -74,8 +74,8 @@ def _batch_norm(r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: An
     dtype, shape = dtype_of(out[0]), (int(a.shape[1]), *[1] * (a.ndim - 2))
     centred = r.graph.add("Sub", r.name(a), r.reshaped(r.name(mean), shape_of(mean), shape))
     spread = r.graph.add("Sqrt", r.graph.add("Add", r.name(var), r.name(float(eps), dtype)))
-    found = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
-    return [_per_channel(r, found, weight, bias, shape)]
+    normed = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
+    return [_per_channel(r, normed, weight, bias, shape)]
 
 
 def _per_axis(given: Any, ndim: int) -> list[int]:

@@ -118,15 +118,17 @@ class FrozenTorch:
         """Return a graph's outputs, or the policy's where they differ."""
         right = program.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
-        said = disagreement(self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual)
-        if not said:
+        difference = disagreement(
+            self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual
+        )
+        if not difference:
             # A random number on the edge between two actions may fall to either side; not twice in a row.
-            said = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
-            self._doubts = self._doubts + 1 if said else 0
+            difference = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
+            self._doubts = self._doubts + 1 if difference else 0
             if self._doubts < 2:
                 return outputs
         self.reason = (
-            f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the"
+            f"freeze: the recorded graph no longer does what the policy does: {difference} in step {program.steps}; the"
             " policy itself acts from now on. Call update() after each change of the weights. What a model or a"
             " distribution keeps beside its parameters and buffers, such as a counter in Python, is not recorded."
         )

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
+from rlcatalog.spaces import map_tensors
+from rlcatalog_export.frozen.graph import bind_graph
 from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.session import Session
 from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
-from rlcatalog_torch import HALF, dtype_of, flatten_rows, to_float32_at_least
+from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
 Array = np.ndarray[Any, Any]
 
@@ -60,15 +62,18 @@ class Program:
         width: How many random numbers a row takes.
 
     Raises:
-        NotServedError: Something in it has no form as a graph.
+        NotServedError: Something in it has no form as a graph, or the model is of half precision.
     """
 
     def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
         self._policy, self._explore = policy, explore
-        self._dtype = floating(policy.model)
-        self._given = {name: _tensors(value, self._dtype) for name, value in given.items()}
+        model: Any = policy.model
+        self._dtype = dtype_of(model)
+        if self._dtype in HALF:
+            raise NotServedError(f"freeze: a model of {self._dtype} has no graph here; float32 and float64 have.")
+        self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
-        leaves = dict(_leaves(self._given))
+        leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             drawing = _Given(self.rows, replaced=_REPLACED)
             with drawing:
@@ -81,9 +86,10 @@ class Program:
             with _in_small_steps():
                 self._recording, self._outputs = record(self._step, leaves, weights)
         self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
-        self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
-        self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
-        self._views_in = [self._inputs[name] for name, _ in _leaves(self._given["views"], "views")]
+        self._obs, self._mask = self._inputs["obs0"], self._inputs.get("mask0", _NOTHING)
+        self._memory_in, self._views_in = (
+            [array for name, array in self._inputs.items() if name.startswith(role)] for role in ("memory", "views")
+        )
         noise = self._inputs.get("noise")
         #: How many random numbers a step takes, and where they are put.
         self._count = 0 if noise is None else noise.size
@@ -114,8 +120,8 @@ class Program:
         model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
         inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
         forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
-        self._session = Session(model, inputs, forms)
-        outputs = self._session.outputs
+        self._bound = inputs  # the session reads their memory
+        self._run, outputs = bind_graph(model, inputs, forms)
         self._raw, self._logp, self._dist_inputs = outputs["raw_action"], outputs["logp"], outputs["dist_inputs"]
         self._value = outputs.get("value")
         self._memory = [outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs]
@@ -129,13 +135,13 @@ class Program:
         for buffer, part in zip(self._memory_in, memory, strict=True):
             buffer[...] = part
         if views:
-            for buffer, part in zip(self._views_in, _arrays(views), strict=True):
+            for buffer, part in zip(self._views_in, _leaves(views), strict=True):
                 buffer[...] = part
         if mask is not None:
             self._mask[...] = mask
         if self._count:
             self._noise[...] = noise.take(self._count)
-        self._session.run()
+        self._run()
         value = self._value
         return (
             self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
@@ -146,14 +152,15 @@ class Program:
         """Return what PyTorch makes of the same batch and the random numbers of the last run."""
         noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
         with torch.no_grad(), _Given(self.rows, noise, self._widths, _REPLACED):
-            outputs = self._act({name: _tensors(value, self._dtype) for name, value in given.items()})
+            outputs = self._act(_tensors(given, self._dtype))
         memory = tuple(outputs[f"memory_{i}"].numpy() for i in range(len(self._memory)))
         value = outputs["value"].numpy() if "value" in outputs else None
         return outputs["raw_action"].numpy(), outputs["logp"].numpy(), value, outputs["dist_inputs"].numpy(), memory
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
         with _Given(self.rows, leaves.pop("noise", None), self._widths, _REPLACED):
-            return self._act({name: _filled(value, name, leaves) for name, value in self._given.items()})
+            rest = iter(leaves.values())  # in the order of `_leaves`
+            return self._act({name: map_tensors(value, lambda _: next(rest)) for name, value in self._given.items()})
 
     def _act(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         model: Any = self._policy.model
@@ -178,80 +185,34 @@ def _in_small_steps() -> Iterator[None]:
     before = kernels.enabled
     kernels.enabled = False
     try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         kernels.enabled = before
 
 
-def floating(model: Any) -> torch.dtype:
-    """Return the dtype that a model's inputs come in.
-
-    Raises:
-        NotServedError: It is a half precision.
-    """
-    dtype = dtype_of(model)
-    if dtype in HALF:
-        raise NotServedError(f"freeze: a model of {dtype} has no graph here; float32 and float64 have.")
-    return dtype
-
-
 def weights_of(policy: Policy) -> dict[str, Tensor]:
     """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
     model: Any = policy.model
-    weights: dict[int, Tensor] = {}
-    for _, tensor in (*model.named_parameters(), *model.named_buffers()):
-        weights.setdefault(id(tensor), tensor)
-    return {f"w{i}": tensor for i, tensor in enumerate(weights.values())}
+    tensors: dict[Tensor, None] = dict.fromkeys([*model.parameters(), *model.buffers()])
+    return {f"w{i}": tensor for i, tensor in enumerate(tensors)}
 
 
 def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
     return None if tensor is None else (tensor.dtype, tensor.shape, tensor.device.type)
 
 
-def _tensors(value: Any, dtype: torch.dtype) -> Any:
-    """Return a structure of arrays as tensors of their own memory, floating-point numbers in a dtype."""
-    if isinstance(value, Mapping):
-        return {name: _tensors(part, dtype) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple(_tensors(part, dtype) for part in value)
-    if value is None:
-        return None
-    tensor = torch.from_numpy(np.array(value, order="C"))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Return arrays and structures of them as tensors of their own memory, floating-point numbers in a dtype."""
+
+    def tensor(array: Array) -> Tensor:
+        return floats_as(torch.from_numpy(np.array(array, order="C")), dtype)
+
+    return {name: map_tensors(value, tensor) for name, value in given.items()}
 
 
-def _leaves(value: Any, name: str | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in a structure, each with a name; of what a program is given, those of its parts."""
-    if name is None:
-        for part in value:
-            yield from _leaves(value[part], part)
-    elif isinstance(value, Mapping):
-        for i, part in enumerate(value.values()):
-            yield from _leaves(part, f"{name}i{i}")
-    elif isinstance(value, tuple):
-        for i, part in enumerate(value):
-            yield from _leaves(part, f"{name}i{i}")
-    elif value is not None:
-        yield name, value
-
-
-def _arrays(value: Any) -> Iterator[Array]:
-    """Yield the arrays in a structure, in the order of `_leaves`."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _arrays(part)
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _arrays(part)
-
-
-def _filled(value: Any, name: str, leaves: Mapping[str, Tensor]) -> Any:
-    """Return a structure with other tensors in the places of its own."""
-    if isinstance(value, Mapping):
-        return {key: _filled(part, f"{name}i{i}", leaves) for i, (key, part) in enumerate(value.items())}
-    if isinstance(value, tuple):
-        return tuple(_filled(part, f"{name}i{i}", leaves) for i, part in enumerate(value))
-    return None if value is None else leaves[name]
+def _leaves(value: Any) -> list[Any]:
+    """Return the tensors or arrays in a structure, in order."""
+    leaves: list[Any] = []
+    map_tensors(value, leaves.append)
+    return leaves

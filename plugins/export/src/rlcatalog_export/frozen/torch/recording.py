@@ -5,13 +5,14 @@ Nothing is traced symbolically: the numbers are real ones, and the model is as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.frozen.forms import FORMS, dtype_of
@@ -22,9 +23,9 @@ _FRESH = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
     "new_empty_strided",
 }  # fmt: skip
-#: What hands numbers over to Python.
 #: The end of the name of a weight that is read transposed.
 TURNED = ".t"
+#: What hands numbers over to Python.
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
@@ -69,35 +70,31 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether a tensor is one that the graph computes, or a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
-        return bool(self._written) and id(tensor._base) in self._written
-
-    def weighs(self, tensor: Any) -> bool:
-        """Whether a tensor is a weight."""
-        return id(tensor) in self._weights
+        return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
 
     def name(self, value: Any, dtype: str | None = None) -> str:
         """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
-        found = self._names.get(id(value))
-        if id(value) in self._stale or (found is None and id(value._base) in self._written):
-            found = self._part(value)
-        if found is None and id(value) in self._weights:
+        known = self._names.get(id(value))
+        if id(value) in self._stale or (known is None and id(value._base) in self._written):
+            known = self._part(value)
+        if known is None and id(value) in self._weights:
             name, tensor = self._weights[id(value)]
-            found = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
+            known = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
             self.used[name] = tensor
-            self._note(value, found)
+            self._note(value, known)
         own = dtype_of(value)
-        if found is None:
+        if known is None:
             return self.graph.constant(value.numpy(), dtype or own)
-        return found if dtype is None else self.cast(found, own, dtype)
+        return known if dtype is None else self.cast(known, own, dtype)
 
     def turned(self, tensor: Tensor) -> str | None:
         """Return the transpose of a weight as an input of its own, or None where the tensor is none.
 
         A weight that is no constant would be transposed at each step.
         """
-        if not self.weighs(tensor):
+        if id(tensor) not in self._weights:
             return None
         name = self._weights[id(tensor)][0] + TURNED
         if name not in self.used:
@@ -125,7 +122,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Do an operation, and record it where it reads something known."""
         kwargs = kwargs or {}
         name = func._schema.name.rpartition("::")[2]
-        if name in _FRESH or not any(self.knows(tensor) for tensor in _tensors((args, kwargs))):
+        if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
         if name in _READ:
             raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
@@ -136,21 +133,21 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self.refused(f"the operation {name}")
         if changes:
             whole = self._overwrite(args[0], name)
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         try:
-            named = form(self, found, *args, **_shapely(kwargs))
+            named = form(self, result, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT})
         except (KeyError, TypeError, ValueError) as error:
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
-        if isinstance(found, Tensor):
-            self._note(found, named)
+        if isinstance(result, Tensor):
+            self._note(result, named)
             if changes:
-                self._written.add(id(found))
+                self._written.add(id(result))
             if whole is not None:
-                self._put(found, whole, named)
+                self._put(result, whole, named)
         else:
-            for part, own in zip(found, named, strict=False):
+            for part, own in zip(result, named, strict=False):
                 self._note(part, own)
-        return found
+        return result
 
     def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
         """Forget what shares memory with a tensor that is written to in place.
@@ -162,7 +159,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             NotServedError: It is a weight, or a part of something that is not one tensor in order.
         """
         whole, storage = tensor._base, tensor.untyped_storage()
-        if any(self.weighs(part) for part in (tensor, whole)):
+        if {id(tensor), id(whole)} & self._weights.keys():
             raise self.refused(f"{name}(), in place on a parameter or a buffer,")
         if tensor.numel() * tensor.element_size() == storage.nbytes():
             whole = None
@@ -182,8 +179,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
-        found = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
-        self._names[id(whole)] = self.reshaped(found, flat, tuple(whole.shape))
+        written = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
+        self._names[id(whole)] = self.reshaped(written, flat, tuple(whole.shape))
         self._written.add(id(whole))
 
     def _part(self, tensor: Tensor) -> str:
@@ -192,8 +189,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
             raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
         flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
-        found = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
-        return self.reshaped(found, (tensor.numel(),), tuple(tensor.shape))
+        numbers = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
+        return self.reshaped(numbers, (tensor.numel(),), tuple(tensor.shape))
 
     def _places(self, tensor: Tensor, whole: Tensor) -> str:
         """Return the places of a part's numbers among the whole one's."""
@@ -211,26 +208,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
 
 
-def _shapely(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in kwargs.items() if key not in _ABOUT}
-
-
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
     """Whether a tensor is a part of one that fills its storage in order."""
     if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
         return False
     return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)
 
 
 def record(
@@ -250,8 +232,10 @@ def record(
     for name, tensor in inputs.items():
         recording.enter(name, tensor)
     with recording:
-        found = function(**inputs)
-    outputs = [(name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in found.items()]
+        results = function(**inputs)
+    outputs = [
+        (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in results.items()
+    ]
     return recording, outputs
 
 
