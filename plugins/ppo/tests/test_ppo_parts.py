@@ -19,7 +19,8 @@ from rlcatalog_ppo.backends import optimizer_of, set_threads
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
-from rlcatalog_ppo.rollout import Episodes, each
+from rlcatalog_ppo.rollout import Episodes
+from rlcatalog_ppo.trees import each
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 IN_ORDER = SimpleNamespace(permutation=np.arange)
