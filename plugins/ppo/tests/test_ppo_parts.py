@@ -15,9 +15,8 @@ import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog.frameworks.table import Framework, add_framework
-from rlcatalog_ppo.backends import optimizer_of, set_threads
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
+from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches, optimizer_of, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
 from rlcatalog_ppo.rollout import Episodes
 from rlcatalog_ppo.trees import each

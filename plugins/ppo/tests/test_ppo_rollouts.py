@@ -13,9 +13,8 @@ import rlcatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.backends import optimizer_of
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.learner import minibatches, optimizer_of
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.evaluation import play

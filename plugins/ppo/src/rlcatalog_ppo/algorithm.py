@@ -23,11 +23,10 @@ from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
-from rlcatalog_ppo.backends import learner_of, optimizer_of
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import EnvMaker, registered_id, vector
-from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.learner import Learner, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.policies import check_policy, check_spaces, collects_frozen, numbers_of

@@ -13,7 +13,7 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli import Display, Modules
 from rlcatalog_policy import read_manifest
-from rlcatalog_ppo.backends import set_threads
+from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import import_modules, policy_of, read_config
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
 from rlcatalog_runs.folders import unwritten_spaces

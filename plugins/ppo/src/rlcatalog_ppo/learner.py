@@ -54,6 +54,32 @@ class Optimizer(frameworks.Learner, Protocol):
         """
 
 
+def set_threads(framework: str | None, count: int) -> None:
+    """Set how many threads one operation of a framework may use; before its first operation."""
+    learner_of(
+        frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
+    ).set_threads(count)
+
+
+def learner_of(framework: str) -> type[frameworks.Learner]:
+    """Return the class of a framework's learner.
+
+    Raises:
+        NotServedError: It has none.
+    """
+    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
+    return learner
+
+
+def optimizer_of(framework: str) -> Any:
+    """Return the class that takes optimiser steps in a framework, `rlcatalog_ppo.learner.Optimizer`.
+
+    Raises:
+        NotServedError: There is none.
+    """
+    return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
+
+
 class Learner:
     """Improves a policy's weights, by one step on each rollout as a whole.
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
-from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import PPOLearner
+from rlcatalog_ppo.learner import PPOLearner, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 from rlcatalog_ppo.rollout import Rollout
 
