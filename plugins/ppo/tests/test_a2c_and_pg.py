@@ -19,7 +19,7 @@ from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedP
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
-from rlcatalog_ppo.loss import actor_critic_losses, policy_gradient_losses
+from rlcatalog_ppo.loss import policy_gradient_losses
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_torch import TorchModelV2
 
@@ -92,7 +92,7 @@ def test_losses_equal_numpy(framework, normalized):
     weight = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8) if normalized else advantage
     policy_loss, vf_loss = -(logp * weight).mean(), 0.5 * ((value - target) ** 2).mean()
     keys = {"entropy_coeff": 0.3, "normalize_advantage": normalized}
-    found = actor_critic_losses(evaluation, batch, A2CConfig(vf_loss_coeff=0.7, **keys), tensor_ops(framework))
+    found = policy_gradient_losses(evaluation, batch, A2CConfig(vf_loss_coeff=0.7, **keys), tensor_ops(framework))
     expected = [policy_loss, vf_loss, entropy.mean(), policy_loss + 0.7 * vf_loss - 0.3 * entropy.mean()]
     np.testing.assert_allclose(
         [float(x) for x in (found.policy_loss, found.vf_loss, found.entropy, found.total)], expected, rtol=1e-5

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.frameworks import Moments
 from rlcatalog_ppo import A2C, PG, PPO
-from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.learner import minibatches, optimizer_of
 from rlcatalog_tf.learner import Adam
 
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
@@ -122,7 +122,7 @@ def test_the_state_of_the_optimiser_is_all_there_is(framework):
     assert {name: moment.shape for name, moment in kept.first.items()} == {n: w.shape for n, w in weights.items()}
     optimizer.step(steps[3], 1e-3, 0.0)
     expected = algo.policy.model.get_weights()
-    fresh = algo._make_learner().optimizer
+    fresh = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
     algo.policy.model.set_weights(weights)
     fresh.set_state(kept)
     fresh.step(steps[3], 1e-3, 0.0)

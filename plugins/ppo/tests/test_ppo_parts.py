@@ -15,11 +15,11 @@ import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog.frameworks.table import Framework, add_framework
-from rlcatalog_ppo.backends import optimizer_of, set_threads
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
+from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches, optimizer_of, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
-from rlcatalog_ppo.rollout import Episodes, each
+from rlcatalog_ppo.rollout import Episodes
+from rlcatalog_ppo.trees import each
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 IN_ORDER = SimpleNamespace(permutation=np.arange)

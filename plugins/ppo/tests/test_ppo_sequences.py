@@ -18,7 +18,8 @@ from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
-from rlcatalog_ppo.rollout import Collector, each
+from rlcatalog_ppo.rollout import Collector
+from rlcatalog_ppo.trees import each
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 

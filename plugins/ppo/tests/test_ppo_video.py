@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError
 from rlcatalog_ppo import video
 from rlcatalog_ppo.commands import evaluate
-from rlcatalog_ppo.environments import maker, vector
+from rlcatalog_ppo.environments import EnvMaker, vector
 from rlcatalog_runs.evaluation import play
 
 
@@ -157,7 +157,7 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
     catalog = rlcatalog.default_catalog()
 
     def make(mode):
-        return maker("ale_py:ALE/Pong-v5", {"max_episode_steps": 40, "render_mode": mode}, config, catalog)()
+        return EnvMaker("ale_py:ALE/Pong-v5", {"max_episode_steps": 40, "render_mode": mode}, config, catalog)()
 
     film = video.Film(tmp_path / "pong.mp4")
     envs = video.filmed(make, "ALE/Pong-v5", film, 1)

@@ -18,8 +18,9 @@ import typer
 from typer.testing import CliRunner
 
 from rlcatalog.errors import ConfigError, FailedRunsError, RunFolderError
-from rlcatalog_runs.commands.several_seeds import _cores, command_line, parse_seeds, refuse_with_seeds
+from rlcatalog_runs.commands.several_seeds import command_line, parse_seeds, refuse_with_seeds
 from rlcatalog_runs.summaries import read_run
+from rlcatalog_runs.surroundings import usable_cores
 
 #: A command with the options of `train`, which learns nothing.
 PROGRAM = """
@@ -282,7 +283,7 @@ def test_no_more_run_at_once_than_there_are_cores_for_their_threads(toy, tmp_pat
 def test_a_signal_ends_all_runs_and_waits_for_them(environ, tmp_path, number, word):
     folder = tmp_path / "run"
     child = start(folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1")
-    at_once = min(4, _cores())
+    at_once = min(4, usable_cores())
     logs = [folder / f"seed-{seed}.log" for seed in range(at_once)]
     until(lambda: all(log.exists() and log.read_text() == "there\n" for log in logs))
     begun = time.monotonic()

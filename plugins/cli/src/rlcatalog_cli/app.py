@@ -47,20 +47,13 @@ def list_parts(
         if kind not in kinds:
             raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
     if as_json:
-        plugins = [
-            {"name": r.name, "distribution": r.distribution, "version": r.version, "status": r.status, "error": r.error}
-            for r in catalog.plugins
-        ]
+        columns: tuple[str, ...] = ("name", "distribution", "version", "status", "error")
+        plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
+        columns = ("kind", "name", "distribution", "version")
         parts = [
-            {
-                "kind": c.kind,
-                "name": c.name,
-                "distribution": c.distribution,
-                "version": c.version,
-                "frameworks": list(c.frameworks),
-                "summary": c.declaration.summary,
-            }
-            for c in components
+            {column: getattr(part, column) for column in columns}
+            | {"frameworks": list(part.frameworks), "summary": part.declaration.summary}
+            for part in components
         ]
         print_json({"plugins": plugins, "components": parts})
         return
@@ -151,14 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         warnings.showwarning = previous
 
 
-def _show(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: Any = None,
-    line: str | None = None,
-) -> None:
+def _show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
     # A plugin that failed stands in `list`; here it gets a line without the look of a traceback.
     place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
     print(f"warning: {place}{message}", file=sys.stderr)

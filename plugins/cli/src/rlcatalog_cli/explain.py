@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from rlcatalog.catalog import Catalog, default_catalog, make_env
-from rlcatalog_cli.arguments import key_values
 from rlcatalog_cli.isolation import print_json, redirect_stdout
-from rlcatalog_cli.options import AS_JSON, ModelKeys
+from rlcatalog_cli.options import AS_JSON, ModelKeys, key_values
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 _FRAMEWORK = typer.Option(metavar="NAME", help="torch or tf.")

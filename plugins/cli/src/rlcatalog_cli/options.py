@@ -1,11 +1,14 @@
-"""Options of commands: those that several have, and that one that takes a single value is given once."""
+"""Options of commands: those that several have, `KEY=VALUE` ones, and that a single option is given once."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from rlcatalog.errors import ConfigError, shown
 
 #: Of commands that print tables or lines for people.
 AS_JSON = typer.Option("--json", help="Print JSON for machines.")
@@ -48,3 +51,34 @@ def _is_single(parameter: Any) -> bool:
 
 def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
+
+
+def key_values(options: list[str], option: str) -> dict[str, Any]:
+    """Parse `KEY=VALUE` options; values are JSON (`[64, 64]`, `true`, `0.5`), anything else is text.
+
+    Args:
+        options: The options' values.
+        option: The option's name, for messages.
+
+    Raises:
+        ConfigError: One has no `=`, a key stands twice, or a value is nested too deep.
+    """
+    found: dict[str, Any] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{option}: expected KEY=VALUE, found {shown(text)}.")
+        if key in found:
+            raise ConfigError(f"{option}: {shown(key)} is given twice.")
+        try:
+            found[key] = _value(value)
+        except RecursionError:
+            raise ConfigError(f"{option}: the value of {shown(key)} is nested too deep.") from None
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)

@@ -11,12 +11,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from copy import deepcopy
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from gymnasium import registry
 from msgspec.structs import asdict, replace
 
 import rlcatalog
@@ -25,20 +23,20 @@ from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
-from rlcatalog_ppo.backends import learner_of, optimizer_of
-from rlcatalog_ppo.callbacks import Callback, overriding
-from rlcatalog_ppo.config import OnPolicyConfig, parse, value_at
-from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
-from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.callbacks import Callback
+from rlcatalog_ppo.config import OnPolicyConfig, parse
+from rlcatalog_ppo.environments import EnvMaker, registered_id, vector
+from rlcatalog_ppo.learner import Learner, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.policies import check_policy, collects_frozen
-from rlcatalog_ppo.reward_scale import RewardScale
+from rlcatalog_ppo.policies import check_policy, check_spaces, collects_frozen, numbers_of
+from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.training_state import check_fits
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.folders import unwritten_spaces
 from rlcatalog_runs.randomness import get_state, kept, set_state
 
 
@@ -99,21 +97,24 @@ class OnPolicy(ABC):
         self._kept: dict[str, Any] = {}
         self._env_id = env if isinstance(env, str) else None
         catalog.parse_config(self.config.model)  # before environments are made
-        self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
+        self._make_env = EnvMaker(env, self.config.env_config, self.config.model, catalog)
         self._rng = np.random.default_rng(self.config.seed)
         self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
-            self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
+            if policy is not None:
+                check_spaces(policy, *spaces)
+            self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
             device = learner_of(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
             check_policy(self.policy, self.config.algorithm, self.uses_values)
             self._collector = Collector(
                 self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
-                values=self.uses_values, scale=self._reward_scale(),
+                values=self.uses_values, scale=scale_of(self.config),
             )  # fmt: skip
-            self._learner = self._make_learner()
+            optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
+            self._learner = self.learner_class(self.policy, self.config, self._rng, optimizer)
         except BaseException:
             self._envs.close()  # nobody else will, and they may be processes
             raise
@@ -137,24 +138,26 @@ class OnPolicy(ABC):
         start, config = time.perf_counter(), self.config
         if self._frozen is None:
             self._freeze(collects_frozen(config, config.total_steps, self.policy.device))
-        watching = overriding(self.callbacks, "on_step")
-
-        def told(step: dict[str, Any]) -> None:
-            for callback in watching:
-                callback.on_step(self, step)
-
-        rollout = self._collector.collect(config.rollout_length, told if watching else None)
+        watching = [partial(callback.on_step, self) for callback in self.callbacks]
+        rollout = self._collector.collect(config.rollout_length, watching)
         for callback in self.callbacks:
             callback.on_rollout(self, rollout)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learn(rollout)
+        learned = self._learner.update(self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps))
         self._take_over()
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        result = self._report(learned, rollout.steps / seconds)
+        result = {
+            "training_iteration": self.iterations,
+            "timesteps_total": self.steps,
+            **self._collector.episodes.figures(),
+            "time_total_s": self._seconds,
+            "steps_per_second": rollout.steps / seconds,
+            "info": {"learner": learned},
+        }
         for callback in self.callbacks:
             callback.on_update(self, result)
         return result
@@ -232,7 +235,7 @@ class OnPolicy(ABC):
             "env": self._env_id,
             "config": plain({key: value for key, value in asdict(self.config).items() if key != "model"}),
             "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
-            "policy": _numbers(self.policy),
+            "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
             "randomness": get_state(self.acting),
             "frozen": self._frozen,
@@ -267,17 +270,17 @@ class OnPolicy(ABC):
             self._recorder.number = state["recorded"]
         self._kept, callbacks, self.callbacks = dict(state["callbacks"]), self.callbacks, []
         self.add_callbacks(callbacks)
-        found = self._envs.call("go_to", state["environments"])
+        reasons = self._envs.call("go_to", state["environments"])
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.
         set_state(self.acting, state["randomness"])
         self._check_frozen(state)
-        self.begun_anew = {i: why for i, why in enumerate(found) if why is not None}
-        if self.begun_anew:
-            self._collector.begin_anew(np.array([why is not None for why in found]))
+        self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
+        if count := len(self.begun_anew):
+            self._collector.begin_anew(np.array([why is not None for why in reasons]))
             place, why = next(iter(self.begun_anew.items()))
             warnings.warn(
-                f"{len(self.begun_anew)} of {len(found)} environments cannot go on where they were and begin their next"
+                f"{count} of {len(reasons)} environments cannot go on where they were and begin their next"
                 f" episode, so that this run differs from one that was not stopped. Environment {place}: {why}."
                 " An environment with get_state() and set_state(state) goes on exactly.",
                 ResumeWarning, stacklevel=2,
@@ -336,14 +339,14 @@ class OnPolicy(ABC):
                 advice="pass it: restore(directory, config={'env_config': …})",
             )  # fmt: skip
         catalog = catalog or default_catalog()
-        env = _known_id(folder, state["env"]) if env is None else env
+        env = registered_id(folder, state["env"]) if env is None else env
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
         keys = {**state["config"], **(config or {})}
-        make = maker(env, keys["env_config"], manifest.config, catalog)
+        make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make)
         policy = load(source, **spaces, catalog=catalog)
-        numbers = _numbers(policy)  # before environments are reset: the filter learns from what they show
+        numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
         algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
@@ -389,73 +392,6 @@ class OnPolicy(ABC):
             learner_of(framework).seed(self.config.seed)
         return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
-    def _reward_scale(self) -> RewardScale | None:
-        config = self.config
-        if not config.reward_scale and config.reward_clip is None:
-            return None
-        return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)
-
-    def _make_learner(self) -> Learner:
-        optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
-        return self.learner_class(self.policy, self.config, self._rng, optimizer)
-
-    def _learn(self, rollout: Rollout) -> dict[str, Any]:
-        """Improve the policy on a rollout; return the learner's figures."""
-        return self._learner.update(self._batch(rollout), self._lr())
-
     @abstractmethod
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return the rows of a rollout that the learner learns from."""
-
-    def _lr(self) -> float:
-        config = self.config
-        if config.lr_schedule is not None:
-            return value_at(config.lr_schedule, self.steps)
-        if not config.anneal_lr or config.total_steps is None:
-            return config.lr
-        return config.lr * max(0.0, 1.0 - self.steps / config.total_steps)
-
-    def _report(self, learned: dict[str, Any], steps_per_second: float) -> dict[str, Any]:
-        episodes = self._collector.episodes
-        mean = float(np.mean(episodes.returns)) if episodes.returns else None
-        return {
-            "training_iteration": self.iterations,
-            "timesteps_total": self.steps,
-            "episodes_total": episodes.total,
-            "episode_return_mean": mean,
-            "episode_reward_mean": mean,  # RLlib's older name
-            "episode_len_mean": float(np.mean(episodes.lengths)) if episodes.lengths else None,
-            "time_total_s": self._seconds,
-            "steps_per_second": steps_per_second,
-            "info": {"learner": learned},
-        }
-
-
-def _numbers(policy: Policy) -> dict[str, Any]:
-    """Return copies of a policy's weights and of its filter's statistics."""
-    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
-    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
-
-
-def _fitting(policy: Policy, spaces: tuple[Any, Any]) -> Policy:
-    for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
-        if getattr(policy, name) != space:
-            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
-    return policy
-
-
-def _known_id(folder: Path, env: str | None) -> str:
-    """Return the id of an environment that a checkpoint names; nothing is imported because it stands there.
-
-    Raises:
-        ConfigError: It names none, or one that no installed package has registered.
-    """
-    if env is None:
-        raise ConfigError(f"{folder}: the environment was no id of Gymnasium; pass it: restore(directory, env).")
-    module, _, name = env.rpartition(":")
-    if module and name not in registry:
-        raise ConfigError(
-            f"{folder}: its environment {name!r} was registered by the module {module!r}, which is not imported because"
-            " a file names it. If you trust that module, import it, or pass the environment: restore(directory, env)."
-        )
-    return name

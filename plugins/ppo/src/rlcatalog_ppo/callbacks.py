@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +63,6 @@ class Callback:
 
     def set_state(self, state: Any) -> None:
         """Go on from what `get_state` returned."""
-
-
-def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:
-    """Return those callbacks that have a method of their own."""
-    return [callback for callback in callbacks if getattr(type(callback), method) is not getattr(Callback, method)]
 
 
 class Every:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,8 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         [(name, digest)] = about["files"].items()
         if Path(name).name != name:
             raise ValueError(f"names the file {name!r}")
-        arrays = _arrays(folder / name, digest)
+        with closing(RegularFile(folder / name)) as file:
+            arrays = TensorFile(file).read(digest)
         state: dict[str, Any] = put_together(about["state"], arrays)
         check_state(state)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -126,11 +127,3 @@ def blamed(what: str | Path) -> Iterator[None]:
         raise
     except Exception as error:  # of a framework, an environment or a callback that is given what it did not write
         raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error
-
-
-def _arrays(path: Path, digest: str) -> dict[str, Any]:
-    file = RegularFile(path)
-    try:
-        return TensorFile(file).read(digest)
-    finally:
-        file.close()

@@ -13,9 +13,10 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli import Display, Modules
 from rlcatalog_policy import read_manifest
-from rlcatalog_ppo.backends import set_threads
+from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import import_modules, policy_of, read_config
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.folders import unwritten_spaces
 
 
 def evaluate(
@@ -35,7 +36,7 @@ def evaluate(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
-    from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
+    from rlcatalog_ppo.environments import EnvMaker, vector
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:
@@ -54,7 +55,7 @@ def evaluate(
 
     def make(mode: str | None = None) -> Any:
         config = env_config if mode is None else {**env_config, "render_mode": mode}
-        return maker(env, config, manifest.config, rlcatalog.default_catalog())()
+        return EnvMaker(env, config, manifest.config, rlcatalog.default_catalog())()
 
     film = None if video is None else Film(video)
     if film is not None:

@@ -82,6 +82,18 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raise a ConfigError where keys do not go together."""
         check_schedule("lr_schedule", self.lr_schedule)
 
+    def lr_at(self, steps: int) -> float:
+        """Return the learning rate after some environment steps."""
+        if self.lr_schedule is not None:
+            return value_at(self.lr_schedule, steps)
+        if not self.anneal_lr or self.total_steps is None:
+            return self.lr
+        return self.lr * max(0.0, 1.0 - steps / self.total_steps)
+
+    def clip_param_at(self, steps: int) -> float | None:
+        """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
+        return None
+
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     """Keys of PPO; the defaults learn CartPole and are sane beyond it."""
@@ -110,6 +122,10 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     kl_target: Annotated[
         _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
     ] = 0.01
+
+    def clip_param_at(self, steps: int) -> float | None:
+        """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
+        return None if self.clip_schedule is None else value_at(self.clip_schedule, steps)
 
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together, and warn where one is without effect."""

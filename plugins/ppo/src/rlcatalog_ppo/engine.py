@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, NonFiniteError
+from rlcatalog.errors import ConfigError, NonFiniteError, UnknownNameError, nearest, shown
 from rlcatalog_policy import read_manifest
-from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
-from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.checkpoints import POLICY, TRAINING
 from rlcatalog_ppo.config import parse
+from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 
+if TYPE_CHECKING:
+    from rlcatalog_ppo.algorithm import OnPolicy
+
+#: Name → where its class is; imported when it is asked for.
+ALGORITHMS = {"PPO": "rlcatalog_ppo.ppo:PPO", "A2C": "rlcatalog_ppo.a2c:A2C", "PG": "rlcatalog_ppo.pg:PG"}
 #: Option → the algorithm's key that it sets.
 _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs": "num_envs", "frozen": "frozen"}
 #: Keys that `--set` does not take, for they are options.
@@ -107,10 +112,25 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
 
 def _callbacks(session: Session) -> list[Callback]:
     """Return the callbacks of a run, in their order: what a checkpoint holds was logged before."""
-    options, found = session.options, list[Callback]()
+    options, callbacks = session.options, list[Callback]()
     if options.eval_every:
-        found.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
+        callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
     if options.stop_at is not None:
-        found.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+        callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
     keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
-    return [*found, Log(session.report), keeping]
+    return [*callbacks, Log(session.report), keeping]
+
+
+def algorithm_class(name: str) -> type[OnPolicy]:
+    """Return the class of an algorithm.
+
+    Raises:
+        UnknownNameError: There is none of this name.
+    """
+    if name not in ALGORITHMS:
+        raise UnknownNameError(
+            f"unknown algorithm {shown(name)}.{nearest(name.upper(), ALGORITHMS)} There are: {', '.join(ALGORITHMS)}."
+        )
+    module, _, attribute = ALGORITHMS[name].partition(":")
+    algorithm: type[OnPolicy] = getattr(import_module(module), attribute)
+    return algorithm

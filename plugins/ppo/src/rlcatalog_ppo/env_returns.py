@@ -45,8 +45,7 @@ class ReturnChecker:
             obs, info = returned
         except (TypeError, ValueError):
             raise ValueError(f"returned {_described(returned)}; expected (observation, info)") from None
-        if fault := self._observation_fault(obs) or _info_fault(info):
-            raise ValueError(fault)
+        self._check(None, obs, info)
         return obs, info
 
     def of_step(self, returned: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -63,16 +62,17 @@ class ReturnChecker:
             raise ValueError(
                 f"returned {_described(returned)}; expected (observation, reward, terminated, truncated, info){hint}"
             ) from None
-        faults = (
-            _reward_fault(reward), _flag_fault("terminated", terminated), _flag_fault("truncated", truncated),
-            self._observation_fault(obs), _info_fault(info),
-        )  # fmt: skip
-        for fault in filter(None, faults):
-            raise ValueError(fault)
+        fault = _reward_fault(reward) or _flag_fault("terminated", terminated) or _flag_fault("truncated", truncated)
+        self._check(fault, obs, info)
         return obs, reward, terminated, truncated, info
 
-    def _observation_fault(self, obs: Any) -> str | None:
-        return None if self.fits(obs) else _explained(self._info, obs)
+    def _check(self, fault: str | None, obs: Any, info: Any) -> None:
+        if fault is None and not self.fits(obs):
+            fault = _explained(self._info, obs)
+        if fault is None and not isinstance(info, Mapping):
+            fault = f"returned info={shown(info, 80)}; expected a dict"
+        if fault is not None:
+            raise ValueError(fault)
 
 
 def _reward_fault(reward: Any) -> str | None:
@@ -100,20 +100,24 @@ def _flag_fault(name: str, flag: Any) -> str | None:
     return f"returned {name}={shown(flag, 80)}; expected True or False"
 
 
-def _info_fault(info: Any) -> str | None:
-    return None if isinstance(info, Mapping) else f"returned info={shown(info, 80)}; expected a dict"
-
-
 # --- observations -----------------------------------------------------------------------------------------------------
 
 
 def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
     """Return the quick test of the observations of a space."""
-    if info.is_composite:
-        kind: type[Any] = dict if info.kind == "dict" else tuple
-        names = info.keys or range(len(info.children))
-        return _composite_matcher(
-            kind, [(name, _matcher(part)) for name, part in zip(names, info.children, strict=True)]
+    if info.kind == "dict":
+        parts = {name: _matcher(part) for name, part in zip(info.keys, info.children, strict=True)}
+        return lambda obs: (
+            isinstance(obs, dict)
+            and obs.keys() == parts.keys()
+            and all(fits(obs[name]) for name, fits in parts.items())
+        )
+    if info.kind == "tuple":
+        matchers = [_matcher(part) for part in info.children]
+        return lambda obs: (
+            isinstance(obs, tuple)
+            and len(obs) == len(matchers)
+            and all(fits(part) for fits, part in zip(matchers, obs, strict=True))
         )
     if info.kind not in _ARRAYS:
         return lambda obs: True
@@ -122,21 +126,6 @@ def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
         scalars = frozenset({dtype.type, int} if dtype.kind in "iu" else {dtype.type})
         return lambda obs: type(obs) in scalars
     return lambda obs: type(obs) is np.ndarray and obs.dtype is dtype and obs.shape == shape
-
-
-def _composite_matcher(kind: type[Any], parts: list[tuple[Any, Callable[[Any], bool]]]) -> Callable[[Any], bool]:
-    def fits(obs: Any) -> bool:
-        if not isinstance(obs, kind) or len(obs) != len(parts):
-            return False
-        for name, part_fits in parts:
-            try:
-                if not part_fits(obs[name]):
-                    return False
-            except KeyError:
-                return False
-        return True
-
-    return fits
 
 
 def _explained(info: SpaceInfo, obs: Any) -> str | None:

@@ -113,12 +113,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._levels is None:
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
         self._steps = 0
-        try:
-            returned = self.env.reset(seed=seed, options=options)
-        except CatalogError:  # of a wrapper, and says what is wrong
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._fault(_raised(error)) from error
+        returned = self._ask(self.env.reset, seed=seed, options=options)
         self._obs, self._info = self._checked(self._returns.of_reset, returned)
         return self._obs, {}
 
@@ -130,14 +125,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         episode = self._episode
         if episode is not None:
-            episode.actions.append(action if isinstance(action, np.generic) else _kept(action))
+            episode.actions.append(action if isinstance(action, np.generic) else deepcopy(action))
         self._steps += 1
-        try:
-            returned = self.env.step(action)
-        except CatalogError:  # of a wrapper, and says what is wrong
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._fault(_raised(error)) from error
+        returned = self._ask(self.env.step, action)
         try:
             obs, reward, terminated, truncated, self._info = returned
             usual = (
@@ -157,6 +147,16 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._steps > _LONGEST:
                 self._episode = None
         return obs, reward, terminated, truncated, {}
+
+    def _ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except CatalogError:  # of a wrapper, and says what is wrong
+            raise
+        except (Exception, SystemExit) as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename}:{place.lineno}, in {place.name}"
+            raise self._fault(f"raised {reason(error)} ({where})") from error
 
     def _checked(self, parts_of: Callable[[Any], Any], returned: Any) -> Any:
         try:
@@ -212,16 +212,14 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _go_to(self, place: Mapping[str, Any]) -> str | None:
         if "why" in place:
             return str(place["why"])
-        if "levels" in place:
-            if self._levels is None or len(self._levels) != len(place["levels"]):
-                return "its wrappers are others than they were"
-            for (_, put), state in zip(self._levels, place["levels"], strict=True):
-                put(deepcopy(state))
-            _set_generator(self.env, place["generator"])
-            return None
-        if self._levels is not None:
+        if len(self._levels or ()) != len(place.get("levels", ())):
             return "its wrappers are others than they were"
-        return self._play_again(place)
+        if self._levels is None:
+            return self._play_again(place)
+        for (_, put), state in zip(self._levels, place["levels"], strict=True):
+            put(deepcopy(state))
+        _set_generator(self.env, place["generator"])
+        return None
 
     def _play_again(self, place: Mapping[str, Any]) -> str | None:
         """Play the recorded episodes, the one before first; return what is not as it was, if anything."""
@@ -254,17 +252,6 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             return "shows another observation"
         outcome = episode.outcome()
         return None if outcome == record.get("outcome", outcome) else "pays other rewards, or ends otherwise"
-
-
-def _raised(error: BaseException) -> str:
-    """Return what was raised, and where."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"raised {reason(error)} ({place.filename}:{place.lineno}, in {place.name})"
-
-
-def _kept(action: Any) -> Any:
-    """Return an action that the caller may write over."""
-    return action.copy() if isinstance(action, np.ndarray) else deepcopy(action)
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
@@ -315,23 +302,17 @@ _Level = tuple[Callable[[], Any], Callable[[Any], None]]
 
 def _levels(env: Any) -> list[_Level] | None:
     """Return how the state of each wrapper and of the environment inside is read and set, or None."""
-    found: list[_Level] = []
-    while True:
-        level = _own(env) or _known(env)
-        if level is None:
-            return None
-        found.append(level)
-        if not isinstance(env, gymnasium.Wrapper):
-            return found
-        env = env.env
+    if (level := _level(env)) is None:
+        return None
+    if not isinstance(env, gymnasium.Wrapper):
+        return [level]
+    inside = _levels(env.env)
+    return None if inside is None else [level, *inside]
 
 
-def _own(env: Any) -> _Level | None:
-    names = ("get_state", "set_state")
-    return (env.get_state, env.set_state) if all(callable(getattr(type(env), name, None)) for name in names) else None
-
-
-def _known(env: Any) -> _Level | None:
+def _level(env: Any) -> _Level | None:
+    if all(callable(getattr(type(env), name, None)) for name in ("get_state", "set_state")):
+        return env.get_state, env.set_state
     if type(env) in _CHANGES:
         names = _CHANGES[type(env)]
 
@@ -345,19 +326,19 @@ def _known(env: Any) -> _Level | None:
 
         return lambda: {name: getattr(env, name) for name in names if hasattr(env, name)}, put
     if _is_game(env):
-        return lambda: env.clone_state(include_rng=True).serialize(), lambda state: _restore_game(env, state)
+
+        def restore(state: bytes) -> None:
+            from ale_py import ALEState
+
+            env.restore_state(ALEState(state))
+
+        return lambda: env.clone_state(include_rng=True).serialize(), restore
     return None
 
 
 def _is_game(env: Any) -> bool:
     """Whether an environment is an Atari game of the Arcade Learning Environment."""
     return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale")
-
-
-def _restore_game(env: Any, state: bytes) -> None:
-    from ale_py import ALEState
-
-    env.restore_state(ALEState(state))
 
 
 # --- generators -------------------------------------------------------------------------------------------------------

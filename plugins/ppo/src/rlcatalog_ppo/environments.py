@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,25 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
-from rlcatalog_policy import Manifest
 from rlcatalog_ppo.env_state import Resumable
-
-
-def maker(
-    env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
-) -> Callable[[], Any]:
-    """Return a function that makes one environment, with the wrappers of the installed plugins.
-
-    Args:
-        env: A Gymnasium id, or a callable that takes the environment's config, or nothing.
-        env_config: The environment's config.
-        model: The model config, for the wrappers.
-        catalog: Where the wrappers are looked up.
-    """
-    if not isinstance(env, str) and not callable(env):
-        raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
-
-    return Maker(env, env_config, model, catalog)
 
 
 class EnvConfig(dict[str, Any]):
@@ -48,23 +31,30 @@ class EnvConfig(dict[str, Any]):
         self.index = index
 
 
-class Maker:
-    """Makes one environment; it can be pickled where its parts can, and finds the same environment elsewhere.
+class EnvMaker:
+    """Makes one environment, with the wrappers of the installed plugins.
+
+    It can be pickled where its parts can, and finds the same environment elsewhere.
 
     Args:
         env: A Gymnasium id, or a callable that takes the environment's config, or nothing.
         env_config: The environment's config.
         model: The model config, for the wrappers.
         catalog: Where the wrappers are looked up.
+
+    Raises:
+        ConfigError: `env` is neither.
     """
 
     def __init__(
         self, env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
     ) -> None:
+        if not isinstance(env, str) and not callable(env):
+            raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
         self._index = 0
 
-    def at(self, index: int) -> Maker:
+    def at(self, index: int) -> EnvMaker:
         """Return what makes the environment at a place among those stepped side by side."""
         other = copy(self)
         other._index = index
@@ -121,17 +111,7 @@ def vector(
 
 
 def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
-    return Resumable((make.at(index) if isinstance(make, Maker) else make)(), index, count)
-
-
-def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not write down, by name."""
-    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
-    if not names:
-        return {}
-    env = make()
-    env.close()
-    return {name: getattr(env, name) for name in names}
+    return Resumable((make.at(index) if isinstance(make, EnvMaker) else make)(), index, count)
 
 
 def takes_config(env: Callable[..., Any], required: bool) -> bool:
@@ -142,3 +122,20 @@ def takes_config(env: Callable[..., Any], required: bool) -> bool:
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return any(p.default is p.empty for p in positional) if required else bool(positional)
+
+
+def registered_id(folder: Path, env: str | None) -> str:
+    """Return the id of an environment that a checkpoint names; nothing is imported because it stands there.
+
+    Raises:
+        ConfigError: It names none, or one that no installed package has registered.
+    """
+    if env is None:
+        raise ConfigError(f"{folder}: the environment was no id of Gymnasium; pass it: restore(directory, env).")
+    module, _, name = env.rpartition(":")
+    if module and name not in gymnasium.registry:
+        raise ConfigError(
+            f"{folder}: its environment {name!r} was registered by the module {module!r}, which is not imported because"
+            " a file names it. If you trust that module, import it, or pass the environment: restore(directory, env)."
+        )
+    return name

@@ -12,7 +12,7 @@ from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog.frameworks import Moments
 from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
-from rlcatalog_ppo.rollout import each
+from rlcatalog_ppo.trees import each
 
 Array = np.ndarray[Any, Any]
 
@@ -52,6 +52,32 @@ class Optimizer(frameworks.Learner, Protocol):
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
         """
+
+
+def set_threads(framework: str | None, count: int) -> None:
+    """Set how many threads one operation of a framework may use; before its first operation."""
+    learner_of(
+        frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
+    ).set_threads(count)
+
+
+def learner_of(framework: str) -> type[frameworks.Learner]:
+    """Return the class of a framework's learner.
+
+    Raises:
+        NotServedError: It has none.
+    """
+    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
+    return learner
+
+
+def optimizer_of(framework: str) -> Any:
+    """Return the class that takes optimiser steps in a framework, `rlcatalog_ppo.learner.Optimizer`.
+
+    Raises:
+        NotServedError: There is none.
+    """
+    return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
 
 class Learner:
@@ -97,12 +123,18 @@ class Learner:
                     minibatch, lr, self.kl_coeff, clip_param, check=is_first, measure=is_last
                 )
                 for operation in self.policy.model.update_ops():
-                    _run(operation)
+                    if not callable(operation):
+                        raise ModelContractError(
+                            "update_ops() must return callables, which run once per optimiser step; found"
+                            f" {operation!r}."
+                        )
+                    operation()
                 figures.append(found)
         means = self.optimizer.means(figures)
-        model = {name: float(_detached(value)) for name, value in metrics.items()}
+        model = {name: float(value.detach() if hasattr(value, "detach") else value) for name, value in metrics.items()}
         named = dict(zip(self.optimizer.objective.figures, means, strict=True))
-        return {**named, **self._adapted(means), "lr": lr, "model": model}
+        scheduled = {} if clip_param is None else {"clip_param": clip_param}
+        return {**named, **self._adapted(means), "lr": lr, "model": model, **scheduled}
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
         """Yield the passes over a batch, each in minibatches."""
@@ -208,15 +240,3 @@ def not_finite(algorithm: str, objective: Objective, loss: float, figures: Seque
         f" was taken, and the weights are the last good ones. Of this minibatch: {shown}. Scale rewards that are large,"
         " lower lr, or set grad_clip."
     )
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if hasattr(value, "detach") else value
-
-
-def _run(operation: Any) -> None:
-    if not callable(operation):
-        raise ModelContractError(
-            f"update_ops() must return callables, which run once per optimiser step; found {operation!r}."
-        )
-    operation()

@@ -70,50 +70,23 @@ def losses(
     ratio = ops.exp(log_ratio)
     clipped = ops.clip(ratio, 1.0 - limit, 1.0 + limit)
     policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
-    error = evaluation.value - batch["target"]
-    vf_loss = 0.5 * ops.mean(error * error)
-    entropy = _mean_entropy(evaluation, ops)
-    total = policy_loss + config.vf_loss_coeff * vf_loss
-    if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
-        total = total - config.entropy_coeff * entropy
+    found = _with_value_and_entropy(policy_loss, evaluation, batch, config, ops)
+    total = found.total
     if evaluation.kl is not None and kl_coeff is not None:
         total = total + kl_coeff * ops.mean(evaluation.kl)
-    return Losses(total, policy_loss, vf_loss, entropy, log_ratio, limit)
-
-
-def actor_critic_losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: A2CConfig, ops: TensorOps, *unused: Any
-) -> Losses:
-    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3).
-
-    Args:
-        evaluation: The current policy's view of the rollout.
-        batch: `"advantage"` and `"target"`, `[B]` each.
-        config: Coefficients.
-        ops: The framework's tensor operations.
-        *unused: What `Objective.losses` is given beside these.
-    """
-    advantage = batch["advantage"]
-    if config.normalize_advantage:
-        advantage = _normalised(advantage, ops)
-    policy_loss = -ops.mean(evaluation.logp * advantage)
-    error = evaluation.value - batch["target"]
-    vf_loss = 0.5 * ops.mean(error * error)
-    entropy = _mean_entropy(evaluation, ops)
-    total = policy_loss + config.vf_loss_coeff * vf_loss
-    if config.entropy_coeff:
-        total = total - config.entropy_coeff * entropy
-    return Losses(total, policy_loss, vf_loss, entropy)
+    return found._replace(total=total, log_ratio=log_ratio, clip_param=limit)
 
 
 def policy_gradient_losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: PGConfig, ops: TensorOps, *unused: Any
+    evaluation: Evaluation, batch: Mapping[str, Any], config: A2CConfig | PGConfig, ops: TensorOps, *unused: Any
 ) -> Losses:
-    """Return the loss whose gradient is that of REINFORCE (Williams 1992); no value is read.
+    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3), or of REINFORCE.
+
+    REINFORCE (Williams 1992) reads no value; its advantages are the discounted returns to go.
 
     Args:
         evaluation: The current policy's view of the rollout.
-        batch: `"advantage"` `[B]`: here the discounted returns to go.
+        batch: `"advantage"` and, where a value is learned, `"target"`, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
         *unused: What `Objective.losses` is given beside these.
@@ -121,14 +94,22 @@ def policy_gradient_losses(
     advantage = batch["advantage"]
     if config.normalize_advantage:
         advantage = _normalised(advantage, ops)
-    policy_loss = -ops.mean(evaluation.logp * advantage)
-    entropy = _mean_entropy(evaluation, ops)
-    total = policy_loss - config.entropy_coeff * entropy if config.entropy_coeff else policy_loss
-    return Losses(total, policy_loss, None, entropy)
+    return _with_value_and_entropy(-ops.mean(evaluation.logp * advantage), evaluation, batch, config, ops)
 
 
-def _mean_entropy(evaluation: Evaluation, ops: TensorOps) -> Any:
-    return None if evaluation.entropy is None else ops.mean(evaluation.entropy)
+def _with_value_and_entropy(
+    policy_loss: Any, evaluation: Evaluation, batch: Mapping[str, Any], config: Any, ops: TensorOps
+) -> Losses:
+    """Return the losses with the value's, where the algorithm learns one, and the entropy bonus."""
+    total, vf_loss = policy_loss, None
+    if not isinstance(config, PGConfig):
+        error = evaluation.value - batch["target"]
+        vf_loss = 0.5 * ops.mean(error * error)
+        total = total + config.vf_loss_coeff * vf_loss
+    entropy = None if evaluation.entropy is None else ops.mean(evaluation.entropy)
+    if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
+        total = total - config.entropy_coeff * entropy
+    return Losses(total, policy_loss, vf_loss, entropy)
 
 
 def _normalised(advantage: Any, ops: TensorOps) -> Any:
@@ -150,7 +131,7 @@ PPO_OBJECTIVE = Objective(
     measured=_ratio_figures,
 )
 A2C_OBJECTIVE = Objective(
-    actor_critic_losses,
+    policy_gradient_losses,
     columns=("advantage", "target"),
     figures=("policy_loss", "vf_loss", "entropy", "grad_norm"),
     measured=lambda found, ops: [found.policy_loss, found.vf_loss, found.entropy],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 from rlcatalog import Policy
 from rlcatalog.actions import DistPart, unbind
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_ppo.config import OnPolicyConfig
 
 #: Measured on CartPole with two layers of 256, recording counted: a run with one environment takes 0.7 times as long,
@@ -26,7 +29,12 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
     """
     if needs_values and not policy.has_value:
         raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
-    for part in _independent_parts(policy):
+    action, size = policy.action_codec.info, policy.resolution.num_outputs
+    dist_class, options = unbind(policy.dist_class)
+    parts = [DistPart(action, policy.dist_class, size)]
+    if hasattr(dist_class, "parts"):  # independent ones, each with a distribution
+        parts = dist_class.parts(action, size, options)
+    for part in parts:
         dist_class, _ = unbind(part.dist)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
@@ -34,15 +42,6 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
                 " none (has_density is False): this part of the policy would never change. Expected a distribution"
                 " that draws; leave custom_action_dist out of the model config, or name another one there."
             )
-
-
-def _independent_parts(policy: Policy) -> list[DistPart]:
-    action, size = policy.action_codec.info, policy.resolution.num_outputs
-    dist_class, options = unbind(policy.dist_class)
-    if not hasattr(dist_class, "parts"):
-        return [DistPart(action, policy.dist_class, size)]
-    parts: list[DistPart] = dist_class.parts(action, size, options)
-    return parts
 
 
 def collects_frozen(config: OnPolicyConfig, total_steps: int | None, device: str) -> bool:
@@ -61,3 +60,20 @@ def collects_frozen(config: OnPolicyConfig, total_steps: int | None, device: str
         and config.rollout_length >= SHORTEST_ROLLOUT
         and (total_steps or 0) >= FEWEST_STEPS
     )
+
+
+def check_spaces(policy: Policy, observation_space: Any, action_space: Any) -> None:
+    """Raise unless a policy was built for the spaces of an environment.
+
+    Raises:
+        ConfigError: It was not.
+    """
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if getattr(policy, name) != space:
+            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
+
+
+def numbers_of(policy: Policy) -> dict[str, Any]:
+    """Return copies of a policy's weights and of its filter's statistics."""
+    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
+    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}

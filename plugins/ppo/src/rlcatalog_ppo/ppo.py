@@ -6,9 +6,8 @@ from typing import Any
 
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
-from rlcatalog_ppo.backends import set_threads
-from rlcatalog_ppo.config import PPOConfig, value_at
-from rlcatalog_ppo.learner import PPOLearner
+from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.learner import PPOLearner, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 from rlcatalog_ppo.rollout import Rollout
 
@@ -27,14 +26,6 @@ class PPO(OnPolicy):
     objective = PPO_OBJECTIVE
     learner_class = PPOLearner
     config: PPOConfig
-
-    def _learn(self, rollout: Rollout) -> dict[str, Any]:
-        schedule = self.config.clip_schedule
-        if schedule is None:
-            return super()._learn(rollout)
-        clip_param = value_at(schedule, self.steps)
-        learned = self._learner.update(self._batch(rollout), self._lr(), clip_param)
-        return {**learned, "clip_param": clip_param}
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         return rollout.batch(self.config.gamma, self.config.lambda_, self.config.kl_coeff > 0)

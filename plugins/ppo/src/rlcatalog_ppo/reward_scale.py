@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog_ppo.config import OnPolicyConfig
+
 Array = np.ndarray[Any, Any]
 
 
@@ -73,3 +75,10 @@ class RewardScale:
         spread = self._var * self._count + float(sums.var()) * len(sums) + delta**2 * self._count * len(sums) / total
         self._mean += delta * len(sums) / total
         self._var, self._count = spread / total, total
+
+
+def scale_of(config: OnPolicyConfig) -> RewardScale | None:
+    """Return what scales the rewards by an algorithm's config, or None where it leaves them as they are."""
+    if not config.reward_scale and config.reward_clip is None:
+        return None
+    return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)

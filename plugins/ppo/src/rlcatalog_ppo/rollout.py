@@ -18,6 +18,7 @@ from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
+from rlcatalog_ppo.trees import each, stack_steps
 
 Array = np.ndarray[Any, Any]
 
@@ -160,6 +161,20 @@ class Episodes:
         self.lengths.append(length)
         self.total += 1
 
+    def get_state(self) -> dict[str, Any]:
+        """Return all of it, as `trees.take_apart` takes it."""
+        return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
+
+    def figures(self) -> dict[str, Any]:
+        """Return their number, and the means of the last 100; None before the first has ended."""
+        mean = float(np.mean(self.returns)) if self.returns else None
+        return {
+            "episodes_total": self.total,
+            "episode_return_mean": mean,
+            "episode_reward_mean": mean,  # RLlib's older name
+            "episode_len_mean": float(np.mean(self.lengths)) if self.lengths else None,
+        }
+
 
 class Collector:
     """Steps a vector environment with a policy.
@@ -200,12 +215,12 @@ class Collector:
         #: Where the next step does nothing but begin an episode.
         self._idle = np.zeros(n, bool)
 
-    def collect(self, length: int, told: Callable[[dict[str, Any]], Any] | None = None) -> Rollout:
+    def collect(self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()) -> Rollout:
         """Take `length` steps in every environment.
 
         Args:
             length: How many.
-            told: Called with the columns of each step.
+            watching: Called with the columns of each step.
 
         Raises:
             NonFiniteError: An environment returned a reward or an observation that is NaN or infinite, or the policy
@@ -218,32 +233,30 @@ class Collector:
             if sequences is not None:
                 sequences.note(self._state, self._idle)
             steps.append(self._step(sequences))
-            if told is not None:
-                told(steps[-1])
-        columns: dict[str, Any] = _stacked(steps)
+            for watch in watching:
+                watch(steps[-1])
+        columns: dict[str, Any] = stack_steps(steps)
         later = columns.pop("ahead", None)
         if later is not None:
             if self._postprocess is not None:
                 later |= added_columns(self._postprocess, policy, later, columns["done"], columns.get("idle"))
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
             if self._has_custom_loss:
-                columns["columns"] = {**_without(later, IN_EVERY_BATCH), "dones": columns["done"]}
+                own = {name: column for name, column in later.items() if name not in IN_EVERY_BATCH}
+                columns["columns"] = {**own, "dones": columns["done"]}
         if sequences is not None:
             columns |= sequences.arrays()
-        return Rollout(**columns, last_value=self._last_value())
-
-    def _last_value(self) -> Array:
-        if not self._values:
-            return np.zeros(self.envs.num_envs, np.float32)
-        with self._env_errors:
-            return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
+        last_value = np.zeros(self.envs.num_envs, np.float32)
+        if self._values:
+            with self._env_errors:
+                last_value = policy.values(self._encoded, self._state, prev_reward=self._rewards)
+        return Rollout(**columns, last_value=last_value)
 
     def get_state(self) -> dict[str, Any]:
         """Return where the collection stands, but for the environments: copies, for `trees.take_apart`."""
         state = self._state
-        found: dict[str, Any] = {
-            "episodes": {"returns": list(self.episodes.returns), "lengths": list(self.episodes.lengths),
-                         "total": self.episodes.total},
+        whole: dict[str, Any] = {
+            "episodes": self.episodes.get_state(),
             "returns": self._returns, "lengths": self._lengths, "encoded": self._encoded, "mask": self._mask,
             "rewards": self._rewards, "idle": self._idle,
             "scale": None if self.scale is None else self.scale.get_state(),
@@ -251,14 +264,12 @@ class Collector:
                 "memory": state.memory, "windows": dict(state.history.windows), "t": state.history.t,
                 "seen": state.seen, "past": state.past},
         }  # fmt: skip
-        return deepcopy(found)
+        return deepcopy(whole)
 
     def set_state(self, found: Mapping[str, Any]) -> None:
         """Go on from where a collection stood, as `get_state` returned it."""
-        episodes = found["episodes"]
-        self.episodes = Episodes(total=episodes["total"])
-        self.episodes.returns.extend(episodes["returns"])
-        self.episodes.lengths.extend(episodes["lengths"])
+        returns, lengths, total = (found["episodes"][name] for name in ("returns", "lengths", "total"))
+        self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
         self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
         self._mask, state = found["mask"], found["state"]
@@ -370,37 +381,11 @@ class Collector:
 
     def _see(self, observed: Any, ended: Array) -> None:
         """Encode what is acted on next, and let the filter learn from it."""
-        policy = self.policy
-        if self.autoreset != "next_step" or not ended.any():
-            self._idle = np.zeros(len(ended), bool)
-            self._encoded = self._env_errors.encode(policy, observed, update=True)
-            self._mask = policy.action_mask(observed)
-            return
-        # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
-        before, self._idle = self._encoded, ended
-        self._encoded = self._env_errors.encode(policy, observed, update=~ended)
-        self._encoded[ended] = before[ended]
-        self._mask = policy.action_mask(observed, idle=ended)
-
-
-def each(tree: Any, change: Callable[[Array], Any]) -> Any:
-    """Return a structure of arrays with every array changed."""
-    if isinstance(tree, Mapping):
-        return {name: each(part, change) for name, part in tree.items()}
-    return tuple(each(part, change) for part in tree) if isinstance(tree, tuple) else change(tree)
-
-
-def _without(columns: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
-    return {name: column for name, column in columns.items() if name not in names}
-
-
-def _stacked(steps: list[Any]) -> Any:
-    """Return the values of several steps as one structure of arrays `[T, N, ...]`."""
-    first = steps[0]
-    if isinstance(first, Mapping):
-        return {name: _stacked([step[name] for step in steps]) for name in first}
-    return (
-        tuple(_stacked(list(parts)) for parts in zip(*steps, strict=True))
-        if isinstance(first, tuple)
-        else np.stack(steps)
-    )
+        idle = ended if self.autoreset == "next_step" and ended.any() else None
+        before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
+        self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
+        if (
+            idle is not None
+        ):  # actions chosen now do nothing in episodes that are over: they are for what was seen before
+            self._encoded[idle] = before[idle]
+        self._mask = self.policy.action_mask(observed, idle=idle)

@@ -173,12 +173,9 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 def _check_rows(tree: Any, count: int, place: str) -> None:
     """Raise unless all arrays of a structure have so many rows."""
-    if isinstance(tree, Mapping):
-        for name, part in tree.items():
+    if isinstance(tree, Mapping | tuple):
+        for name, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
             _check_rows(part, count, f"{place}/{name}")
-    elif isinstance(tree, tuple):
-        for number, part in enumerate(tree):
-            _check_rows(part, count, f"{place}/{number}")
     elif not isinstance(tree, np.ndarray) or tree.shape[:1] != (count,):
         raise ValueError(f"{place}: expected an array of {count} rows, found {shown(tree)}")
 

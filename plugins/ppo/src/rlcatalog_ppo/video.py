@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -160,8 +159,8 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
     fps = metadata.get("render_fps")
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
-    first = partial(_filmed, make, film, wanted)
-    return vector(partial(make, None), min(SIDE_BY_SIDE, episodes // wanted), first)
+    count = min(SIDE_BY_SIDE, episodes // wanted)
+    return vector(lambda: make(None), count, lambda: Filmed(make("rgb_array"), film, wanted))
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
@@ -183,15 +182,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
             "--render: there is no display to open a window on: neither DISPLAY nor WAYLAND_DISPLAY is set."
             " --video FILE.mp4 needs none."
         )
-    return vector(partial(_windowed, make), 1)
-
-
-def _filmed(make: Maker, film: Film, episodes: int) -> Any:
-    return Filmed(make("rgb_array"), film, episodes)
-
-
-def _windowed(make: Maker) -> Any:
-    return Windowed(make("human"))
+    return vector(lambda: Windowed(make("human")), 1)
 
 
 def _metadata(make: Maker) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,11 +47,12 @@ class Workers(AsyncVectorEnv):
                 " holds inside of it, or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
+        start = partial(super().__init__, makers, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP)
         try:
             try:
-                self._start(makers, shared_memory=True)
+                start(shared_memory=True)
             except (TypeError, ValueError):  # spaces whose observations differ in size, or of a kind of one's own
-                self._start(makers, shared_memory=False)
+                start(shared_memory=False)
         except BaseException as error:
             if not getattr(self, "processes", None):  # of the environment that is asked for its spaces
                 raise
@@ -60,36 +61,19 @@ class Workers(AsyncVectorEnv):
             self.close(terminate=True)
             raise
 
-    def _start(self, makers: list[Callable[[], Any]], shared_memory: bool) -> None:
-        super().__init__(
-            makers, shared_memory, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP
-        )  # fmt: skip
-
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment."""
-        try:
-            found: tuple[Any, dict[str, Any]] = super().reset(seed=seed, options=options)
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
-        self._check(found[1])
-        return found
+        obs, info = self._answer(super().reset, seed=seed, options=options)
+        return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in every environment."""
-        try:
-            found: tuple[Any, Any, Any, Any, dict[str, Any]] = super().step(actions)
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
-        self._check(found[4])
-        return found
+        obs, reward, terminated, truncated, info = self._answer(super().step, actions)
+        return obs, reward, terminated, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment."""
-        try:
-            found: tuple[Any, ...] = super().call(name, *args, **kwargs)
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
-        return found
+        return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Let the workers close their environments; where one does not answer, end all."""
@@ -103,10 +87,16 @@ class Workers(AsyncVectorEnv):
                 pass
         super().close_extras(terminate=True)
 
-    def _check(self, infos: Mapping[str, Any]) -> None:
-        if _FAULT in infos:
+    def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what the workers answer; the last of it is infos, which may say what is wrong with an environment."""
+        try:
+            answer = ask(*args, **kwargs)
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        if isinstance(infos := answer[-1], dict) and _FAULT in infos:
             i = int(np.flatnonzero(infos[f"_{_FAULT}"])[0])
             raise EnvironmentFaultError(infos[_FAULT][i])
+        return answer
 
     def _ended(self) -> WorkerError:
         """Return the error for processes that are gone, after all others are ended."""

@@ -27,20 +27,11 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         super().setup()
         need_values(self.policy)
 
-    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return self._act(batch, explore=False)
-
-    def _forward_exploration(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return self._act(batch, explore=True)
-
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
         outputs, states = self.run_model(self.model, rows, training=False)
-        actions, logp, params = self.policy.backend.draw(outputs, None, explore)
-        if actions.ndim == 1 and not self.policy.action_codec.scalar:
-            actions = actions[:, None]
-        params = outputs if self._outputs_are_params else params
+        actions, logp, params = self.draw(outputs, explore)
         found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: logp, Columns.ACTION_DIST_INPUTS: params}
         if not self._state_names:
             return found

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.connectors.module_to_env import (
-    GetActions,
-    ListifyDataForVectorEnv,
-    ModuleToAgentUnmapping,
-    RemoveSingleTsTimeRankFromBatch,
-    TensorToNumpy,
-    UnBatchToIndividualItems,
-)
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -25,9 +16,7 @@ from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from
 from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import same_space, space_to_json
-from rlcatalog_rllib.connectors import Pieces, pieces_of
 from rlcatalog_rllib.encoders import EpisodeEncoder
-from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.recipe import Recipe
 
 Spaces = tuple[Any, Any]
@@ -188,43 +177,3 @@ class AdaptAgents(ConnectorV2):
                     adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch
-
-
-@dataclass(frozen=True)
-class AgentsToModule:
-    """Makes the env-to-module pieces for several agents; see `EnvToModule`.
-
-    Attributes:
-        recipes: What the policy of each module is built from.
-        module_spaces: The observation and action space of each module.
-        own: What the user gave Ray for this pipeline, or None.
-    """
-
-    recipes: Mapping[str, Recipe]
-    module_spaces: Mapping[str, Spaces]
-    own: Pieces | None = None
-
-    def __call__(self, env: Any = None, spaces: Any = None, device: Any = None) -> list[ConnectorV2]:
-        check_spaces(spaces)
-        encode = EncodeAgents(recipes=self.recipes, module_spaces=self.module_spaces)
-        return [*pieces_of(self.own, env, spaces, device), encode]
-
-
-@dataclass(frozen=True)
-class ModuleToAgents:
-    """Makes the module-to-env pieces for several agents; see `ModuleToEnv`.
-
-    Attributes:
-        settings: Ray's `normalize_actions` and `clip_actions`, for modules that are not the catalog's.
-        own: What the user gave Ray for this pipeline, or None.
-    """
-
-    settings: Mapping[str, bool]
-    own: Pieces | None = None
-
-    def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-        return [
-            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), ModuleToAgentUnmapping(),
-            RemoveSingleTsTimeRankFromBatch(), *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(),
-            AdaptAgents(**self.settings),
-        ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -12,8 +13,8 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
-from rlcatalog_rllib.agents import AgentsToModule, ModuleToAgents, spaces_of_agents, spaces_of_modules
-from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_to_env
+from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
+from rlcatalog_rllib.connectors import EncodeObservations, EnvToModule, ModuleToEnv, behind, module_to_env
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
@@ -111,7 +112,7 @@ def configure(
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
         config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
     spec = _spec(recipe, policy, kind, options)
-    connectors = EnvToModule(recipe, own[0]), ModuleToEnv(own[1])
+    connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
@@ -138,8 +139,9 @@ def _configure_agents(
                 obs_space, action_space, model, catalog, engine_defaults(config, action_space)
             )
         specs[name] = _spec(recipes[name], policy, kind)
-    settings = {"normalize_actions": config.normalize_actions, "clip_actions": config.clip_actions}
-    connectors = AgentsToModule(recipes, module_spaces, own[0]), ModuleToAgents(settings, own[1])
+    encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
+    adapt = partial(AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions)
+    connectors = EnvToModule(encode, own[0]), ModuleToEnv(own[1], adapt, by_agent=True)
     spec = MultiRLModuleSpec(rl_module_specs=specs)
     return _set_up(config, env, env_config, theirs, list(recipes.values()), spec, connectors, CatalogAgentsEnvRunner)
 
@@ -183,7 +185,7 @@ def _for_module(name: str) -> Iterator[None]:
 
 def _own(make: Any) -> Any:
     """Return what the user gave Ray for a pipeline, also where configure() was called before."""
-    if isinstance(make, EnvToModule | ModuleToEnv | AgentsToModule | ModuleToAgents | EpisodesToLearner):
+    if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import (
     GetActions,
     ListifyDataForVectorEnv,
+    ModuleToAgentUnmapping,
     RemoveSingleTsTimeRankFromBatch,
     TensorToNumpy,
     UnBatchToIndividualItems,
@@ -127,16 +129,16 @@ class EnvToModule:
     """Makes the env-to-module pieces: the user's own, then ours, which encode what those leave.
 
     Attributes:
-        recipe: What the policy is built from.
+        encode: Makes ours.
         own: What the user gave Ray for this pipeline, or None.
     """
 
-    recipe: Recipe
+    encode: Callable[[], ConnectorV2]
     own: Pieces | None = None
 
     def __call__(self, env: Any = None, spaces: Any = None, device: Any = None) -> list[ConnectorV2]:
         check_spaces(spaces)
-        return [*pieces_of(self.own, env, spaces, device), EncodeObservations(recipe=self.recipe)]
+        return [*pieces_of(self.own, env, spaces, device), self.encode()]
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,19 @@ class ModuleToEnv:
 
     Attributes:
         own: What the user gave Ray for this pipeline, or None.
+        adapt: Makes ours.
+        by_agent: Whether there are several agents.
     """
 
     own: Pieces | None = None
+    adapt: Callable[[], ConnectorV2] = AdaptActions
+    by_agent: bool = False
 
     def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
+        unmapping = [ModuleToAgentUnmapping()] if self.by_agent else []
         return [
-            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), RemoveSingleTsTimeRankFromBatch(),
-            *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(), AdaptActions(),
+            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), *unmapping, RemoveSingleTsTimeRankFromBatch(),
+            *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(), self.adapt(),
         ]  # fmt: skip
 
 
@@ -163,7 +170,8 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
         model: The model config; the same as the module's.
         catalog: The catalog the parts come from; the same as the module's.
     """
-    return EnvToModule(model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog))
+    recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
+    return EnvToModule(partial(EncodeObservations, recipe=recipe))
 
 
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +29,8 @@ class CatalogDistribution(Distribution):
     #: Whose `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
-    _size: ClassVar[int]
+    #: Whether draws are the most likely actions.
+    _most_likely = False
 
     def __init__(self, dist: Any, shape: torch.Size) -> None:
         self.dist, self._shape = dist, shape
@@ -36,8 +38,7 @@ class CatalogDistribution(Distribution):
     @classmethod
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
         """Return the class for a policy's stored parameters."""
-        bound = {"_policy": policy, "_scalar": policy.action_codec.scalar,
-                 "_size": policy.resolution.num_outputs}  # fmt: skip
+        bound = {"_policy": policy, "_scalar": policy.action_codec.scalar}
         return type(f"CatalogDistributionOf{policy.resolution.actions.component.name}", (cls,), bound)
 
     @classmethod
@@ -55,20 +56,20 @@ class CatalogDistribution(Distribution):
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
         """Draw raw actions; with `return_logp`, also their log density."""
-        return self._drawn(self.dist.sample(), sample_shape, return_logp)
+        return self._draw("sample", sample_shape, return_logp)
 
     def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
         """Draw raw actions with gradients, where the distribution has such draws."""
-        return self._drawn(self.dist.rsample(), sample_shape, return_logp)
+        return self._draw("rsample", sample_shape, return_logp)
 
     def logp(self, value: Any, **kwargs: Any) -> Tensor:
         """Return the log density of raw actions, of the leading shape."""
         rows = value.reshape(-1) if self._scalar else value.reshape(-1, value.shape[-1])
-        return self._laid_out(self.dist.logp(rows))
+        return self._with_leading_shape(self.dist.logp(rows))
 
     def entropy(self, **kwargs: Any) -> Tensor:
         """Return the entropy, of the leading shape; an estimate from one draw where there is no closed form."""
-        return self._laid_out(entropy_of(self.dist, flat_sample)[0])
+        return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:
         """Return the divergence of `other` from this distribution, of the leading shape.
@@ -77,37 +78,24 @@ class CatalogDistribution(Distribution):
             NoClosedFormError: The distribution has no closed form for it.
         """
         try:
-            return self._laid_out(self.dist.kl(other.dist))
+            return self._with_leading_shape(self.dist.kl(other.dist))
         except NoClosedFormError as error:
             error.args = (f"{error} Ray's learners add it to the loss: set use_kl_loss=False.",)
             raise
 
     def to_deterministic(self) -> CatalogDistribution:
         """Return the same distribution with the most likely actions as its draws."""
-        return _Deterministic.over(self)
+        other = copy(self)
+        other._most_likely = True
+        return other
 
-    def _drawn(self, sample: Any, sample_shape: Any, return_logp: bool) -> Any:
+    def _draw(self, method: str, sample_shape: Any, return_logp: bool) -> Any:
         if sample_shape:
             raise NotServedError(f"sample_shape={tuple(sample_shape)}: draws have the shape of the parameters.")
-        action = flat_sample(sample)
-        logp = self._laid_out(self.dist.logp(action)) if return_logp else None
+        action = flat_sample(getattr(self.dist, "deterministic_sample" if self._most_likely else method)())
+        logp = self._with_leading_shape(self.dist.logp(action)) if return_logp else None
         action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))
         return (action, logp) if return_logp else action
 
-    def _laid_out(self, values: Tensor) -> Tensor:
+    def _with_leading_shape(self, values: Tensor) -> Tensor:
         return values.reshape(self._shape)
-
-
-class _Deterministic(CatalogDistribution):
-    """The most likely actions of another distribution."""
-
-    @classmethod
-    def over(cls, other: CatalogDistribution) -> CatalogDistribution:
-        found = cls(other.dist, other._shape)
-        found._scalar = other._scalar  # type: ignore[misc]
-        return found
-
-    def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        return self._drawn(self.dist.deterministic_sample(), sample_shape, return_logp)
-
-    rsample = sample

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +47,8 @@ class EncodeEpisodes(ConnectorV2):
     def _encoded(self, episode: Any, observations: list[Any]) -> SingleAgentEpisode:
         policy = self._policy
         actions, rewards = _items(episode.get_actions()), list(map(float, episode.get_rewards()))
-        raw = policy.raw_action(_stacked(actions)) if actions else np.zeros((0, policy.action_codec.width))
+        stacked = tree.map_structure(lambda *parts: np.stack(parts), *actions) if actions else None
+        raw = policy.raw_action(stacked) if actions else np.zeros((0, policy.action_codec.width))
         raw = np.asarray(raw).reshape(len(actions), -1)
         scalar = policy.action_codec.scalar
         made = SingleAgentEpisode(
@@ -92,8 +92,7 @@ class EpisodesToLearner:
     own: Pieces | None = None
 
     def __call__(self, observation_space: Any = None, action_space: Any = None) -> list[ConnectorV2]:
-        encode = EncodeEpisodes()
-        return [*pieces_of(self.own, observation_space, action_space), encode]
+        return [*pieces_of(self.own, observation_space, action_space), EncodeEpisodes()]
 
 
 def refuse_filter(policy: Any) -> None:
@@ -116,13 +115,3 @@ def _items(column: Any) -> list[Any]:
     if isinstance(column, np.ndarray):
         return list(column)
     return rows_of(column, len(tree.flatten(column)[0]))
-
-
-def _stacked(items: list[Any]) -> Any:
-    """Return the batch of some actions, in their structure."""
-    first = items[0]
-    if isinstance(first, Mapping):
-        return {key: _stacked([item[key] for item in items]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_stacked([item[i] for item in items]) for i in range(len(first)))
-    return np.stack([np.asarray(item) for item in items])

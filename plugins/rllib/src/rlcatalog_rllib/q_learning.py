@@ -36,28 +36,24 @@ class CatalogQModule(CatalogModule, QNetAPI):
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
-    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        rows = self.rows(batch)
-        values, states = self._values(self.model, rows, training=False)
-        return self._acted(rows, values.argmax(dim=-1), states)
-
-    @torch.inference_mode()
     def _forward_exploration(self, batch: Mapping[str, Any], t: int = 0, **kwargs: Any) -> dict[str, Any]:
+        self.epsilon_schedule.update(t)
+        return self._act(batch, explore=True)
+
+    @torch.inference_mode()
+    def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
         values, states = self._values(self.model, rows, training=False)
-        self.epsilon_schedule.update(t)
-        allowed = torch.ones_like(values) if rows.mask is None else rows.mask.float()
-        anything = torch.multinomial(allowed, num_samples=1).squeeze(-1)
-        epsilon: Any = self.epsilon_schedule.get_current_value()
-        explores = torch.rand(len(values), device=values.device) < epsilon
-        return self._acted(rows, torch.where(explores, anything, values.argmax(dim=-1)), states)
-
-    def _acted(self, rows: Rows, actions: Tensor, states: list[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {Columns.ACTIONS: actions.reshape(rows.shape)}
+        actions = values.argmax(dim=-1)
+        if explore:
+            allowed = torch.ones_like(values) if rows.mask is None else rows.mask.float()
+            anything = torch.multinomial(allowed, num_samples=1).squeeze(-1)
+            epsilon: Any = self.epsilon_schedule.get_current_value()
+            actions = torch.where(torch.rand(len(values), device=values.device) < epsilon, anything, actions)
+        taken: dict[str, Any] = {Columns.ACTIONS: actions.reshape(rows.shape)}
         if self._state_names:
-            found[Columns.STATE_OUT] = self.state_out(rows, states)
-        return found
+            taken[Columns.STATE_OUT] = self.state_out(rows, states)
+        return taken
 
     # --- training --------------------------------------------------------------------------------------------------
 

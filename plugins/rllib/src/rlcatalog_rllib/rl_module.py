@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import tree  # type: ignore[import-untyped]
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.utils import make_target_network
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, SelfSupervisedLossAPI, TargetNetworkAPI
@@ -146,6 +147,24 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)[0]]
         return dict(zip(self._state_names, returned, strict=True))
 
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=False)
+
+    def _forward_exploration(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=True)
+
+    def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def draw(self, outputs: Tensor, explore: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return raw actions as Ray stores them, their log densities, and the parameters they were drawn from."""
+        actions, logp, params = self.policy.backend.draw(outputs, None, explore)
+        if actions.ndim == 1 and not self.policy.action_codec.scalar:
+            actions = actions[:, None]
+        return actions, logp, outputs if self._outputs_are_params else params
+
     # --- training --------------------------------------------------------------------------------------------------
 
     def compute_self_supervised_loss(
@@ -218,11 +237,7 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 def folded(value: Any) -> Any:
     """Return `[S, T, ...]` as `[S * T, ...]`; structures by their parts."""
-    if isinstance(value, Mapping):
-        return {name: folded(part) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(folded, value))
-    return value.flatten(0, 1)
+    return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 
 #: Columns with a row for each sequence, not for each step.
@@ -233,11 +248,7 @@ def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
     """Keep one row in `repeat` of each sequence, for views with a `batch_repeat_value`."""
     if repeat == 1 or len(shape) == 1:
         return value
-    if isinstance(value, Mapping):
-        return {name: _every(part, shape, repeat) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_every(part, shape, repeat) for part in value)
-    return value.reshape(*shape, *value.shape[1:])[:, ::repeat].flatten(0, 1)
+    return tree.map_structure(lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value)
 
 
 def _any_of(model: Any, method: str) -> bool:

@@ -112,19 +112,10 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
-    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return self._act(batch, explore=False)
-
-    def _forward_exploration(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return self._act(batch, explore=True)
-
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         outputs, _ = self.run_model(self.model, self.rows(batch), training=False)
-        actions, *_ = self.policy.backend.draw(outputs, None, explore)
-        if actions.ndim == 1 and not self.policy.action_codec.scalar:
-            actions = actions[:, None]
-        return {Columns.ACTIONS: actions}
+        return {Columns.ACTIONS: self.draw(outputs, explore)[0]}
 
     def _dist(self, rows: Rows, training: bool) -> Any:
         outputs, _ = self.run_model(self.model, rows, training)
@@ -171,13 +162,15 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> Any:
         """Return the smaller of the critics' values: `[B]` of the batch's actions, or `[B, n]` of all choices."""
-        actions = None if self.policy.action_codec.scalar else batch[Columns.ACTIONS]
-        return _smallest(self._each(self.rows(batch).obs, actions))
+        return self._q_values(batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:
         """Return what `compute_q_values` does, by the target networks."""
+        return self._q_values(batch, target=True)
+
+    def _q_values(self, batch: Mapping[str, Any], target: bool = False) -> Tensor:
         actions = None if self.policy.action_codec.scalar else batch[Columns.ACTIONS]
-        return _smallest(self._each(self.rows(batch).obs, actions, target=True))
+        return _smallest(self._each(self.rows(batch).obs, actions, target))
 
     def make_target_networks(self) -> None:
         """Copy the critics; called by Ray's learner."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlcatalog.errors import ConfigError, nearest, one_line
 from rlcatalog_policy import write_file
-from rlcatalog_runs.summaries import Row, Run, read_rows
+from rlcatalog_runs.summaries import Row, Run, read_rows, table_in
 
 Array = np.ndarray[Any, Any]
 
@@ -71,13 +71,13 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
         raise ConfigError(
             f"{late[0].folder}: has its first mean return after the shortest run has ended, at {shortest:,.0f} steps."
         )
-    found: dict[str, list[int]] = {}
+    alike: dict[str, list[int]] = {}
     chosen = [_chosen(run, by, runs) for run in runs]
     for index, settings in enumerate(chosen):
-        found.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
-    labels = _labels([chosen[indices[0]] for indices in found.values()])
+        alike.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
+    labels = _labels([chosen[indices[0]] for indices in alike.values()])
     groups = []
-    for label, indices in zip(labels, found.values(), strict=True):
+    for label, indices in zip(labels, alike.values(), strict=True):
         first = max(curves[index][0][0] for index in indices)
         grid = np.linspace(shortest / POINTS, shortest, POINTS)
         grid = np.append(grid[(grid >= first) & (grid < shortest)], shortest)
@@ -124,18 +124,10 @@ def check_picture(path: Path) -> None:
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
     """Draw the learning curve: mean return of the last 100 episodes over environment steps."""
-    from matplotlib.figure import Figure
-
     points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(4, title, "mean return, last 100 episodes")
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
-    axes.set_title(one_line(title), parse_math=False)
-    axes.set(xlabel="environment steps", ylabel="mean return, last 100 episodes")
-    axes.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=120, format="png")
-    write_file(path.parent, path.name, picture.getvalue())
+    _write_picture(path, figure)
 
 
 def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
@@ -146,32 +138,41 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
         groups: The curves.
         title: What stands above them.
     """
-    from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 
-    figure = Figure(figsize=(7, 4.2 + 0.22 * len(groups)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(4.2 + 0.22 * len(groups), title, "return, mean of the last 100 episodes")
     for index, group in enumerate(groups):
         colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
         runs = f"{len(group.runs)} runs" if len(group.runs) > 1 else "1 run"
         axes.plot(group.steps, group.middle, color=colour, linestyle=style, label=f"{group.label} ({runs})")
         if group.interval is not None:
             axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
-    several = any(group.interval is not None for group in groups)
-    what = "return, mean of the last 100 episodes"
-    axes.set_title(one_line(title), parse_math=False)
-    axes.set(xlabel="environment steps", ylabel=what)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlim(0, None)
-    axes.grid(alpha=0.3)
     below = figure.legend(loc="outside lower center", ncols=1, frameon=False)
     for text in below.get_texts():
         text.set_parse_math(False)  # names of settings, and what they are
-    if several:
+    if any(group.interval is not None for group in groups):
         below.set_title("lines: interquartile mean over runs; bands: its 95 % interval", FontProperties(size="small"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_picture(path, figure)
+
+
+def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:
+    """Return a figure for returns over environment steps, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(one_line(title), parse_math=False)
+    axes.set(xlabel="environment steps", ylabel=returns)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _write_picture(path: Path, figure: Any) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format=path.suffix.lower().lstrip("."))
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path.parent, path.name, picture.getvalue())
 
 
@@ -187,7 +188,7 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Return what a run was made with, flat, without its seed: algorithm, framework, their keys, the model's."""
-    algorithm, model, parts = (_table(run.config.get(name)) for name in ("algorithm", "model", "parts"))
+    algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
         "algorithm": shown_algorithm(run),
@@ -211,7 +212,7 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
     if by is None:
         return settings
     if by == "model":
-        model = _table(run.config.get("model"))
+        model = table_in(run.config, "model")
         return {key: value for key, value in settings.items() if key in model or key.startswith("parts.")}
     known = {key for other in runs for key in settings_of(other)}
     if by not in known:
@@ -255,10 +256,6 @@ def _written(name: str, value: Any) -> str:
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
 
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 # --- one curve of several runs ------------------------------------------------------------------------------------
 
 
@@ -271,8 +268,7 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
     cut = int(CUT * len(ordered))
-    found: Array = ordered[cut : len(ordered) - cut].mean(0)
-    return found
+    return np.asarray(ordered[cut : len(ordered) - cut].mean(0))
 
 
 def interval(returns: Array) -> Array:
@@ -287,5 +283,4 @@ def interval(returns: Array) -> Array:
     draws = np.random.default_rng(0).integers(runs, size=(REPEATS, runs))
     parts = np.array_split(draws, max(1, -(-REPEATS * runs * points // _AT_ONCE)))
     means = np.concatenate([interquartile_mean(returns[part], axis=1) for part in parts if len(part)])
-    found: Array = np.percentile(means, ENDS, axis=0)
-    return found
+    return np.asarray(np.percentile(means, ENDS, axis=0))

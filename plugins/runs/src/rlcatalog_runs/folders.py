@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -16,7 +16,7 @@ from typing import Any
 
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
 from rlcatalog.internals import look_here
-from rlcatalog_policy import forget, locked, read_json, write_file
+from rlcatalog_policy import Manifest, forget, locked, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog_runs.records import RECORD
 
@@ -249,3 +249,13 @@ def policy_of(directory: Path) -> Path:
     if policy.is_symlink():
         raise SavedPolicyError(f"{policy}: a link, which is not followed.")
     return policy if policy.is_dir() else directory
+
+
+def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the environment's spaces that a saved policy could not write down, by name."""
+    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not names:
+        return {}
+    env = make()
+    env.close()
+    return {name: getattr(env, name) for name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,33 +51,37 @@ class Interrupts:
 def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
     """Turn the first SIGINT or SIGTERM into `Interrupted`; while that is dealt with, later ones change nothing.
 
-    Outside of the main thread, where Python handles no signals, nothing is changed.
-
     Args:
         later: Note the signal, and raise when `check` of what is yielded is called: for whoever cannot be stopped
             anywhere.
     """
     interrupts = Interrupts()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupts
-        return
-
-    def note(number: int, frame: Any) -> None:
-        print("still saving; the process ends when that is done", file=sys.stderr)
 
     def interrupt(number: int, frame: Any) -> None:
-        for each in before:
-            signal.signal(each, note)
+        if interrupts.pending is not None:
+            print("still saving; the process ends when that is done", file=sys.stderr)
+            return
         interrupts.pending = number
         if not later:
             raise Interrupted(number)
         print("the run ends, and is kept, when what it is computing is done", file=sys.stderr)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        for each in before:
-            signal.signal(each, interrupt)
+    with signal_handler(interrupt, "SIGINT", "SIGTERM"):
         yield interrupts
+
+
+@contextmanager
+def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
+    """Let a function handle signals, as far as the system has them.
+
+    Outside of the main thread, where Python handles no signals, nothing is changed.
+    """
+    before = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
+                before[number] = signal.signal(number, handle)
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler if handler is not None else signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -89,12 +89,8 @@ class Run(NamedTuple):
     config: Mapping[str, Any]
 
 
-def find_runs(folder: Path) -> Iterator[Path]:
+def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
     """Yield the folders of runs at and below a folder; links are not followed, hidden folders are passed over."""
-    yield from _below(folder, DEPTH)
-
-
-def _below(folder: Path, depth: int) -> Iterator[Path]:
     if any(os.path.lexists(folder / name) for name in _RUN):
         yield folder
     elif depth:
@@ -104,7 +100,7 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
             return
         for name in inside:
             if not name.startswith("."):
-                yield from _below(folder / name, depth - 1)
+                yield from find_runs(folder / name, depth - 1)
 
 
 def read_run(folder: Path) -> Run:
@@ -114,7 +110,7 @@ def read_run(folder: Path) -> Run:
         SavedPolicyError: It is damaged.
     """
     config, record, rows = _config(folder), read_record(folder) or {}, read_rows(folder)
-    algorithm = _table(config, "algorithm")
+    algorithm = table_in(config, "algorithm")
     engine = _engine(config, record, folder)
     last = rows[-1] if rows else Row(0)
     evaluations = [_number(row.evaluation.get("return_mean")) for row in rows if row.evaluation is not None]
@@ -216,7 +212,7 @@ def _engine(config: Mapping[str, Any], record: Mapping[str, Any], folder: Path) 
         return _text(record.get("engine"))
     if "stable_baselines3" in config:
         return "sb3"
-    if "name" in _table(config, "algorithm"):
+    if "name" in table_in(config, "algorithm"):
         return "rllib"
     return None
 
@@ -243,7 +239,8 @@ def _year_known(seconds: float) -> float:
     return seconds
 
 
-def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the table of a name in a config, or an empty one."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
 

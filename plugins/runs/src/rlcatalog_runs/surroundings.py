@@ -74,16 +74,21 @@ def _git(*arguments: str) -> str | None:
 
 def hardware() -> dict[str, Any]:
     """Return the machine: system, architecture, processor, cores, bytes of memory, and accelerators where known."""
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cpu": _processor(),
         "cores": os.cpu_count(),
-        "usable_cores": os.cpu_count() if affinity is None else len(affinity(0)),
+        "usable_cores": usable_cores(),
         "memory": _memory(),
         "gpus": _gpus(),
     }
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
 def _processor() -> str | None:

@@ -108,10 +108,7 @@ class ActorCritic:
 
     def adapt(self, raw: Array) -> Array:
         """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
-        if self._raw:
-            return raw
-        adapted: Array = self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
-        return adapted
+        return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions in the shape Stable-Baselines3 sees, value estimates `[B, 1]` and log densities `[B]`.
@@ -178,11 +175,8 @@ class ActorCritic:
 
     def logp(self, dist: Any, actions: Tensor) -> Tensor:
         """Return the log density `[B]` of stored actions."""
-        if self.policy.action_codec.scalar:
-            actions = actions.reshape(-1)
-        elif actions.dim() != 2:
-            actions = actions.reshape(actions.shape[0], -1)
-        logp: Tensor = dist.logp(actions)
+        scalar = self.policy.action_codec.scalar
+        logp: Tensor = dist.logp(actions.reshape(-1) if scalar else actions.reshape(len(actions), -1))
         return logp
 
     def values(self) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,24 +69,16 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
             raise NotServedError(f"frozen='always': {name} acts by nets of its own, which nothing here freezes.")
         from rlcatalog_sb3.features import CatalogExtractor
 
-        policy_kwargs |= {
-            "features_extractor_class": CatalogExtractor,
-            "features_extractor_kwargs": {"model_config": model},
-        }
+        extractor = {"model_config": model}
+        policy_kwargs |= {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": extractor}
     else:
-        module, _, found = place.partition(":")
-        policy = getattr(importlib.import_module(f"rlcatalog_sb3.{module}"), found)
+        module, _, cls = place.partition(":")
+        policy = getattr(importlib.import_module(f"rlcatalog_sb3.{module}"), cls)
         policy_kwargs["model_config"] = model
         if frozen is not None:
             policy_kwargs["frozen"] = frozen
-    _refuse_unknown(name, algorithm, settings)
-    return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
-
-
-def _refuse_unknown(name: str, algorithm: Any, settings: Mapping[str, Any]) -> None:
-    import inspect
-
     accepted = [key for key in inspect.signature(algorithm).parameters if key not in ("policy", "env", "policy_kwargs")]
     for key in settings:
         if key not in accepted:
             raise ConfigError(f"{name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}.")
+    return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)

@@ -17,8 +17,6 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
-Array = np.ndarray[Any, Any]
-
 #: SAC cuts the log standard deviations off there; TD3 has none, and explores with noise of its own.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
@@ -138,7 +136,7 @@ def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer
     for kind, index in (("weight", 0), ("bias", 1)):
         weights[f"outputs.logits.{kind}"] = torch.cat([pair[index] for pair in last])
         weights[f"outputs.value.{kind}"] = np.zeros_like(wanted.get(f"outputs.value.{kind}", np.zeros(0)))
-    arrays = {name: _array(value) for name, value in weights.items()}
+    arrays = {name: np.asarray(torch.as_tensor(value).detach().cpu()) for name, value in weights.items()}
     shapes = {name: value.shape for name, value in arrays.items()}
     if shapes != {name: value.shape for name, value in wanted.items()}:
         raise _not_rebuilt(policy)
@@ -161,8 +159,3 @@ def _not_rebuilt(policy: Policy) -> NotServedError:
         f"{type(policy.model).__name__}: this trunk with Stable-Baselines3's layers behind it has no equal among the"
         " catalog's models, so it cannot be converted. Save the algorithm itself: model.save(path)."
     )
-
-
-def _array(value: Any) -> Array:
-    array: Array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-    return array

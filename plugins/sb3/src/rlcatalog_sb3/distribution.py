@@ -46,22 +46,11 @@ class CatalogDistribution(Distribution):
         entropy: Any = entropy_of(self.distribution, flat_sample)[0]
         return entropy
 
-    def proba_distribution_net(self, *args: Any, **kwargs: Any) -> Any:
+    def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
         """Raise: the catalog's model has the layers."""
-        raise _no_layers()
+        raise NotServedError(
+            "the catalog's distributions are made from a model's output: policy.get_distribution(obs)."
+        )
 
-    def proba_distribution(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the catalog's model has the layers."""
-        raise _no_layers()
-
-    def actions_from_params(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the catalog's model has the layers."""
-        raise _no_layers()
-
-    def log_prob_from_params(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the catalog's model has the layers."""
-        raise _no_layers()
-
-
-def _no_layers() -> NotServedError:
-    return NotServedError("the catalog's distributions are made from a model's output: policy.get_distribution(obs).")
+    proba_distribution_net = proba_distribution = _refuse_parameters
+    actions_from_params = log_prob_from_params = _refuse_parameters

@@ -81,20 +81,15 @@ def encoder(
         otherwise: Encodes what tensor operations cannot.
     """
     shape = preprocessor.shape
+    if flat and isinstance(space, spaces.Dict):
+        return lambda obs: obs[OBS].reshape(-1, *shape)
     if flat:
-        inner = space[OBS] if isinstance(space, spaces.Dict) else None
-        if len(shape) == 1:
-            return (lambda obs: obs[OBS]) if inner is not None else (lambda obs: obs)
-        if inner is not None:
-            return lambda obs: obs[OBS].reshape(-1, *shape)
         return lambda obs: obs.reshape(-1, *shape)
     if isinstance(space, spaces.Box) and is_identity(preprocessor):
         if is_transposed(space, layout):
             # One copy of bytes; in this order, convolutions read floats without another.
             return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
-        if space.dtype == np.float64:
-            return lambda obs: obs.float()
-        return lambda obs: obs
+        return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
     return otherwise
 
 

@@ -134,31 +134,33 @@ class CatalogBasePolicy(BasePolicy):
         }
 
 
-class CatalogPolicy(CatalogBasePolicy, ActorCriticPolicy):
+class WithoutMemory(CatalogBasePolicy):
+    """What `CatalogPolicy` and `CatalogMaskablePolicy` share; masks from elsewhere are MaskablePPO's alone."""
+
+    def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
+        return self.actor_critic.act(obs, action_masks, deterministic)
+
+    def evaluate_actions(self, obs: Any, actions: Tensor, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
+        actor_critic = self.actor_critic
+        logp, entropy = actor_critic.score(actor_critic.dist(obs, action_masks, acting=False), actions)
+        return actor_critic.values(), logp, entropy
+
+    def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
+        """Return the distribution of raw actions, masked."""
+        return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs, action_masks))
+
+    def predict_values(self, obs: Any) -> Tensor:
+        """Return value estimates `[B, 1]`."""
+        inputs = {"obs": self.actor_critic.observer.encode(obs), "is_training": False, "values_only": True}
+        self.actor_critic.model(inputs, [], None)
+        return self.actor_critic.values()
+
+
+class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
     """A policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
 
     `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. Environments whose spaces
     Stable-Baselines3 does not take are wrapped: `for_sb3(env)`. Action masks stand in the observation.
     """
-
-    def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
-        return self.actor_critic.act(obs, None, deterministic)
-
-    def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
-        actor_critic = self.actor_critic
-        logp, entropy = actor_critic.score(actor_critic.dist(obs, acting=False), actions)
-        return actor_critic.values(), logp, entropy
-
-    def get_distribution(self, obs: Any) -> CatalogDistribution:
-        """Return the distribution of raw actions."""
-        return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs))
-
-    def predict_values(self, obs: Any) -> Tensor:
-        """Return value estimates `[B, 1]`."""
-        actor_critic = self.actor_critic
-        actor_critic.model(
-            {"obs": actor_critic.observer.encode(obs), "is_training": False, "values_only": True}, [], None
-        )
-        return actor_critic.values()

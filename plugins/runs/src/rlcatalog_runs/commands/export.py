@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog_cli import Modules, redirect_stdout
 from rlcatalog_policy import load, read_manifest
-from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
+from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config, unwritten_spaces
 
 
 def export(
@@ -34,22 +35,16 @@ def export(
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
         saved = policy_of(run)
-        policy = load(saved, catalog=catalog, **({} if saved == run else _spaces(run, modules or [])))
+        make = partial(_make_env, run, modules or [])
+        spaces = {} if saved == run else unwritten_spaces(read_manifest(saved), make)
+        policy = load(saved, catalog=catalog, **spaces)
         interface = policy.export(out, format)
     print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
           f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
 
 
-def _spaces(run: Path, modules: list[str]) -> dict[str, Any]:
-    """Return the environment's spaces that a run's policy could not write down, by name."""
-    manifest = read_manifest(run / POLICY)
-    missing = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
-    if not missing:
-        return {}
-    told = read_config(run, modules)
-    env = make_env(told["env"], **told["algorithm"]["env_config"])
-    try:
-        wrapped = default_catalog().wrap_env(env, manifest.config)
-        return {name: getattr(wrapped, name) for name in missing}
-    finally:
-        env.close()
+def _make_env(run: Path, modules: list[str]) -> Any:
+    """Make the environment of a run, with the wrappers of the installed plugins."""
+    config = read_config(run, modules)
+    env = make_env(config["env"], **config["algorithm"]["env_config"])
+    return default_catalog().wrap_env(env, read_manifest(run / POLICY).config)

@@ -7,10 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,9 @@ from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog_runs.commands.tables import print_groups
 from rlcatalog_runs.comparison import compare, draw_groups
+from rlcatalog_runs.interrupts import signal_handler
 from rlcatalog_runs.summaries import read_run
+from rlcatalog_runs.surroundings import usable_cores
 
 #: The picture of all seeds, in the folder that holds their runs.
 CURVES = "learning_curves.png"
@@ -113,7 +114,7 @@ def train_seeds(
         with log.open("xb") as output:
             return _Child(seed, _process([line[0], *options, *line[1:]], output), log)
 
-    at_once = max(1, min(len(seeds), _cores() // max(1, threads)))
+    at_once = max(1, min(len(seeds), usable_cores() // max(1, threads)))
     with run_folder(folder, overwrite):
         print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
         try:
@@ -175,12 +176,6 @@ def _long(parameter: Any) -> str:
     return found
 
 
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
-
-
 def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
     """Start `rlcatalog` in a group of its own: a Ctrl-C of the terminal reaches it once, through this process."""
     here = "" in sys.path or os.getcwd() in sys.path
@@ -197,7 +192,11 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     """
     waiting, running = list(seeds), list[_Child]()
     errors: dict[int, str] = {}
-    with _signals() as asked, _Bars(quiet) as bars:
+    asked = list[int]()
+    with (
+        signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"),
+        _Bars(quiet) as bars,
+    ):
         try:
             while waiting or running:
                 while waiting and len(running) < at_once and not asked:
@@ -285,23 +284,6 @@ def _send(child: _Child, number: int) -> None:
             os.killpg(child.process.pid, number)  # with the processes of its environments
         else:
             child.process.send_signal(number)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Yield the list of the signals that have asked for the end; outside of the main thread Python handles none."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _error(child: _Child) -> str:
