@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import libcst as cst
@@ -16,8 +14,6 @@ from libcst.metadata import PositionProvider
 NUMPY, TENSORFLOW, TENSORFLOW_1 = "numpy", "tensorflow", "tensorflow.compat.v1"
 #: Packages whose modules are the mirror's, before and after porting.
 RAY = ("ray", "rlcatalog_compat")
-#: What the rules know of old names.
-TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, order=True)

@@ -7,17 +7,8 @@ import warnings
 import libcst as cst
 import numpy as np
 
-from rlcatalog_compat.codemod.context import (
-    NUMPY,
-    TABLES,
-    Context,
-    as_name,
-    code,
-    dotted,
-    keyword,
-    name_node,
-    with_names,
-)
+from rlcatalog_compat.codemod import TABLES
+from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
 
 #: Name → NumPy's name today, the built-in it was, or the number it was; and calls → what they are today.
 _RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls"))

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.codemod.context import (
-    TABLES,
-    TENSORFLOW,
-    TENSORFLOW_1,
-    Context,
-    code,
-    comma,
-    dotted,
-    keyword,
-    name_node,
-)
+from rlcatalog_compat.codemod import TABLES
+from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 _TABLE = TABLES["tensorflow"]
