@@ -17,8 +17,7 @@ def tempered(logits: Any, temperature: float) -> Any:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    if not 0 < temperature < math.inf:
-        raise contract.wrong_temperature(temperature)
+    contract.check_temperature(temperature)
     lowest, highest = logits.dtype.min, logits.dtype.max
     return tf.where(logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest)
 
@@ -236,8 +235,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     framework_of_class = "tf"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if not 0 < temperature < math.inf:
-            raise contract.wrong_temperature(temperature)
+        contract.check_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)

@@ -23,8 +23,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    if not 0 < temperature < math.inf:
-        raise contract.wrong_temperature(temperature)
+    contract.check_temperature(temperature)
     limits = torch.finfo(logits.dtype)
     return torch.where(logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min)
 
@@ -302,8 +301,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     last_sample: Tensor
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if not 0 < temperature < math.inf:
-            raise contract.wrong_temperature(temperature)
+        contract.check_temperature(temperature)
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
         self.temperature = temperature

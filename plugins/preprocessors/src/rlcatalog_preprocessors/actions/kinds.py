@@ -47,6 +47,7 @@ class DiscreteCodec(_EntryByEntry):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         self.n = self.input_width = int(info.n or 0)
+        self.counts = (self.n,)
         self.choices = [(info.path, self.n)]
         self._dtype = np.dtype(info.dtype or "int64")
         self._as_drawn = info.start == 0 and self._dtype == np.int64
@@ -54,10 +55,6 @@ class DiscreteCodec(_EntryByEntry):
     @classmethod
     def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
         return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
-
-    @property
-    def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        return (self.n,)
 
     def adapt(self, raw: Array) -> Array:
         values: Array = raw[:, 0]
@@ -91,11 +88,7 @@ class OneHotCodec(DiscreteCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self.width = self.n
-
-    @property
-    def counts(self) -> None:  # type: ignore[override]
-        return None
+        self.width, self.counts = self.n, None
 
     def adapt(self, raw: Array) -> Array:
         values: Array = raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
