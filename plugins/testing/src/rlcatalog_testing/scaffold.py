@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcatalog import __version__
-from rlcatalog.errors import (
-    DuplicateNameError,
-    FolderTakenError,
-    MissingExtraError,
-    UnknownNameError,
-    nearest,
-    shown,
-)
+from rlcatalog.errors import DuplicateNameError, FolderTakenError, MissingExtraError, UnknownNameError, nearest, shown
 from rlcatalog.internals import may_claim, normalize, public_index
 
 #: The frameworks there are templates for.

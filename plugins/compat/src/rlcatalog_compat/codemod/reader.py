@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.codemod.context import (
-    NUMPY,
-    RAY,
-    TENSORFLOW,
-    TENSORFLOW_1,
-    ClassScope,
-    Context,
-    dotted,
-    names_of,
-)
+from rlcatalog_compat.codemod.context import NUMPY, RAY, TENSORFLOW, TENSORFLOW_1, ClassScope, Context, dotted, names_of
 from rlcatalog_compat.codemod.torch_rules import is_recurrent
 from rlcatalog_compat.names import known
 

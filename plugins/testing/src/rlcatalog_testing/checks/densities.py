@@ -11,9 +11,8 @@ import numpy as np
 from rlcatalog.actions import params_given
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.passes import Array
 from rlcatalog_testing.trials import Trial, chance_trials, check_chance_trials, check_trials, random_mask, trials
-
-Array = np.ndarray[Any, Any]
 
 #: Draws that a mean is taken over, and how many standard errors it may be off.
 DRAWS, ERRORS = 2048, 6.0

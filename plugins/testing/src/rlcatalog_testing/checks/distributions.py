@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog import errors
 from rlcatalog.actions import params_given
-from rlcatalog.errors import (
-    CatalogError,
-    MissingPluginError,
-    NoClosedFormError,
-    NoMatchError,
-    NotServedError,
-    UnsupportedSpaceError,
-    reason,
-)
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
@@ -44,7 +36,12 @@ def works_for_what_it_accepts(part: Part) -> None:
         except NotApplicable:
             raise
         except Exception as error:
-            fails.append((example, str(error) if isinstance(error, AssertionError | CatalogError) else reason(error)))
+            fails.append(
+                (
+                    example,
+                    str(error) if isinstance(error, AssertionError | errors.CatalogError) else errors.reason(error),
+                )
+            )
     if works and fails:
         accepted = ", ".join(str(example.action) for example, _ in fails)
         require(False, f"its match and size accept {accepted}, and it works for {works[0].action} alone: {fails[0][1]}")
@@ -120,7 +117,7 @@ def one_number_per_row(trial: Trial) -> None:
     for name, (ask, is_random) in _numbers(trial).items():
         try:
             found = trial.array(ask(dist, raw))
-        except NoClosedFormError:
+        except errors.NoClosedFormError:
             continue
         if name == "kl":
             again = trial.array(ask(dist, raw))
@@ -187,7 +184,7 @@ def works_inside_tuple_and_dict(part: Part) -> None:
         for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
             try:
                 made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
-            except (MissingPluginError, NoMatchError, UnsupportedSpaceError) as error:
+            except (errors.MissingPluginError, errors.NoMatchError, errors.UnsupportedSpaceError) as error:
                 raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
             require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
             inputs, width = np.concatenate([trial.inputs(ROWS), trial.inputs(ROWS, seed=1)], axis=1), trial.codec.width
@@ -278,7 +275,7 @@ def _served(part: Part, example: Example) -> Trial | None:
     """Return the trial of an example in the part's framework; None where nothing around it, or the kit, serves that."""
     try:
         return Trial(part, example)
-    except (NotApplicable, NoMatchError, NotServedError):
+    except (NotApplicable, errors.NoMatchError, errors.NotServedError):
         return None
 
 
@@ -301,6 +298,6 @@ def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, w
 def _has_kl(dist: Any) -> bool:
     try:
         dist.kl(dist)
-    except NoClosedFormError:
+    except errors.NoClosedFormError:
         return False
     return True
