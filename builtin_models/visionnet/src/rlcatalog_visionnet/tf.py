@@ -70,10 +70,6 @@ class Pool:
         """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
         return tf.nn.max_pool2d(x, 3, 2, "SAME")
 
-    def canonical(self) -> Named:
-        """Yield nothing: there is nothing to train."""
-        yield from ()
-
 
 class Residual:
     """Activation, convolution, activation, convolution, and the input added."""
@@ -86,11 +82,6 @@ class Residual:
         """Map `[B, H, W, C]` to the same shape."""
         inner = x if self.activate is None else self.activate(x)
         return x + self.second(self.first(inner))
-
-    def canonical(self) -> Named:
-        """Yield the variables of both convolutions."""
-        yield from _with_prefix("first", self.first)
-        yield from _with_prefix("second", self.second)
 
 
 def layer(spec: LayerSpec) -> Conv | Pool | Residual:
@@ -116,11 +107,6 @@ class ConvStack:
             x = self.activate(x)
         return tf.reshape(x, [-1, self.features])
 
-    def canonical(self) -> Named:
-        """Yield the variables of all layers."""
-        for i, part in enumerate(self.layers):
-            yield from _with_prefix(f"layers.{i}", part)
-
 
 class ConvLogits(Conv):
     """A convolution in place of the logits layer."""
@@ -129,11 +115,6 @@ class ConvLogits(Conv):
         """Map features `[B, height x width x channels]` to `[B, outputs]`."""
         maps = tf.reshape(features, [-1, *self.spec.size_in, self.spec.inputs])
         return super().__call__(maps)[:, 0, 0]
-
-
-def _with_prefix(prefix: str, part: Conv | Pool | Residual) -> Named:
-    for name, variable, axes in part.canonical():
-        yield f"{prefix}.{name}", variable, axes
 
 
 class VisionNetwork(Vision, TFModelV2):
