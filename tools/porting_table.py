@@ -10,8 +10,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from rlcatalog_compat.mirror import KNOWN
-from rlcatalog_compat.names import MODULES, REASONS, Module
+from rlcatalog_compat.names import Module, known, modules, reasons
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/porting.md"
@@ -40,8 +39,8 @@ def rows(path: str, module: Module) -> list[str]:
 
 def page(text: str) -> str:
     """Return the page with fresh tables."""
-    served = [row for path, module in sorted(MODULES.items()) for row in rows(path, module)]
-    refused = [f"| `ray.{path}` | {why} |" for path, why in sorted(REASONS.items())]
+    served = [row for path, module in sorted(modules().items()) for row in rows(path, module)]
+    refused = [f"| `ray.{path}` | {why} |" for path, why in sorted(reasons().items())]
     tables = {
         "names": ["| module | in RLlib | names | stand in |", "| --- | --- | --- | --- |", *served],
         "refused": ["| below | why |", "| --- | --- |", *refused],
@@ -54,9 +53,9 @@ def page(text: str) -> str:
 
 def stub(path: str) -> str:
     """Return the stub of a module of the mirror."""
-    below = sorted(known.rpartition(".")[2] for known in KNOWN if known.rpartition(".")[0] == path)
+    below = sorted(other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path)
     imports: dict[str, list[str]] = defaultdict(list)
-    for name, target in MODULES[path].names.items() if path in MODULES else ():
+    for name, target in modules()[path].names.items() if path in modules() else ():
         home, _, attribute = target.partition(":")
         imports[home].append(f"{attribute} as {name}")
     lines = [f"from {home} import {name}" for home, names in sorted(imports.items()) for name in sorted(names)]
@@ -67,7 +66,7 @@ def stub(path: str) -> str:
 
 def files() -> dict[Path, str]:
     """Return the contents of all generated files."""
-    found = {STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(KNOWN)}
+    found = {STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(known())}
     return {PAGE: page(PAGE.read_text(encoding="utf-8")), **found}
 
 

@@ -124,7 +124,7 @@ def test_behind_a_filter_images_are_floats_and_not_scaled_again(framework, space
     x = images((13, 9, 2), rows=40)
     policy.preprocess(x, update=True)
     assert policy.encoded_space.dtype == np.float32
-    assert policy.model._VisionNetwork__pixel_factor is None
+    assert policy.model._Vision__pixel_factor is None
     weights = policy.model.get_weights()
     encoded = policy.preprocess(x[:3])
     assert 0.5 < encoded.std() < 2

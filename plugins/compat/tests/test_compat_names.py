@@ -12,10 +12,10 @@ import pytest
 import rlcatalog_compat
 from rlcatalog import errors
 from rlcatalog_compat import mirror
-from rlcatalog_compat.names import MODULES, REASONS
+from rlcatalog_compat.names import known, modules, reasons
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = [(path, name, target) for path, module in MODULES.items() for name, target in module.names.items()]
+NAMES = [(path, name, target) for path, module in modules().items() for name, target in module.names.items()]
 
 
 def framework_of(target):
@@ -38,9 +38,19 @@ def test_every_name_stands_for_what_the_table_says(framework):
 
 
 def test_every_name_of_the_table_is_one():
-    for path, module in MODULES.items():
+    for path, module in modules().items():
         for name in (*module.names, *module.refused):
             assert name.isidentifier(), (path, name)
+
+
+def test_the_finder_knows_every_package_of_the_table():
+    assert set(mirror.ROOTS) == {path.partition(".")[0] for path in (*known(), *reasons())}
+
+
+def test_a_plugin_is_loaded_without_reading_the_table():
+    code = "import sys, rlcatalog_compat.plugin\nprint('tomllib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"
 
 
 def test_importing_modules_imports_no_framework():
@@ -93,7 +103,7 @@ def test_names_of_pythons_own_are_plainly_missing():
     assert not hasattr(rlcatalog_compat, "_pytestfixturefunction")
     assert "SlimFC" in dir(module)
     assert "torch" in dir(importlib.import_module("rlcatalog_compat.rllib.models"))
-    assert module.__all__ == sorted(MODULES["rllib.models.torch.misc"].names)
+    assert module.__all__ == sorted(modules()["rllib.models.torch.misc"].names)
 
 
 def test_classes_of_a_missing_framework_can_be_derived_from(monkeypatch):
@@ -133,8 +143,8 @@ def test_a_missing_package_is_named():
 
 
 def test_every_reason_belongs_to_a_module_that_is_not_in_the_table():
-    assert not [path for path in REASONS if MODULES.get(path) and MODULES[path].refused.keys() & set(REASONS)]
-    for path, module in MODULES.items():
+    assert not [path for path in reasons() if modules().get(path) and modules()[path].refused.keys() & set(reasons())]
+    for path, module in modules().items():
         assert not module.names.keys() & module.refused.keys(), path
         first, _, last = module.layouts.partition("–")
         order = ["0.8", "1.13", "2.9", "2.60"]

@@ -45,6 +45,11 @@ class _Shares(SharesContract):
             self._expected_log = tf.math.digamma(self.concentration) - tf.math.digamma(self.total)
         return self._expected_log
 
+    def sample(self) -> Any:
+        """Draw as `rsample` does, without gradient."""
+        self.last_sample = tf.stop_gradient(self.rsample())
+        return self.last_sample
+
     def entropy(self) -> Any:
         """Return the entropy of the shares, `[B]`."""
         return -self.log_norm - tf.reduce_sum((self.concentration - 1) * self.expected_log, axis=(1, 2))
@@ -70,11 +75,6 @@ class Beta(BetaContract, _Shares):
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
         self.bounds = interval(hashable_bound(low), hashable_bound(high), size, parameters.dtype.name)
-
-    def sample(self) -> Any:
-        """Draw `[B, d]` within the bounds, without gradient."""
-        self.last_sample = tf.stop_gradient(self.rsample())
-        return self.last_sample
 
     def rsample(self) -> Any:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
@@ -109,11 +109,6 @@ class Dirichlet(DirichletContract, _Shares):
             raise wrong_components(components, size)
         concentration = tf.exp(tf.clip_by_value(parameters, *DIRICHLET_INPUTS)) + LEAST_CONCENTRATION
         self.concentration = tf.reshape(concentration, [-1, size // components, components])
-
-    def sample(self) -> Any:
-        """Draw `[B, rows * n]`, without gradient."""
-        self.last_sample = tf.stop_gradient(self.rsample())
-        return self.last_sample
 
     def rsample(self) -> Any:
         """Draw `[B, rows * n]`, with gradients."""

@@ -55,6 +55,11 @@ class _Shares(SharesContract):
             self._expected_log = self.concentration.digamma() - self.total.digamma()
         return self._expected_log
 
+    def sample(self) -> Any:
+        """Draw as `rsample` does, without gradient."""
+        self.last_sample = drawn = self.rsample().detach()
+        return drawn
+
     def entropy(self) -> Tensor:
         """Return the entropy of the shares, `[B]`."""
         return -self.log_norm - (self.excess * self.expected_log).sum(dim=(1, 2))
@@ -83,11 +88,6 @@ class Beta(BetaContract, _Shares):
         self._excess = softplus(clipped).reshape(-1, 2, size)
         self.concentration = self._excess + 1
         self.bounds = _bounds(hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device)
-
-    def sample(self) -> Tensor:
-        """Draw `[B, d]` within the bounds, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
@@ -126,11 +126,6 @@ class Dirichlet(DirichletContract, _Shares):
             raise wrong_components(components, size)
         concentration = parameters.clamp(*DIRICHLET_INPUTS).exp() + LEAST_CONCENTRATION
         self.concentration = concentration.reshape(-1, size // components, components)
-
-    def sample(self) -> Tensor:
-        """Draw `[B, rows * n]`, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,40 @@ class ChoiceColumns:
     longest: int
     total: int
     index: np.ndarray[Any, Any] | None
+
+    def check_width(self, shape: Any) -> None:
+        """Raise unless inputs of a shape hold all logits.
+
+        Raises:
+            ModelContractError: They do not.
+        """
+        if len(shape) != 2 or shape[-1] != self.total:
+            raise ModelContractError(
+                f"MultiCategorical with input_lens {self.lens} takes inputs [B, {self.total}], found {tuple(shape)}."
+            )
+
+    def check_actions(self, shape: Any, batch_size: int | None) -> None:
+        """Raise unless actions of a shape are one per row; sizes that are not known are None.
+
+        Raises:
+            ModelContractError: They are not.
+        """
+        width = None if None in shape[1:] else math.prod(shape[1:])
+        rows = shape[0] if len(shape) else -1
+        if (batch_size is not None and rows not in (None, batch_size)) or width not in (None, len(self.lens)):
+            raise ModelContractError(
+                f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(self.lens)}], or a list of"
+                f" {len(self.lens)} tensors [{batch_size or 'B'}], found shape {tuple(shape)}."
+            )
+
+    def check_same(self, other: ChoiceColumns) -> None:
+        """Raise unless another distribution has the same choices, as a divergence needs.
+
+        Raises:
+            ModelContractError: It has not.
+        """
+        if self is not other and self.lens != other.lens:
+            raise ModelContractError(f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}.")
 
 
 @lru_cache(maxsize=256)
@@ -67,43 +102,3 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     if action_space is None:
         raise ConfigError("MultiCategorical needs input_lens, the number of values of each choice, or action_space.")
     return lens_of_space(SpaceInfo.read(action_space, "action"))
-
-
-def check_width(found: Any, layout: ChoiceColumns) -> None:
-    """Raise unless inputs of shape `found` hold all logits.
-
-    Raises:
-        ModelContractError: They do not.
-    """
-    if len(found) != 2 or found[-1] != layout.total:
-        raise ModelContractError(
-            f"MultiCategorical with input_lens {layout.lens} takes inputs [B, {layout.total}], found {tuple(found)}."
-        )
-
-
-def check_actions(found: Any, batch_size: int | None, layout: ChoiceColumns) -> None:
-    """Raise unless actions of shape `found` are one per row.
-
-    Raises:
-        ModelContractError: They are not.
-    """
-    values = 1
-    for n in found[1:]:
-        values = values * n if n is not None and values is not None else None  # type: ignore[assignment]
-    rows = found[0] if len(found) else -1
-    rows_differ = batch_size is not None and rows is not None and rows != batch_size
-    if rows_differ or (values is not None and values != len(layout.lens)):
-        raise ModelContractError(
-            f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(layout.lens)}], or a list of"
-            f" {len(layout.lens)} tensors [{batch_size or 'B'}], found shape {tuple(found)}."
-        )
-
-
-def same_lens(one: ChoiceColumns, other: ChoiceColumns) -> None:
-    """Raise unless two distributions have the same choices, as a divergence needs.
-
-    Raises:
-        ModelContractError: They have not.
-    """
-    if one is not other and one.lens != other.lens:
-        raise ModelContractError(f"MultiCategorical.kl(): input_lens differ: {one.lens} and {other.lens}.")

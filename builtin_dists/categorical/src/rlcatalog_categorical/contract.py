@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -59,9 +60,14 @@ class CategoricalContract(ActionDistribution):
         return cls.joint.side_by_side(members)  # type: ignore[no-any-return]
 
 
-def wrong_temperature(temperature: float) -> ConfigError:
-    """Return what is raised for a temperature that is not positive."""
-    return ConfigError(f"temperature must be positive, found {temperature}.")
+def check_temperature(temperature: float) -> None:
+    """Raise unless a temperature is positive.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"temperature must be positive, found {temperature}.")
 
 
 class MultiCategoricalContract(ActionDistribution):

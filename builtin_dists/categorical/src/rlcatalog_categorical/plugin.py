@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
@@ -125,46 +125,23 @@ def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return math.perm(nvec[0], len(nvec))
 
 
-def _targets(name: str) -> dict[str, str]:
-    return {framework: f"rlcatalog_categorical.{framework}:{name}" for framework in ("torch", "tf")}
+def _spec(name: str, cls: str, summary: str, size: Callable[..., int], **more: Any) -> ActionDistSpec:
+    targets = {framework: f"rlcatalog_categorical.{framework}:{cls}" for framework in ("torch", "tf")}
+    return ActionDistSpec(name, targets, summary, size=size, **more)
 
 
 @hookimpl
 def rlcatalog_action_dists() -> list[ActionDistSpec]:
+    config = "rlcatalog_categorical.config"
     return [
-        ActionDistSpec(
-            name="categorical",
-            targets=_targets("Categorical"),
-            summary="one of n values, from n logits",
-            match=match_discrete,
-            size=size,
-            config="rlcatalog_categorical.config:CategoricalConfig",
-        ),
-        ActionDistSpec(
-            name="multi_categorical",
-            targets=_targets("MultiCategorical"),
-            summary="several independent choices, from the logits of all side by side",
-            match=match_multi,
-            size=multi_size,
-        ),
-        ActionDistSpec(
-            name="bernoulli",
-            targets=_targets("Bernoulli"),
-            summary="independent bits, from a logit each",
-            match=match_bernoulli,
-            size=bernoulli_size,
-        ),
-        ActionDistSpec(
-            name="gumbel_softmax",
-            targets=_targets("GumbelSoftmax"),
-            summary="relaxed one-hots of n values that gradients flow through, from n logits",
-            size=gumbel_size,
-            config="rlcatalog_categorical.config:GumbelSoftmaxConfig",
-        ),
-        ActionDistSpec(
-            name="slate_multi_categorical",
-            targets=_targets("SlateMultiCategorical"),
-            summary="one of all ordered selections of k distinct items out of n, from a logit per selection",
-            size=slates_size,
-        ),
-    ]
+        _spec("categorical", "Categorical", "one of n values, from n logits", size, match=match_discrete,
+              config=f"{config}:CategoricalConfig"),
+        _spec("multi_categorical", "MultiCategorical",
+              "several independent choices, from the logits of all side by side", multi_size, match=match_multi),
+        _spec("bernoulli", "Bernoulli", "independent bits, from a logit each", bernoulli_size, match=match_bernoulli),
+        _spec("gumbel_softmax", "GumbelSoftmax",
+              "relaxed one-hots of n values that gradients flow through, from n logits", gumbel_size,
+              config=f"{config}:GumbelSoftmaxConfig"),
+        _spec("slate_multi_categorical", "SlateMultiCategorical",
+              "one of all ordered selections of k distinct items out of n, from a logit per selection", slates_size),
+    ]  # fmt: skip

@@ -6,23 +6,8 @@ import math
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical.choice_columns import (
-    check_actions,
-    check_width,
-    layout_of,
-    lens_of,
-    same_lens,
-)
-from rlcatalog_categorical.contract import (
-    BernoulliContract,
-    CategoricalContract,
-    GumbelSoftmaxContract,
-    MultiCategoricalContract,
-    SlateMultiCategoricalContract,
-    wrong_actions,
-    wrong_mask,
-    wrong_temperature,
-)
+from rlcatalog_categorical import contract
+from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_tf import draw_categorical, draw_uniform, tf, to_float32_at_least
 
 
@@ -32,13 +17,12 @@ def tempered(logits: Any, temperature: float) -> Any:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    if not 0 < temperature < math.inf:
-        raise wrong_temperature(temperature)
+    contract.check_temperature(temperature)
     lowest, highest = logits.dtype.min, logits.dtype.max
     return tf.where(logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest)
 
 
-class Categorical(CategoricalContract):
+class Categorical(contract.CategoricalContract):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
 
     framework_of_class = "tf"
@@ -85,7 +69,7 @@ class Categorical(CategoricalContract):
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
 
-class MultiCategorical(MultiCategoricalContract):
+class MultiCategorical(contract.MultiCategoricalContract):
     """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
     framework_of_class = "tf"
@@ -98,7 +82,7 @@ class MultiCategorical(MultiCategoricalContract):
     def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
         self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
         super().__init__(tf.convert_to_tensor(inputs), model)
-        check_width(self.inputs.shape, self.layout)
+        self.layout.check_width(self.inputs.shape)
         inputs, layout = self.inputs, self.layout
         if layout.index is not None:
             padded = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=float("-inf"))
@@ -144,7 +128,7 @@ class MultiCategorical(MultiCategoricalContract):
             actions = tf.stack([tf.reshape(part, [-1]) for part in actions], axis=1)
         else:
             actions = tf.convert_to_tensor(actions)
-        check_actions(actions.shape, self.inputs.shape[0], self.layout)
+        self.layout.check_actions(actions.shape, self.inputs.shape[0])
         return tf.reshape(tf.cast(actions, tf.int64), [-1, len(self.layout.lens)])
 
     def entropy(self) -> Any:
@@ -169,7 +153,7 @@ class MultiCategorical(MultiCategoricalContract):
 
     def _divergences(self, other: Any) -> Any:
         same_kind(self, other)
-        same_lens(self.layout, other.layout)
+        self.layout.check_same(other.layout)
         log_probs = self.log_probs
         return self._probs * (log_probs - other.log_probs)
 
@@ -177,7 +161,7 @@ class MultiCategorical(MultiCategoricalContract):
 Categorical.joint = MultiCategorical
 
 
-class Bernoulli(BernoulliContract):
+class Bernoulli(contract.BernoulliContract):
     """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
     framework_of_class = "tf"
@@ -198,7 +182,7 @@ class Bernoulli(BernoulliContract):
             ActionMaskError: The mask has not two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise wrong_mask(inputs, mask)
+            raise contract.wrong_mask(inputs, mask)
         allowed = tf.cast(mask, tf.bool)
         inputs = tf.where(allowed[:, ::2], inputs, inputs.dtype.max)
         return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)
@@ -245,14 +229,13 @@ class Bernoulli(BernoulliContract):
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
-class GumbelSoftmax(GumbelSoftmaxContract):
+class GumbelSoftmax(contract.GumbelSoftmaxContract):
     """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
 
     framework_of_class = "tf"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if not 0 < temperature < math.inf:
-            raise wrong_temperature(temperature)
+        contract.check_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
@@ -306,7 +289,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
         if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
             x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
         if not x.shape.is_compatible_with(log_probs.shape):
-            raise wrong_actions(log_probs.shape, given)
+            raise contract.wrong_actions(log_probs.shape, given)
         x = tf.cast(x, dtype)
         inside = x > _FLOOR[dtype]
         count = tf.reduce_sum(tf.cast(inside, dtype), axis=-1)
@@ -325,7 +308,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
         return tf.cast(tf.clip_by_value(density + of_face, found.min, found.max), found)
 
 
-class SlateMultiCategorical(SlateMultiCategoricalContract, Categorical):
+class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
     """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
 
     @classmethod

@@ -11,24 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical.choice_columns import (
-    ChoiceColumns,
-    check_actions,
-    check_width,
-    layout_of,
-    lens_of,
-    same_lens,
-)
-from rlcatalog_categorical.contract import (
-    BernoulliContract,
-    CategoricalContract,
-    GumbelSoftmaxContract,
-    MultiCategoricalContract,
-    SlateMultiCategoricalContract,
-    wrong_actions,
-    wrong_mask,
-    wrong_temperature,
-)
+from rlcatalog_categorical import contract
+from rlcatalog_categorical.choice_columns import ChoiceColumns, layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
 from rlcatalog_torch import HALF, HIGHEST, LOWEST, to_float32_at_least
 
@@ -39,8 +23,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    if not 0 < temperature < math.inf:
-        raise wrong_temperature(temperature)
+    contract.check_temperature(temperature)
     limits = torch.finfo(logits.dtype)
     return torch.where(logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min)
 
@@ -81,7 +64,7 @@ class _Choices:
         return self._exp
 
 
-class Categorical(_Choices, CategoricalContract):
+class Categorical(_Choices, contract.CategoricalContract):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
 
     framework_of_class = "torch"
@@ -139,7 +122,7 @@ def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) ->
         return index.clamp(max=layout.total - 1), bias
 
 
-class MultiCategorical(_Choices, MultiCategoricalContract):
+class MultiCategorical(_Choices, contract.MultiCategoricalContract):
     """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
     framework_of_class = "torch"
@@ -151,7 +134,7 @@ class MultiCategorical(_Choices, MultiCategoricalContract):
             inputs = torch.as_tensor(inputs)
         shape, layout = inputs.shape, self.layout
         if len(shape) != 2 or shape[1] != layout.total:
-            check_width(shape, layout)
+            layout.check_width(shape)
         self.inputs, self.model = inputs, model
         if layout.index is None:
             logits = inputs.reshape(shape[0], len(layout.lens), layout.longest)
@@ -190,7 +173,7 @@ class MultiCategorical(_Choices, MultiCategoricalContract):
         else:
             values = torch.as_tensor(actions, device=device)
         rows = self.inputs.shape[0]
-        check_actions(values.shape, rows, self.layout)
+        self.layout.check_actions(values.shape, rows)
         return values.long().reshape(rows, len(self.layout.lens), 1)
 
     def entropy(self) -> Tensor:
@@ -215,7 +198,7 @@ class MultiCategorical(_Choices, MultiCategoricalContract):
         if type(other) is not type(self):
             same_kind(self, other)
         if other.layout is not self.layout:
-            same_lens(self.layout, other.layout)
+            self.layout.check_same(other.layout)
         divergences: Tensor = self._probs() * (self._finite() - other._finite())
         return divergences
 
@@ -223,7 +206,7 @@ class MultiCategorical(_Choices, MultiCategoricalContract):
 Categorical.joint = MultiCategorical
 
 
-class Bernoulli(BernoulliContract):
+class Bernoulli(contract.BernoulliContract):
     """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
     framework_of_class = "torch"
@@ -248,7 +231,7 @@ class Bernoulli(BernoulliContract):
             ActionMaskError: The mask has not two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise wrong_mask(inputs, mask)
+            raise contract.wrong_mask(inputs, mask)
         forbidden = ~mask.bool()
         dtype = inputs.dtype
         return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
@@ -313,15 +296,14 @@ class Bernoulli(BernoulliContract):
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
-class GumbelSoftmax(GumbelSoftmaxContract):
+class GumbelSoftmax(contract.GumbelSoftmaxContract):
     """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
 
     framework_of_class = "torch"
     last_sample: Tensor
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if not 0 < temperature < math.inf:
-            raise wrong_temperature(temperature)
+        contract.check_temperature(temperature)
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
         self.temperature = temperature
@@ -372,7 +354,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
         if x.numel() == log_probs.shape[0] and n > 1:
             x = functional.one_hot(x.long().reshape(-1), n)
         elif x.shape != log_probs.shape:
-            raise wrong_actions(log_probs.shape, x.shape)
+            raise contract.wrong_actions(log_probs.shape, x.shape)
         x = x.to(log_probs.dtype)
         inside = x > _FLOOR[x.dtype]
         count = inside.sum(dim=-1).to(x.dtype)
@@ -400,7 +382,7 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
         )
 
 
-class SlateMultiCategorical(SlateMultiCategoricalContract, Categorical):
+class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
     """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
 
     @classmethod

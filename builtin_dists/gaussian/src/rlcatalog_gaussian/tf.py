@@ -15,10 +15,21 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class DiagGaussian(DiagGaussianContract):
-    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
+class _Normals:
+    """Means and log standard deviations `[B, d]` of normal values."""
 
     framework_of_class = "tf"
+    mean: Any
+    log_std: Any
+
+    @property
+    def std(self) -> Any:
+        """Standard deviations `[B, d]`."""
+        return tf.exp(self.log_std)
+
+
+class DiagGaussian(_Normals, DiagGaussianContract):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
 
     def __init__(
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
@@ -27,11 +38,6 @@ class DiagGaussian(DiagGaussianContract):
         parameters = to_float32_at_least(self.inputs)
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
-
-    @property
-    def std(self) -> Any:
-        """Standard deviations `[B, d]`."""
-        return tf.exp(self.log_std)
 
     def sample(self) -> Any:
         """Draw `[B, d]`, anew at each call, without gradient."""
@@ -64,10 +70,8 @@ class DiagGaussian(DiagGaussianContract):
         return _kl(self, other)
 
 
-class SquashedGaussian(SquashedGaussianContract):
+class SquashedGaussian(_Normals, SquashedGaussianContract):
     """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
-
-    framework_of_class = "tf"
 
     # The last reparameterised draw: action, normal value, noise.
     _drawn: tuple[Any, Any, Any] | None = None
@@ -90,11 +94,6 @@ class SquashedGaussian(SquashedGaussianContract):
         self.mean = tf.clip_by_value(mean, -MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN)
         self.log_std = tf.clip_by_value(log_std, least, most)
         self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)
-
-    @property
-    def std(self) -> Any:
-        """Standard deviations `[B, d]` of the normal values."""
-        return tf.exp(self.log_std)
 
     def sample(self) -> Any:
         """Draw `[B, d]` within the bounds, anew at each call, without gradient."""

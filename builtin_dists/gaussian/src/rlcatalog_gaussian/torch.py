@@ -20,15 +20,25 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class DiagGaussian(DiagGaussianContract):
-    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
+class _Normals:
+    """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, at first use."""
 
     framework_of_class = "torch"
-
     mean: Tensor
     log_std: Tensor
-    # Computed at first use.
     _std: Tensor | None = None
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviations `[B, d]`."""
+        if self._std is None:
+            self._std = self.log_std.exp()
+        return self._std
+
+
+class DiagGaussian(_Normals, DiagGaussianContract):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
+
     _log_norms: Tensor | None = None
 
     def __init__(
@@ -43,13 +53,6 @@ class DiagGaussian(DiagGaussianContract):
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:
             self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
-
-    @property
-    def std(self) -> Tensor:
-        """Standard deviations `[B, d]`."""
-        if self._std is None:
-            self._std = self.log_std.exp()
-        return self._std
 
     def _norms(self) -> Tensor:
         """Return log σ + ½ log 2π, `[B, d]`."""
@@ -90,15 +93,9 @@ class DiagGaussian(DiagGaussianContract):
         return _kl(self, other)
 
 
-class SquashedGaussian(SquashedGaussianContract):
+class SquashedGaussian(_Normals, SquashedGaussianContract):
     """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
 
-    framework_of_class = "torch"
-
-    mean: Tensor
-    log_std: Tensor
-    # Computed at first use.
-    _std: Tensor | None = None
     # The last reparameterised draw: action, its version, normal value, noise.
     _drawn: tuple[Tensor, int, Tensor, Tensor] | None = None
 
@@ -119,13 +116,6 @@ class SquashedGaussian(SquashedGaussianContract):
             least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
         self.bounds = _bounds(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype, mean.device)
-
-    @property
-    def std(self) -> Tensor:
-        """Standard deviations `[B, d]` of the normal values."""
-        if self._std is None:
-            self._std = self.log_std.exp()
-        return self._std
 
     def sample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, without gradient."""

@@ -14,7 +14,6 @@ from rlcatalog_tf import (
     OutputLayers,
     TFModelV2,
     features_of,
-    find,
     flatten_rows,
     initial_value,
     sequence_mask,
@@ -89,10 +88,6 @@ class Transformer:
         held = tf.minimum(held + taken, slots)
         return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
 
-    def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
-        return _inside(self, "input", "units")
-
 
 class Unit:
     """One transformer unit: attention and dense layers, each behind a gate."""
@@ -109,10 +104,6 @@ class Unit:
         """Map the unit's input, and what its attention made of it, to its output; all `[B, dim]`."""
         x = self.attention_gate(x, attended)
         return self.mlp_gate(x, self.mlp(self.norm(x)))
-
-    def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
-        return _inside(self, "attention", "attention_gate", "norm", "mlp", "mlp_gate")
 
 
 class Attention:
@@ -165,7 +156,8 @@ class Attention:
             yield name, getattr(self, name), (1, 0)
         yield "content_bias", self.content_bias, None
         yield "position_bias", self.position_bias, None
-        yield from _inside(self, "norm")
+        yield "norm.weight", self.norm.weight, None
+        yield "norm.bias", self.norm.bias, None
 
 
 class Gate:
@@ -206,18 +198,6 @@ class LayerNorm:
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
-
-    def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
-        yield "weight", self.weight, None
-        yield "bias", self.bias, None
-
-
-def _inside(layer: Any, *names: str) -> Names:
-    """Yield the variables of a layer's parts."""
-    for name in names:
-        for found in find(getattr(layer, name)):
-            yield f"{name}.{found.name}", found.variable, found.axes
 
 
 def _initial_matrix(rows: int, columns: int) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.models import last_values
-from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
+from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
+from rlcatalog_lstm.network import AroundTrunk
 from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
 
 
@@ -114,43 +114,12 @@ class LSTMCell:
         return tf.reshape(tf.transpose(outputs.stack(), [1, 0, 2]), [-1, self.size]), h, c
 
 
-class LSTMWrapper(TFModelV2):
-    """An LSTM around a trunk, then logits and a value; the structure is the PyTorch model's, name by name.
+class LSTMWrapper(AroundTrunk, TFModelV2):
+    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
 
-    Args:
-        obs_space: See `TFModelV2`.
-        action_space: See `TFModelV2`.
-        num_outputs: See `TFModelV2`.
-        model_config: See `TFModelV2`.
-        name: See `TFModelV2`.
-        trunk: The model it is built around.
-    """
+    cell_class, outputs_class = LSTMCell, OutputLayers
 
-    is_memory = True
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: TFModelV2,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.past = past_of(self.model_config, action_space)
-        self.view_requirements.update(self.past.views())
-        assert trunk.num_outputs is not None
-        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
-        self.num_outputs = layers.outputs.outputs
-        self.trunk = trunk
-        self.cell = LSTMCell(layers.cell)
-        self.outputs = None if num_outputs is None else OutputLayers(layers.outputs)
-        self._features: Any = None
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the logits of sequences; see `ModelV2.forward`."""
+    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             widths = [width for width in (self.past.width - self.past.rewards, self.past.rewards) if width]
@@ -159,18 +128,7 @@ class LSTMWrapper(TFModelV2):
             x = tf.concat([x, *past], axis=1)
         sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
         state = [tf.cast(part, tf.float32) for part in state] or [tf.zeros([sequences, self.cell.size])] * 2
-        lengths = None if input_dict.get("single_steps") else seq_lens
-        outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
-        features, h, c = self.cell(x, state[0], state[1], lengths, self.time_major, outputs_only)
-        new_state = [] if outputs_only else [h, c]
-        if self.outputs is None:
-            return features, new_state
-        self._features = features
-        return self.outputs(features), new_state
-
-    def value_function(self) -> Any:
-        """Return the value estimates `[S * T]` of the last forward pass."""
-        return last_values(self, self._features)
+        return x, state, None if input_dict.get("single_steps") else seq_lens
 
     def get_initial_state(self) -> list[Any]:
         """Return `[h, c]` at the start of an episode: zeros `[cell]`."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.models import last_values
-from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
+from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
+from rlcatalog_lstm.network import AroundTrunk
 from rlcatalog_torch import (
     OutputLayers,
     TorchModelV2,
@@ -131,65 +131,19 @@ class LSTMCell(nn.Module):
         return [flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)]
 
 
-class LSTMWrapper(TorchModelV2):
-    """An LSTM around a trunk, then logits and a value, which both read its output.
+class LSTMWrapper(AroundTrunk, TorchModelV2):
+    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
 
-    `[S * T, obs] → trunk → beside it the previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`.
-    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; the
-    returned one is that at the end of each sequence, whatever stands behind it.
+    cell_class, outputs_class = LSTMCell, OutputLayers
 
-    Args:
-        obs_space: See `TorchModelV2`.
-        action_space: See `TorchModelV2`.
-        num_outputs: See `TorchModelV2`.
-        model_config: See `TorchModelV2`.
-        name: See `TorchModelV2`.
-        trunk: The model it is built around.
-    """
-
-    is_memory = True
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: TorchModelV2,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.past = past_of(self.model_config, action_space)
-        self.view_requirements.update(self.past.views())
-        assert trunk.num_outputs is not None
-        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
-        self.num_outputs = layers.outputs.outputs
-        self.trunk = trunk
-        self.cell = LSTMCell(layers.cell)
-        self.outputs = None if num_outputs is None else OutputLayers(layers.outputs)
-        self._features: Tensor | None = None
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits of sequences; see `ModelV2.forward`."""
+    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             x = torch.cat([x, *(flatten_rows(view) for view in self.past.of_input(input_dict))], dim=1)
         if not state:
             sequences = x.shape[0] if seq_lens is None else seq_lens.shape[0]
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]
-        outputs_only = bool(input_dict.get("outputs_only"))
-        features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major, outputs_only)
-        new_state = [] if outputs_only else [h, c]
-        outputs = self.outputs
-        if outputs is None:
-            return features, new_state
-        self._features = features
-        return outputs(features), new_state
-
-    def value_function(self) -> Tensor:
-        """Return the value estimates `[S * T]` of the last forward pass."""
-        return last_values(self, self._features)  # type: ignore[no-any-return]
+        return x, state, seq_lens
 
     def get_initial_state(self) -> list[Tensor]:
         """Return `[h, c]` at the start of an episode: zeros `[cell]`."""

@@ -13,27 +13,8 @@ from msgspec import Meta
 from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
-from rlcatalog_visionnet.convolutions import (
-    BY_SIZE,
-    FLATTENED,
-    IMPALA,
-    IMPALA_BLOCKS,
-    IMPALA_DENSE,
-    NATURE,
-    NATURE_DENSE,
-    ConvSpec,
-    Filter,
-    LayerSpec,
-    Pair,
-    PoolSpec,
-    ResidualSpec,
-    as_config,
-    by,
-    derived,
-    lay_out,
-    read_filters,
-    working_list,
-)  # fmt: skip
+from rlcatalog_visionnet import convolutions
+from rlcatalog_visionnet.convolutions import ConvSpec, Filter, LayerSpec, Pair, PoolSpec, ResidualSpec, by
 
 
 class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +48,7 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        filters = read_filters(self.conv_filters)
+        filters = convolutions.read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
                 f"config key 'conv_padding': the preset {filters!r} has a padding of its own, found"
@@ -147,26 +128,26 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     channels_first = own.image_layout == "chw"
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
     options = _options(own)
-    filters = read_filters(own.conv_filters)
+    filters = convolutions.read_filters(own.conv_filters)
     layers: list[LayerSpec]
     dense: list[DenseSpec] = []
     activation: Any = "linear"
     flatten = own.conv_flatten or isinstance(filters, str)
     if filters == "impala":
         layers, activation = _impala((height, width), channels, options), options["activation"]
-        dense = [_preset_dense(IMPALA_DENSE, options)]
+        dense = [_preset_dense(convolutions.IMPALA_DENSE, options)]
     else:
         padding = own.conv_padding
         if filters == "nature":
-            filters, padding = NATURE, "valid"
-            dense = [_preset_dense(NATURE_DENSE, options)]
+            filters, padding = convolutions.NATURE, "valid"
+            dense = [_preset_dense(convolutions.NATURE_DENSE, options)]
         elif filters is None:
             # RLlib's lists are made for its padding; with another one the rule finds a list that fits.
-            by_size = BY_SIZE.get((height, width)) if padding is None else None
-            filters = by_size or derived((height, width), padding)
-            flatten = flatten or (by_size is not None and (height, width) in FLATTENED)
+            by_size = convolutions.BY_SIZE.get((height, width)) if padding is None else None
+            filters = by_size or convolutions.derived((height, width), padding)
+            flatten = flatten or (by_size is not None and (height, width) in convolutions.FLATTENED)
         assert not isinstance(filters, str)
-        convs = lay_out(filters, (height, width), channels, padding, options)
+        convs = convolutions.lay_out(filters, (height, width), channels, padding, options)
         _check(convs, filters, (height, width, channels), padding, flatten, own.conv_filters)
         layers = list(convs)
     return _end(ImagePlan((height, width, channels), channels_first, layers, activation, _NO_END), config, dense,
@@ -221,11 +202,13 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
         return ConvSpec(inputs, outputs, (3, 3), (1, 1), "same", size, **own)
 
     layers: list[LayerSpec] = []
-    for outputs in IMPALA:
+    for outputs in convolutions.IMPALA:
         layers += [conv(channels, outputs, "linear"), PoolSpec(outputs, size)]
         channels, size = outputs, layers[-1].size
         block = conv(channels, channels, options["activation"])
-        layers += [ResidualSpec(options["activation"], block, conv(channels, channels, "linear"))] * IMPALA_BLOCKS
+        layers += [
+            ResidualSpec(options["activation"], block, conv(channels, channels, "linear"))
+        ] * convolutions.IMPALA_BLOCKS
     return layers
 
 
@@ -241,9 +224,13 @@ def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, 
     else:
         what = f"the last convolution leaves {by(last.size)} instead of 1x1"
     name = f"the preset {asked!r}" if isinstance(asked, str) else "this list"
-    works = derived(image[:2], None) if isinstance(asked, str) else working_list(filters, image[:2], padding)
+    works = (
+        convolutions.derived(image[:2], None)
+        if isinstance(asked, str)
+        else convolutions.working_list(filters, image[:2], padding)
+    )
     advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
     raise ConfigError(
         f"config key 'conv_filters': {name} does not suit images of {by(image)}: {what}. Layer by layer:"
-        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that works: {as_config(works)}.{advice}"
+        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that works: {convolutions.as_config(works)}.{advice}"
     )

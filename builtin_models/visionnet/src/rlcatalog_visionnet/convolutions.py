@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rlcatalog.errors import ConfigError, nearest, shown
 
@@ -104,11 +104,7 @@ class PoolSpec:
 
     channels: int
     size_in: Pair
-
-    @property
-    def weight_count(self) -> int:
-        """How many weights it has: none."""
-        return 0
+    weight_count: ClassVar[int] = 0
 
     @property
     def size(self) -> Pair:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog.models import last_values
 from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
-from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
+from rlcatalog_visionnet.config import ImagePlan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
+from rlcatalog_visionnet.network import Vision
 
 #: Canonical name, variable, and the axes that turn its value into the canonical layout.
 Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]
@@ -70,10 +70,6 @@ class Pool:
         """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
         return tf.nn.max_pool2d(x, 3, 2, "SAME")
 
-    def canonical(self) -> Named:
-        """Yield nothing: there is nothing to train."""
-        yield from ()
-
 
 class Residual:
     """Activation, convolution, activation, convolution, and the input added."""
@@ -86,11 +82,6 @@ class Residual:
         """Map `[B, H, W, C]` to the same shape."""
         inner = x if self.activate is None else self.activate(x)
         return x + self.second(self.first(inner))
-
-    def canonical(self) -> Named:
-        """Yield the variables of both convolutions."""
-        yield from _with_prefix("first", self.first)
-        yield from _with_prefix("second", self.second)
 
 
 def layer(spec: LayerSpec) -> Conv | Pool | Residual:
@@ -116,11 +107,6 @@ class ConvStack:
             x = self.activate(x)
         return tf.reshape(x, [-1, self.features])
 
-    def canonical(self) -> Named:
-        """Yield the variables of all layers."""
-        for i, part in enumerate(self.layers):
-            yield from _with_prefix(f"layers.{i}", part)
-
 
 class ConvLogits(Conv):
     """A convolution in place of the logits layer."""
@@ -131,53 +117,14 @@ class ConvLogits(Conv):
         return super().__call__(maps)[:, 0, 0]
 
 
-def _with_prefix(prefix: str, part: Conv | Pool | Residual) -> Named:
-    for name, variable, axes in part.canonical():
-        yield f"{prefix}.{name}", variable, axes
+class VisionNetwork(Vision, TFModelV2):
+    """Convolutions, dense layers if asked for, then logits and a value; see `Vision`."""
 
+    convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 
-class VisionNetwork(TFModelV2):
-    """Convolutions, dense layers if asked for, logits and a value; the structure is the PyTorch network's."""
-
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        layers = plan(self.model_config, obs_space.shape, num_outputs)
-        end = layers.output
-        self.num_outputs = end.outputs
-        self.__channels_first = layers.channels_first
-        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
-        self.convs = ConvStack(layers)
-        self.hidden = DenseStack(end.inputs, end.hidden)
-        self.value_convs = self.value_hidden = self.outputs = None
-        self._features: Any = None
-        if num_outputs is not None:
-            if not end.share:
-                self.value_convs = ConvStack(layers)
-                self.value_hidden = DenseStack(end.inputs, end.hidden)
-            self.outputs = OutputLayers(end)
-            if layers.logits is not None:
-                self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
-        images = self.__images(input_dict["obs"])
-        features = self.hidden(self.convs(images))
-        if self.outputs is None:
-            return features, state
-        self._features = features
-        if self.value_convs is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self.value_convs(images))
-        return self.outputs(features), state
-
-    def value_function(self) -> Any:
-        """Return the value estimates `[B]` of the last forward pass."""
-        return last_values(self, self._features)
-
-    def __images(self, x: Any) -> Any:
+    def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
         """Return images as float32 `[B, H, W, C]`."""
-        if self.__channels_first:
+        if channels_first:
             x = tf.transpose(x, [0, 2, 3, 1])
         x = tf.cast(x, tf.float32)
-        return x if self.__pixel_factor is None else x * self.__pixel_factor
+        return x if factor is None else x * factor

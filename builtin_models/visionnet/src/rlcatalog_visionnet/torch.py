@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.models import last_values
 from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
-from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
+from rlcatalog_visionnet.config import ImagePlan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
+from rlcatalog_visionnet.network import Vision
 
 
 def channel_softmax(x: Tensor) -> Tensor:
@@ -138,57 +138,17 @@ class ConvLogits(Conv):
         return super().forward(maps)[:, :, 0, 0]
 
 
-class VisionNetwork(TorchModelV2):
-    """Convolutions, dense layers if asked for, then logits and a value.
+class VisionNetwork(Vision, TorchModelV2):
+    """Convolutions, dense layers if asked for, then logits and a value; see `Vision`."""
 
-    `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
-    that reads what the logits layer reads or, with `vf_share_layers=False`, a stack of its own. Built as a trunk
-    (`num_outputs=None`) it ends with the hidden layers, or with the features.
-    """
+    convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        layers = plan(self.model_config, obs_space.shape, num_outputs)
-        end = layers.output
-        self.num_outputs = end.outputs
-        self.__channels_first = layers.channels_first
-        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
-        self.convs = ConvStack(layers)
-        self.hidden = DenseStack(end.inputs, end.hidden)
-        self.value_convs = self.value_hidden = self.outputs = None
-        self._features: Tensor | None = None
-        if num_outputs is not None:
-            if not end.share:
-                self.value_convs = ConvStack(layers)
-                self.value_hidden = DenseStack(end.inputs, end.hidden)
-            self.outputs = OutputLayers(end)
-            if layers.logits is not None:
-                self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
-        images = self.__images(input_dict["obs"])
-        features = self.hidden(self.convs(images))
-        if self.outputs is None:
-            return features, state
-        self._features = features
-        if self.value_convs is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self.value_convs(images))
-        return self.outputs(features), state
-
-    def value_function(self) -> Tensor:
-        """Return the value estimates `[B]` of the last forward pass."""
-        values: Tensor = last_values(self, self._features)
-        return values
-
-    def __images(self, x: Tensor) -> Tensor:
+    def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
         """Return images `[B, C, H, W]` as the weights are: a view where the channels come last, as they are read."""
-        if not self.__channels_first:
+        if not channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)
         if x.dtype is dtype:  # the caller's own: not to be written to
-            return x if self.__pixel_factor is None else x * self.__pixel_factor
+            return x if factor is None else x * factor
         x = x.to(dtype)
-        return x if self.__pixel_factor is None else x.mul_(self.__pixel_factor)
+        return x if factor is None else x.mul_(factor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,37 +19,8 @@ from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
-#: Keys of RLlib's that say how work is spread over processes or reported: without meaning in one process.
-_WITHOUT_EFFECT = frozenset({
-    "_enable_learner_api", "_enable_new_api_stack", "_enable_rl_module_api", "always_attach_evaluation_results",
-    "batch_mode", "callbacks", "callbacks_class", "checkpoint_trainable_policies_only", "compress_observations",
-    "count_steps_by", "create_env_on_driver", "disable_env_checking", "eager", "eager_max_retraces", "eager_tracing",
-    "enable_connectors", "enable_env_runner_and_connector_v2", "enable_rl_module_and_learner", "evaluation_config",
-    "evaluation_duration", "evaluation_duration_unit", "evaluation_interval", "evaluation_num_episodes",
-    "evaluation_num_workers", "experimental_enable_rl_module_api", "export_native_model_files", "horizon",
-    "ignore_env_runner_failures", "ignore_worker_failures", "in_evaluation", "keep_per_episode_custom_metrics",
-    "log_level", "log_sys_usage", "logger_config", "max_num_env_runner_restarts", "metrics_num_episodes_for_smoothing",
-    "min_iter_time_s", "min_sample_timesteps_per_iteration", "min_time_s_per_iteration", "monitor", "no_done_at_end",
-    "num_cpus_for_driver", "num_cpus_per_env_runner", "num_cpus_per_learner", "num_cpus_per_worker", "num_env_runners",
-    "num_gpus", "num_gpus_per_env_runner", "num_gpus_per_learner", "num_gpus_per_worker", "num_learners",
-    "num_rollout_workers", "num_workers", "recreate_failed_workers", "render_env", "restart_failed_env_runners",
-    "restart_failed_sub_environments", "shuffle_sequences", "simple_optimizer", "soft_horizon", "stop",
-    "tf_session_args", "timesteps_per_iteration", "use_critic", "use_gae", "vf_clip_param",
-})  # fmt: skip
-
-#: Keys of RLlib's that are not served, why, and the values that ask for nothing else than what is done here.
-_NOT_SERVED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "action_space": ("spaces are the environment's; wrap the environment to give it others", ()),
-    "clip_actions": ("the model key action_bounds says how actions come into their bounds: clip or affine", (False,)),
-    "entropy_coeff_schedule": ("the coefficient is the same throughout: entropy_coeff", ()),
-    "exploration_config": ("actions are drawn from the distribution", ({}, {"type": "StochasticSampling"})),
-    "input": ("recorded data is read by rlcatalog_compat.offline; training on it is behaviour cloning", ("sampler",)),
-    "multiagent": ("several agents are trained by RLlib over rlcatalog-rllib; this PPO trains one", ({},)),
-    "normalize_actions": ("the model key action_bounds says how actions come into their bounds: clip or affine", ()),
-    "observation_space": ("spaces are the environment's; wrap the environment to give it others", ()),
-    "optimizer": ("it is Adam, with the learning rate lr", ({},)),
-    "policies": ("several agents are trained by RLlib over rlcatalog-rllib; this PPO trains one", ({},)),
-}
+#: Keys of RLlib's: those without effect here, and those that are not served.
+_KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(encoding="utf-8"))
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
@@ -124,18 +96,18 @@ class Algorithm:
         self._algorithm = _own_class(self._name)(env=self._env, config=config)
 
     def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        idle = sorted(key for key in given if key in _WITHOUT_EFFECT)
+        idle = sorted(given.keys() & set(_KEYS["without_effect"]))
         if idle:
             warnings.warn(
                 f"{type(self).__name__}: these keys of RLlib's have no effect here: {', '.join(idle)}.",
                 CatalogWarning,
                 stacklevel=4,
             )
-        found = {key: value for key, value in given.items() if key not in _WITHOUT_EFFECT}
-        for key, (why, harmless) in _NOT_SERVED.items():
+        found = {key: value for key, value in given.items() if key not in idle}
+        for key, refusal in _KEYS["not_served"].items():
             value = found.pop(key, None)
-            if value is not None and value not in harmless:
-                raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {why}.")
+            if value is not None and value not in refusal["harmless"]:
+                raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {refusal['why']}.")
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
         found = _own_keys(found)

@@ -1,8 +1,8 @@
-"""Numbers of RLlib's, and names of types in its signatures, which say nothing to type checkers."""
+"""Numbers and names of RLlib's."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 FLOAT_MIN, FLOAT_MAX = -3.4e38, 3.4e38
 SMALL_NUMBER = 1e-6
@@ -14,15 +14,3 @@ ATARI_OBS_SHAPE, ATARI_RAM_OBS_SHAPE = (210, 160, 3), (128,)
 
 
 T = TypeVar("T")
-
-TensorType = TensorStructType = TensorShape = Any
-ModelConfigDict = TrainerConfigDict = PartialTrainerConfigDict = dict[str, Any]
-AlgorithmConfigDict = PartialAlgorithmConfigDict = EnvConfigDict = EnvInfoDict = dict[str, Any]
-ModelInputDict = ResultDict = GradInfoDict = LearnerStatsDict = PolicyState = dict[str, Any]
-MultiAgentDict = MultiEnvDict = MultiAgentPolicyConfigDict = StateDict = dict[Any, Any]
-ViewRequirementsDict = ParamDict = dict[str, Any]
-ModelWeights = ModelGradients = FromConfigSpec = SampleBatchType = SpaceStruct = Any
-EnvID = EnvType = EnvCreator = EnvObsType = EnvActionType = FileType = Any
-AgentID = PolicyID = ModuleID = EpisodeID = UnrollID = EpisodeType = Any
-LocalOptimizer = Optimizer = Param = ParamRef = NetworkType = DeviceType = Any
-LearningRateOrSchedule = ConvFilterSpec = Any

@@ -1,4 +1,4 @@
-"""The modules of the mirror, made from the table in `names.py` when they are imported."""
+"""The modules of the mirror, made from the table in `names.toml` when they are imported."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from rlcatalog import default_catalog
 from rlcatalog.errors import MissingFrameworkError, NotServedError, nearest
 from rlcatalog.frameworks import require_framework
 from rlcatalog_compat.frameworks import absent
-from rlcatalog_compat.names import MODULES, REASONS, reason_for
+from rlcatalog_compat.names import known, modules, reason_for
 
 PREFIX = "rlcatalog_compat."
-#: Known modules, and the packages above them.
-KNOWN = {".".join(path.split(".")[: i + 1]) for path in MODULES for i in range(path.count(".") + 1)}
-_ROOTS = {path.partition(".")[0] for path in (*KNOWN, *REASONS)}
+#: The packages of Ray's that the table is about; a plugin is loaded without reading it.
+ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
@@ -38,8 +37,8 @@ class Mirror(ModuleType):
 
     def __dir__(self) -> list[str]:
         path = self.__name__.removeprefix(PREFIX)
-        below = [known.rpartition(".")[2] for known in KNOWN if known.rpartition(".")[0] == path]
-        return sorted({*below, *(MODULES[path].names if path in MODULES else ())})
+        below = [other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path]
+        return sorted({*below, *(modules()[path].names if path in modules() else ())})
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -50,12 +49,12 @@ class _Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """Return the spec of a module of the mirror; None of any other."""
         inside = fullname.removeprefix(PREFIX)
-        if inside == fullname or inside.partition(".")[0] not in _ROOTS:
+        if inside == fullname or inside.partition(".")[0] not in ROOTS:
             return None
         front, _, name = inside.rpartition(".")
-        if front in MODULES and name in MODULES[front].names:
+        if front in modules() and name in modules()[front].names:
             return None  # a name, and no module
-        if inside not in KNOWN:
+        if inside not in known():
             # Names come here too: for `from module import name`, Python tries a module where there is no attribute.
             raise NotMirroredError(missing(inside))
         return ModuleSpec(fullname, self, is_package=True)
@@ -68,7 +67,7 @@ class _Finder(MetaPathFinder, Loader):
         """Describe the module; its names come when they are asked for."""
         path = module.__name__.removeprefix(PREFIX)
         module.__doc__ = f"The mirror of ray.{path}; see rlcatalog_compat.names."
-        module.__dict__["__all__"] = sorted(MODULES[path].names) if path in MODULES else []
+        module.__dict__["__all__"] = sorted(modules()[path].names) if path in modules() else []
 
 
 def install() -> None:
@@ -89,11 +88,11 @@ def lookup(module: str, name: str) -> Any:
         AttributeError: It begins with an underscore, as names that Python itself looks for.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
-    entry = MODULES.get(path)
+    entry = modules().get(path)
     if entry is not None and name in entry.names:
         return resolve(entry.names[name], name)
     below = f"{path}.{name}" if path else name
-    if below in KNOWN:
+    if below in known():
         return importlib.import_module(PREFIX + below)
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -107,7 +106,7 @@ def missing(path: str) -> str:
         path: The module, and the name in it, `ray.` left out.
     """
     front, _, name = path.rpartition(".")
-    entry = MODULES.get(front)
+    entry = modules().get(front)
     if why := reason_for(path):
         return f"ray.{path} is not served: {why}."
     close = nearest(name, entry.names) if entry is not None else ""

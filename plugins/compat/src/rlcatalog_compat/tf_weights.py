@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: The end of a name here → the layers it may be in RLlib's TensorFlow nets, a number counted from 1.
-_LAYERS: dict[str, tuple[str, ...]] = {
-    r"(?:.*\.)?hidden\.layers\.(\d+)": ("fc_{}",),
-    r"(?:.*\.)?value_hidden\.layers\.(\d+)": ("fc_value_{}",),
-    r"(?:.*\.)?convs\.layers\.(\d+)": ("conv{}",),
-    r"(?:.*\.)?value_convs\.layers\.(\d+)": ("conv_value_{}",),
-    r"(?:.*\.)?outputs\.logits": ("logits", "fc_out", "conv_out"),
-    r"(?:.*\.)?outputs\.value": ("values", "value_out", "conv_value_out"),
-}
-_VARIABLES = {"weight": "kernel", "bias": "bias"}
-_CELL = {"cell.weight_ih": "kernel", "cell.weight_hh": "recurrent_kernel", "cell.bias": "bias"}
+#: The names of RLlib's weights, by those of ours.
+NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))
 
 
 def is_tensorflow(names: Mapping[str, Any]) -> bool:
@@ -32,16 +25,16 @@ def tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None
     """Return what belongs under a name of ours, in our layout, and the name it was given under; or None."""
     if name.endswith("free_log_std.log_std"):
         return _take(given, "", "log_std")
-    if (
-        variable := next((v for end, v in _CELL.items() if re.fullmatch(rf"(?:.*\.)?{re.escape(end)}", name)), "")
-    ) != "":
-        return _take(given, "lstm", variable)
+    for end, variable in NAMES["tf"]["cell"].items():
+        if re.fullmatch(rf"(?:.*\.)?{re.escape(end)}", name):
+            return _take(given, "lstm", variable)
     layer, _, kind = name.rpartition(".")
-    for pattern, forms in _LAYERS.items():
-        if kind in _VARIABLES and (match := re.fullmatch(pattern, layer)):
+    variables = NAMES["tf"]["variables"]
+    for pattern, forms in NAMES["tf"]["layers"].items():
+        if kind in variables and (match := re.fullmatch(pattern, layer)):
             for form in forms:
                 number = int(match[1]) + 1 if match.groups() else 0
-                if (found := _take(given, form.format(number), _VARIABLES[kind])) is not None:
+                if (found := _take(given, form.format(number), variables[kind])) is not None:
                     return found
     return None
 

@@ -18,42 +18,15 @@ from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog.reporting import warn_caller
 from rlcatalog_compat.spaces import flatten_space, get_original_space
-from rlcatalog_compat.tf_weights import assign_by_path, is_tensorflow, tf_source
+from rlcatalog_compat.tf_weights import NAMES, assign_by_path, is_tensorflow, tf_source
 
 Array = np.ndarray[Any, Any]
 
 #: How many names an error lists of each kind.
 _MOST_NAMES = 30
 
-#: The end of a name here → the ends it may have in RLlib's PyTorch nets, without the `_model.0` of its slim layers.
-_NAMES: dict[str, tuple[str, ...]] = {
-    r"hidden\.layers\.(\d+)\.(\w+)": (r"_hidden_layers.\1.\2", r"post_fc_stack._hidden_layers.\1.\2"),
-    r"value_hidden\.layers\.(\d+)\.(\w+)": (r"_value_branch_separate.\1.\2",),
-    r"convs\.layers\.(\d+)\.(\w+)": (r"_convs.\1.\2",),
-    r"value_convs\.layers\.(\d+)\.(\w+)": (r"_value_branch_separate.\1.\2",),
-    r"outputs\.logits\.(\w+)": (r"_logits_branch.\1", r"_logits.\1", r"logits_layer.\1"),
-    r"outputs\.value\.(\w+)": (r"_value_branch.\1", r"value_layer.\1"),
-    r"outputs\.free_log_std\.log_std": ("_append_free_log_std.log_std",),
-    r"cell\.weight_(ih|hh)": (r"lstm.weight_\1_l0",),
-    r"transformer\.input\.(\w+)": (r"gtrxl.linear_layer.\1",),
-}
-#: What stands in a unit of the transformer, in RLlib's names: of its attention, and of what its gates hold.
-_ATTENTION = {
-    "position": "_pos_proj.weight", "output": "_linear_layer.weight", "content_bias": "_uvar",
-    "position_bias": "_vvar", "norm.weight": "_input_layernorm.weight", "norm.bias": "_input_layernorm.bias",
-}  # fmt: skip
-_GATE = {"w": ("_w_r", "_w_z", "_w_h"), "u": ("_u_r", "_u_z"), "u_candidate": ("_u_h",)}
+#: The parts of a transformer's attention whose weights are one there.
 _PROJECTIONS = ("query", "key", "value")
-
-#: What RLlib's nets hold and never read, or hold twice.
-_IDLE = (
-    r".*_rel_pos_embedding\.inverse_freq",
-    r"(cnn|one_hot|flatten)_\d+\..*",
-    r"(cnns|one_hot|flatten)\.\d+\._value_branch.*",
-    r"post_fc_stack\._value_branch.*",
-)
-#: The same inside a net that a memory is wrapped around.
-_IDLE_IN_MEMORY = (r"(.*\.)?_value_branch_separate\..*", r".*\b(value_out|fc_value_\d+|conv_value_\w+)/.*")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
@@ -143,7 +116,7 @@ class _Given:
         return None
 
     def _torch(self, prefix: str, end: str, have: Mapping[str, Array]) -> Array | None:
-        for pattern, forms in _NAMES.items():
+        for pattern, forms in NAMES["torch"]["names"].items():
             if (match := re.fullmatch(pattern, end)) is not None:
                 for form in forms:
                     if found := self.take(prefix + match.expand(form)):
@@ -167,13 +140,13 @@ class _Given:
             found = self.take(f"{attention}_layer._qkv_layer.weight")
             return np.split(found[0], 3)[_PROJECTIONS.index(rest)] if found else None
         if part == "attention":
-            found = self.take(f"{attention}_layer.{_ATTENTION[rest]}")
+            found = self.take(f"{attention}_layer.{NAMES['torch']['attention'][rest]}")
         elif part in ("attention_gate", "mlp_gate"):
             layer = attention if part == "attention_gate" else mlp
             if rest == "bias":
                 found = self.take(f"{layer}_fan_in_layer._bias_z")
             else:  # theirs stand in front of what they multiply
-                found = self.take(*(f"{layer}_fan_in_layer.{name}" for name in _GATE[rest]))
+                found = self.take(*(f"{layer}_fan_in_layer.{name}" for name in NAMES["torch"]["gate"][rest]))
                 return np.concatenate([matrix.T for matrix in found]) if found else None
         elif part == "norm":
             found = self.take(f"{mlp}_layer.0.{rest}")
@@ -206,7 +179,7 @@ def _slim(name: str) -> str:
 
 
 def _idle(name: str, memory: bool) -> bool:
-    patterns = (*_IDLE, *_IDLE_IN_MEMORY) if memory else _IDLE
+    patterns = NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else [])
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 

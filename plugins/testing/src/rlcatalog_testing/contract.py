@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ class Check:
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: What an author does about it.
         run: Raises where a part breaks it.
+        each: What of a part `run` is called with, one by one, each the argument or a tuple of them; None: the part. A
+            check applies to a part if it does to one of these.
         every_framework: Whether it runs once per framework of the part; else once.
         where: Whether it has anything to say about a part, as far as its declaration tells; nothing is built for that.
         stops: Whether the checks behind it are skipped where it fails: they would fail for the same reason.
@@ -49,23 +51,33 @@ class Check:
     name: str
     kinds: tuple[str, ...]
     hint: str
-    run: Callable[[Part], None]
+    run: Callable[..., None]
+    each: Callable[[Part], Iterable[Any]] | None = None
     every_framework: bool = True
     where: Callable[[Part], bool] = lambda part: True
     stops: bool = False
 
     def __call__(self, part: Part) -> None:
         """Check a part."""
-        self.run(part)
+        tried, idle = False, None
+        for subject in (part,) if self.each is None else self.each(part):
+            try:
+                self.run(*(subject if type(subject) is tuple else (subject,)))
+                tried = True
+            except NotApplicable as why:
+                idle = idle or why
+        if idle is not None and not tried:
+            raise idle
 
 
 def check(
     *kinds: str,
     hint: str,
+    each: Callable[[Part], Iterable[Any]] | None = None,
     every_framework: bool = True,
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
-) -> Callable[[Callable[[Part], None]], Check]:
+) -> Callable[[Callable[..., None]], Check]:
     """Make a function a check; its name is the check's, and the arguments are its attributes.
 
     Example:
@@ -76,8 +88,8 @@ def check(
         ...         require(policy.act(observations_of(example, 3)).dist_inputs.shape == (3, ...), "...")
     """
 
-    def make(run: Callable[[Part], None]) -> Check:
-        return Check(run.__name__, kinds, hint, run, every_framework, where, stops)
+    def make(run: Callable[..., None]) -> Check:
+        return Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
 
     return make
 

@@ -10,6 +10,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,18 @@ from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
 from rlcatalog.internals import normalize
 from rlcatalog.plugins import Component
-from rlcatalog_testing.checks import (
-    action_codecs,
-    codecs,
-    commands,
-    company,
-    declarations,
-    densities,
-    distributions,
-    draws,
-    exporters,
-    filters,
-    frameworks,
-    keys,
-    memories,
-    model_inputs,
-    models,
-    ways_in,
-    wrappers,
-)
+from rlcatalog_testing import checks as own_checks
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
 from rlcatalog_testing.examples import kind_of
 from rlcatalog_testing.passes import seed
 
-#: The modules of the kernel's own checks.
-MODULES = (
-    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities,
-    codecs, action_codecs, filters, wrappers, commands, frameworks, exporters,
-)  # fmt: skip
 #: The kernel's own checks.
-OWN = tuple(value for module in MODULES for value in vars(module).values() if isinstance(value, Check))
+OWN = tuple(
+    value
+    for name in own_checks.MODULES
+    for value in vars(import_module(f"{own_checks.__name__}.{name}")).values()
+    if isinstance(value, Check)
+)
 
 
 class ConformanceError(CatalogError, AssertionError):

@@ -1,6 +1,7 @@
 """What `rlcatalog new` writes: a plugin package that works and passes the conformance kit, to be changed.
 
-The files are templates in `templates/`, a folder for each kind of part beside the one they have in common.
+The files are templates in `templates/`, a folder for each kind of part beside the one they have in common;
+`kinds.toml` there says what there is to begin.
 """
 
 from __future__ import annotations
@@ -9,20 +10,14 @@ import importlib.util
 import keyword
 import re
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import __version__
-from rlcatalog.errors import (
-    DuplicateNameError,
-    FolderTakenError,
-    MissingExtraError,
-    UnknownNameError,
-    nearest,
-    shown,
-)
+from rlcatalog.errors import DuplicateNameError, FolderTakenError, MissingExtraError, UnknownNameError, nearest, shown
 from rlcatalog.internals import may_claim, normalize, public_index
 
 #: The frameworks there are templates for.
@@ -61,52 +56,12 @@ class Kind:
     suffix: str = ""
 
 
-KINDS: dict[str, Kind] = {
-    "model": Kind(
-        "model", "A residual network",
-        (Key("width", "64", "width of the residual blocks"), Key("blocks", "2", "number of residual blocks")),
-        frameworks=True,
-    ),
-    "memory": Kind(
-        "model", "A GRU around any trunk",
-        (Key("use", "False", "put the GRU behind the trunk"), Key("size", "64", "width of its state and output")),
-        frameworks=True,
-    ),
-    "head": Kind(
-        "model", "Logits divided by a temperature",
-        (Key("temperature", "None", "what logits are divided by; None: no such head"),), frameworks=True,
-    ),
-    "distribution": Kind(
-        "action_dist", "The Laplace distribution", (Key("least_scale", "0.0001", "scales below it are cut off"),),
-        frameworks=True,
-    ),
-    "codec": Kind("preprocessor", "Observations of headings"),
-    "action-codec": Kind("action_codec", "Actions that are headings"),
-    "filter": Kind(
-        "filter", "A filter that scales by the largest value seen",
-        (Key("clip", "5.0", "scaled values are cut off at plus and minus this"),),
-    ),
-    "wrapper": Kind(
-        "env_wrapper", "A clock for environments",
-        (Key("horizon", "None", "steps after which an episode is over; None: no clock"),),
-    ),
-    "command": Kind("command", "A command that names the chosen parts", suffix="-info"),
-}  # fmt: skip
-
-#: File of a package → what it holds.
-_CONTENTS = {
-    "plugin.py": "the declarations: what there is, when it fits; imports nothing heavy",
-    "config.py": "the config keys",
-    "contract.py": "what the distribution says without a framework",
-    "torch.py": "the part in PyTorch",
-    "tf.py": "the part in TensorFlow",
-    "spaces.py": "the space",
-    "preprocessor.py": "the codec",
-    "codec.py": "the codec",
-    "filters.py": "the filter",
-    "wrappers.py": "the wrapper",
-    "commands.py": "the command",
-    "examples.py": "what the conformance kit tries it with",
+_TEMPLATES = Path(__file__).parent / "templates"
+#: What `templates/kinds.toml` holds: the kinds of part, and what each file of a package is for.
+_TABLE = tomllib.loads((_TEMPLATES / "kinds.toml").read_text(encoding="utf-8"))
+KINDS = {
+    name: Kind(**{**kind, "keys": tuple(Key(**key) for key in kind.get("keys", ()))})
+    for name, kind in _TABLE["kinds"].items()
 }
 
 
@@ -131,7 +86,6 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
     chosen = chosen_frameworks(kind, frameworks)
     package = import_name(name)
     check_owners(kind, name)
-    about = KINDS[kind]
     stems = [path.name.removesuffix(".jinja") for path in sorted((_TEMPLATES / kind).iterdir())]
     sources = [stem for stem in stems if stem.endswith(".py") and stem != "tests.py"]
     sources = [stem for stem in sources if stem not in ("torch.py", "tf.py") or stem[:-3] in chosen]
@@ -146,13 +100,13 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
         tests: f"{kind}/tests.py",
     }
-    contents = [(f"{source}/{stem}", what) for stem, what in _CONTENTS.items() if f"{source}/{stem}" in templates]
+    contents = [(f"{source}/{stem}", what) for stem, what in _TABLE["files"].items() if f"{source}/{stem}" in templates]
     values = {
         "kind": kind,
         "name": name,
         "package": package,
-        "about": about.about,
-        "keys": about.keys,
+        "about": KINDS[kind].about,
+        "keys": KINDS[kind].keys,
         "frameworks": chosen,
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
@@ -274,9 +228,6 @@ def _version_of(name: str) -> str | None:
         return str(importlib_metadata.version(name))
     except importlib_metadata.PackageNotFoundError:
         return None
-
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:

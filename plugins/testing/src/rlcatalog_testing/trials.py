@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.observations import rows
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
-from rlcatalog_testing.contract import NotApplicable, Part, require
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example, named
 from rlcatalog_testing.passes import Array, kit_of
 
@@ -153,6 +154,11 @@ def chance_trials(part: Part) -> list[Trial]:
     if any(trial.is_point() for trial in found if trial.is_subject):
         raise NotApplicable("a point mass: nothing is left to chance")
     return found if len(found) < 2 else [found[0], found[-1]]
+
+
+#: Checks of action distributions, trial by trial.
+check_trials = partial(check, "action_dist", each=trials)
+check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
 
 def contains(space: Any, action: Any) -> bool:

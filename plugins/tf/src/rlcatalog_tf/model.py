@@ -46,7 +46,12 @@ class TFModelV2(ModelV2):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+        # Its own, or that of a class for every framework which it is mixed from; TensorFlow's classes check theirs.
+        home = next(base for base in cls.__mro__ if "value_function" in vars(base))
+        own = vars(home)["value_function"]
+        if isinstance(own, types.FunctionType) and (
+            home is cls or (home is not ModelV2 and not issubclass(home, TFModelV2))
+        ):
             cls.value_function = _same_trace(own)  # type: ignore[method-assign]
 
     def register_variables(self, variables: Iterable[Any]) -> None:

@@ -9,8 +9,7 @@ import libcst as cst
 
 from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
-from rlcatalog_compat.mirror import KNOWN
-from rlcatalog_compat.names import MODULES, reason_for
+from rlcatalog_compat.names import known, modules, reason_for
 
 #: What `rlcatalog_compat` has beside the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
@@ -32,9 +31,9 @@ def why_not(path: str, name: str = "") -> str | None:
         name: The name; the module itself is meant where it is missing.
     """
     whole = f"{path}.{name}".strip(".")
-    if whole in KNOWN or whole in ("", *OWN):
+    if whole in known() or whole in ("", *OWN):
         return None
-    if name and path in MODULES and name in MODULES[path].names:
+    if name and path in modules() and name in modules()[path].names:
         return None
     return reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
 

@@ -7,22 +7,11 @@ import warnings
 import libcst as cst
 import numpy as np
 
+from rlcatalog_compat.codemod import TABLES
 from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
 
-#: Name → NumPy's name today.
-_RENAMED = {
-    "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "float_": "float64",
-    "complex_": "complex128", "unicode_": "str_", "string_": "bytes_", "Inf": "inf", "Infinity": "inf", "infty": "inf",
-    "PINF": "inf", "NaN": "nan", "NAN": "nan", "in1d": "isin", "row_stack": "vstack", "trapz": "trapezoid",
-    "round_": "round", "mat": "asmatrix", "bool8": "bool_", "int0": "intp", "uint0": "uintp", "object0": "object_",
-    "str0": "str_", "bytes0": "bytes_", "void0": "void", "longfloat": "longdouble", "singlecomplex": "complex64",
-    "cfloat": "complex128", "clongfloat": "clongdouble", "longcomplex": "clongdouble",
-}  # fmt: skip
-#: Name → the built-in it was.
-_BUILT_IN = {"float": "float", "int": "int", "bool": "bool", "object": "object", "str": "str", "long": "int"}
-_NUMBERS = {"NINF": "-{}.inf", "PZERO": "0.0", "NZERO": "-0.0"}
-#: Calls → what they are today: the module, then the argument.
-_CALLS = {"asfarray": "{}.asarray({}, dtype={}.float64)", "asscalar": "{}.asarray({}).item()"}
+#: Name → NumPy's name today, the built-in it was, or the number it was; and calls → what they are today.
+_RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls"))
 _FLOATS = ("float16", "float32", "float64", "float", "float_", "double", "single", "half")
 GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
 

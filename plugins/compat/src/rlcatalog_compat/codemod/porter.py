@@ -15,7 +15,7 @@ from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dott
 from rlcatalog_compat.codemod.lifter import Lifter
 from rlcatalog_compat.codemod.reader import Reader, scope_of
 from rlcatalog_compat.codemod.symbolic import parameters_of
-from rlcatalog_compat.mirror import KNOWN
+from rlcatalog_compat.names import known
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
@@ -204,7 +204,7 @@ class _Porter(Rewriter):
             if why is not None:
                 self.note(node, dotted(node), why)
                 return
-            if f"{path}.{part}".strip(".") not in KNOWN:
+            if f"{path}.{part}".strip(".") not in known():
                 return
             path = f"{path}.{part}".strip(".")
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.codemod.context import (
-    NUMPY,
-    RAY,
-    TENSORFLOW,
-    TENSORFLOW_1,
-    ClassScope,
-    Context,
-    dotted,
-    names_of,
-)
+from rlcatalog_compat.codemod.context import NUMPY, RAY, TENSORFLOW, TENSORFLOW_1, ClassScope, Context, dotted, names_of
 from rlcatalog_compat.codemod.torch_rules import is_recurrent
-from rlcatalog_compat.mirror import KNOWN
+from rlcatalog_compat.names import known
 
 #: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
 _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
@@ -82,7 +73,7 @@ class Reader(cst.CSTVisitor):
             self.context.modules[bound] = path
         if root in ("gym", "gymnasium"):
             self.context.gym[bound] = inside
-        if root in RAY and (not inside or inside in KNOWN):
+        if root in RAY and (not inside or inside in known()):
             self.context.mirrored[bound] = inside
 
 

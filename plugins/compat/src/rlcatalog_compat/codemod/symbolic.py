@@ -6,20 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from rlcatalog_compat.codemod import TABLES
 from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, names_of
 
-#: Calls that make something else of symbolic tensors.
-_NO_TENSORS = frozenset({
-    "Model", "Sequential", "int_shape", "len", "int", "print", "isinstance", "append", "extend", "insert", "enumerate",
-    "zip", "is_tensor", "is_keras_tensor", "get_static_value", "ndim", "dtype", "type", "str", "id", "hasattr", "range",
-})  # fmt: skip
-#: Functions of TensorFlow that are no operations on tensors.
-_NO_OPERATIONS = _NO_TENSORS | {
-    "get_variable", "function", "name_scope", "variable_scope", "gradients", "control_dependencies", "placeholder",
-}  # fmt: skip
-_NOT_BELOW = ("keras.", "layers.", "contrib.", "train.", "compat.v1.layers.", "summary.", "initializers.")
-#: Methods that put a value into a list or dict.
-_FILLS = ("append", "extend", "insert", "update", "add")
+_TABLE = TABLES["symbolic"]
 
 
 class Symbolic:
@@ -84,7 +74,7 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
             return True
         # Layers and nets called on symbolic tensors return such, whatever they are called.
         return dotted(node.func).removeprefix("self.") in context.makers or (
-            last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
+            last not in _TABLE["no_tensors"] and any(is_symbolic(arg.value, known, context) for arg in node.args)
         )
     return any(is_symbolic(part, known, context) for part in parts_of(node))
 
@@ -116,11 +106,11 @@ def is_operation(context: Context, node: cst.CSTNode) -> bool:
         return False
     module, name = context.stands_for(node.func)
     last = name.rpartition(".")[2]
-    if module not in (TENSORFLOW, TENSORFLOW_1) or last in _NO_OPERATIONS:
+    if module not in (TENSORFLOW, TENSORFLOW_1) or last in (*_TABLE["no_tensors"], *_TABLE["no_operations"]):
         return False
     if name.startswith("keras.backend."):
         return True
-    return name == "Print" or (last[:1].islower() and not name.startswith(_NOT_BELOW))
+    return name == "Print" or (last[:1].islower() and not name.startswith(tuple(_TABLE["not_below"])))
 
 
 def parameters_of(function: cst.CSTNode) -> set[str]:
@@ -208,7 +198,7 @@ class _Walker(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         self._called(node, self._known)  # type: ignore[operator]
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLS and node.args:
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TABLE["fills"] and node.args:
             self._assign(node.func.value, node.args[-1].value)
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:

@@ -4,100 +4,23 @@ from __future__ import annotations
 
 import libcst as cst
 
+from rlcatalog_compat.codemod import TABLES
 from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
+_TABLE = TABLES["tensorflow"]
 #: Name → TensorFlow's name today.
-_RENAMED = {
-    **{name: f"math.{name}" for name in (
-        "log", "log1p", "log_sigmoid", "lgamma", "digamma", "erf", "erfc", "expm1", "rsqrt", "is_nan", "is_inf",
-        "is_finite", "ceil", "floordiv", "floormod", "invert_permutation", "unsorted_segment_sum", "bincount",
-        "polygamma", "zeta", "betainc", "cumprod", "count_nonzero", "conj", "angle", "imag", "real",
-    )},
-    "mod": "math.floormod", "div": "compat.v1.div", "random_normal": "random.normal", "random_uniform":
-    "random.uniform", "truncated_normal": "random.truncated_normal", "random_shuffle": "random.shuffle",
-    "set_random_seed":
-    "random.set_seed", "matrix_band_part": "linalg.band_part", "matrix_diag": "linalg.diag", "matrix_diag_part":
-    "linalg.diag_part", "matrix_inverse": "linalg.inv", "matrix_transpose": "linalg.matrix_transpose", "trace":
-    "linalg.trace", "diag": "linalg.tensor_diag", "cholesky": "linalg.cholesky", "check_numerics":
-    "debugging.check_numerics", "assert_equal": "debugging.assert_equal", "Print": "compat.v1.Print", "space_to_depth":
-    "nn.space_to_depth", "depth_to_space": "nn.depth_to_space", "sparse_to_dense":
-    "compat.v1.sparse_to_dense", "reverse_v2":
-    "reverse", "nn.softmax_cross_entropy_with_logits_v2": "nn.softmax_cross_entropy_with_logits", "log_softmax":
-    "nn.log_softmax", "layers.Dense": "keras.layers.Dense", "layers.Flatten": "keras.layers.Flatten", "layers.Conv2D":
-    "keras.layers.Conv2D", "orthogonal_initializer": "keras.initializers.Orthogonal", "glorot_uniform_initializer":
-    "keras.initializers.GlorotUniform", "contrib.layers.xavier_initializer": "keras.initializers.GlorotUniform",
-    "train.AdamOptimizer": "keras.optimizers.Adam",
-}  # fmt: skip
-_CASTS = {f"to_{name}": dtype for name, dtype in
-          {"float": "float32", "double": "float64", "int32": "int32", "int64": "int64"}.items()}  # fmt: skip
+_RENAMED = _TABLE["renamed"]
+_CASTS = _TABLE["casts"]
+#: Keyword arguments TensorFlow has renamed, and beginnings of the operations that have had them.
+_KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
+#: Layers that a model may keep → their parameters, in order.
+_KEPT = _TABLE["kept"]
 GRAPH = "code for TensorFlow 1's graphs; make the layers in __init__ with tf.keras.layers and call them in forward()"
-
-#: Beginnings of names that only graphs have.
-_GRAPHS = (
-    "contrib", "layers", "placeholder", "get_variable", "variable_scope", "Session", "get_default_session",
-    "get_collection", "add_to_collection", "global_variables", "trainable_variables", "get_default_graph",
-    "global_variables_initializer", "train", "losses", "name_scope_v1", "GraphKeys", "AUTO_REUSE", "nn.dynamic_rnn",
-    "nn.rnn_cell", "nn.static_rnn", "disable_v2_behavior", "disable_eager_execution", "py_func",
-)  # fmt: skip
-#: Keyword arguments TensorFlow has renamed.
-_KEYWORDS = {
-    "keep_dims": "keepdims",
-    "reduction_indices": "axis",
-    "squeeze_dims": "axis",
-    "dim": "axis",
-    "dimension": "axis",
-}
-#: Operations that have had them.
-_RENAMING = (
-    "reduce_",
-    "count_nonzero",
-    "squeeze",
-    "expand_dims",
-    "argmax",
-    "argmin",
-    "nn.softmax",
-    "nn.log_softmax",
-    "norm",
-)
 _DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and is the share that is dropped: name it"
 #: What stands around layers that a model keeps: TensorFlow 2 has it below `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
-#: Layers that a model may keep → their parameters, in order.
-_KEPT = {
-    "layers.dense": "inputs units activation use_bias kernel_initializer bias_initializer kernel_regularizer"
-    " bias_regularizer activity_regularizer kernel_constraint bias_constraint trainable name reuse",
-    "layers.conv2d": "inputs filters kernel_size strides padding data_format dilation_rate activation use_bias"
-    " kernel_initializer bias_initializer kernel_regularizer bias_regularizer activity_regularizer kernel_constraint"
-    " bias_constraint trainable name reuse",
-    "layers.flatten": "inputs name data_format",
-    "layers.batch_normalization": "inputs axis momentum epsilon center scale beta_initializer gamma_initializer"
-    " moving_mean_initializer moving_variance_initializer beta_regularizer gamma_regularizer beta_constraint"
-    " gamma_constraint training trainable name reuse renorm renorm_clipping renorm_momentum fused"
-    " virtual_batch_size adjustment",
-    "contrib.layers.batch_norm": "inputs decay center scale epsilon activation_fn param_initializers"
-    " param_regularizers updates_collections is_training reuse variables_collections outputs_collections trainable"
-    " batch_weights fused data_format zero_debias_moving_mean scope renorm renorm_clipping renorm_decay adjustment",
-    "get_variable": "name shape dtype initializer regularizer trainable collections caching_device partitioner"
-    " validate_shape use_resource custom_getter constraint synchronization aggregation",
-}
-#: Arguments of `tf.layers` functions that have no effect once the model holds the layer, and unsupported ones.
-_WITHOUT_MEANING = frozenset({
-    "name", "reuse", "collections", "use_resource", "fused", "updates_collections", "variables_collections",
-    "outputs_collections", "caching_device", "validate_shape",
-})  # fmt: skip
-_NOT_SERVED = frozenset({
-    "renorm", "renorm_clipping", "renorm_momentum", "renorm_decay", "virtual_batch_size", "adjustment",
-    "batch_weights", "activation_fn", "param_initializers", "param_regularizers", "data_format",
-    "zero_debias_moving_mean", "regularizer", "partitioner", "custom_getter", "constraint", "synchronization",
-    "aggregation",
-})  # fmt: skip
-#: What `contrib.layers.batch_norm` called otherwise, and its own defaults.
-_CONTRIB = {"decay": "momentum", "is_training": "training", "scope": "name"}
-_DEFAULTS = {"momentum": "0.999", "scale": "False", "training": "True"}
-#: Arguments that are given by place, as everyone writes them.
-_BY_PLACE = {"dense": 2, "conv2d": 3, "flatten": 1, "batch_normalization": 1, "get_variable": 0}
 _ANEW = "a scope without a name of its own, which TensorFlow names anew at each call: give it a name"
 
 
@@ -187,9 +110,9 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     """
     name = context.stands_for(node.func)[1]
     function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
-    front = _BY_PLACE[function]
+    front = _TABLE["by_place"][function]
     given = _arguments(node, name, front)
-    if given is None or any(word in _NOT_SERVED for word in given):
+    if given is None or any(word in _TABLE["not_served"] for word in given):
         return None
     label = given.get("name")
     if label is None and not once:
@@ -197,7 +120,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
     args = list[cst.Arg]()
     for place, (word, arg) in enumerate(given.items()):
-        if word in _WITHOUT_MEANING:
+        if word in _TABLE["without_meaning"]:
             continue
         by_place = place < front and len(args) == place
         args.append(_positional(arg) if by_place else _with_keyword(arg, word))
@@ -223,10 +146,9 @@ def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | No
     if not set(given) <= set(words):
         return None
     if name == "contrib.layers.batch_norm":
-        given = {_CONTRIB.get(word, word): arg for word, arg in given.items()}
-        given |= {
-            word: _keyword(word, cst.parse_expression(value)) for word, value in _DEFAULTS.items() if word not in given
-        }
+        given = {_TABLE["batch_norm"].get(word, word): arg for word, arg in given.items()}
+        defaults = _TABLE["batch_norm_defaults"].items()
+        given |= {word: _keyword(word, cst.parse_expression(value)) for word, value in defaults if word not in given}
     first = [word for word in words[:front] if word in given]
     return {word: given[word] for word in dict.fromkeys([*first, *given])}
 
@@ -268,7 +190,7 @@ def graph_code(context: Context, node: cst.Attribute) -> str | None:
 
 def is_graph_code(name: str) -> bool:
     """Return whether only graphs have a name, or what it begins with."""
-    return any(name == start or name.startswith(f"{start}.") for start in _GRAPHS)
+    return any(name == start or name.startswith(f"{start}.") for start in _TABLE["graphs"])
 
 
 def why_not_imported(path: str) -> str | None:

@@ -12,14 +12,7 @@ from rlcatalog import one_hot
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import shown
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_preprocessors.actions.lowering import (
-    LoweredBox,
-    LoweredChoices,
-    LoweredCounted,
-    LoweredDiscrete,
-    LoweredIntegerBox,
-    LoweredOneHot,
-)
+from rlcatalog_preprocessors.actions import lowering
 
 Array = np.ndarray[Any, Any]
 
@@ -42,11 +35,12 @@ class DiscreteCodec(_EntryByEntry):
     """One of n values: a raw value counts from 0, the space's `start` is added."""
 
     scalar = whole = True
-    lowered = LoweredDiscrete
+    lowered = lowering.LoweredDiscrete
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         self.n = self.input_width = int(info.n or 0)
+        self.counts = (self.n,)
         self.choices = [(info.path, self.n)]
         self._dtype = np.dtype(info.dtype or "int64")
         self._as_drawn = info.start == 0 and self._dtype == np.int64
@@ -54,10 +48,6 @@ class DiscreteCodec(_EntryByEntry):
     @classmethod
     def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
         return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
-
-    @property
-    def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        return (self.n,)
 
     def adapt(self, raw: Array) -> Array:
         values: Array = raw[:, 0]
@@ -87,15 +77,11 @@ class OneHotCodec(DiscreteCodec):
 
     scalar = whole = False
     clips = True
-    lowered = LoweredOneHot
+    lowered = lowering.LoweredOneHot
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self.width = self.n
-
-    @property
-    def counts(self) -> None:  # type: ignore[override]
-        return None
+        self.width, self.counts = self.n, None
 
     def adapt(self, raw: Array) -> Array:
         values: Array = raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
@@ -118,7 +104,7 @@ class OneHotCodec(DiscreteCodec):
 class _CountedCodec(_EntryByEntry):
     """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""
 
-    lowered: ClassVar[type[LoweredActions] | None] = LoweredCounted
+    lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
 
     def _count(self, low: Array, span: Array) -> None:
         """Set the lowest values, and the distance of the highest to them.
@@ -163,7 +149,7 @@ class MultiDiscreteCodec(_CountedCodec):
     """Several choices at once, in C order; each raw value counts from 0."""
 
     whole = True
-    lowered = LoweredChoices
+    lowered = lowering.LoweredChoices
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -223,7 +209,7 @@ class BoxCodec(_EntryByEntry):
     """Numbers between bounds, which `bounds` says how to meet."""
 
     clips = True
-    lowered = LoweredBox
+    lowered = lowering.LoweredBox
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -286,7 +272,7 @@ class IntegerBoxCodec(_CountedCodec):
     """Whole numbers between bounds."""
 
     clips = True
-    lowered = LoweredIntegerBox
+    lowered = lowering.LoweredIntegerBox
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
             yield action_codec(info, bounds), [info.space.sample() for _ in range(ROWS)]
 
 
+#: Checks of action codecs, each with actions of its space.
+check_action_codecs = partial(check, "action_codec", each=action_codecs)
+
+
 def _raws(codec: ActionCodec, actions: list[Any]) -> Array:
     """Return raw actions: behind those of the environment, or any where there is no way back."""
     try:
@@ -64,24 +69,21 @@ def _any_raws(codec: ActionCodec, count: int) -> Array:
     return np.concatenate(found, axis=1).astype(np.float32)
 
 
-@check("action_codec", hint="let invert undo adapt, or raise NotServedError where that cannot be")
-def actions_are_inverted(part: Part) -> None:
+@check_action_codecs(hint="let invert undo adapt, or raise NotServedError where that cannot be")
+def actions_are_inverted(codec: ActionCodec, actions: list[Any]) -> None:
     """The environment's action behind a raw one becomes that raw one again, and the other way round."""
-    for codec, actions in action_codecs(part):
-        name, batch = codec.info.describe(), stack(codec.info, actions)
-        try:
-            raw = codec.invert(batch)
-        except NotServedError:
-            continue
-        require(
-            raw.shape == (ROWS, codec.width), f"{name}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}"
-        )
-        before = raw.copy()
-        adapted = codec.adapt(raw)
-        require(np.array_equal(raw, before), f"{name}: adapt() changes the raw actions it is given")
-        alike(codec.invert(adapted), raw, f"{name}: invert(adapt(raw))")
-        for one, expected in zip(rows(codec.info, adapted), actions, strict=True):
-            require(_equal(one, expected), f"{name}: adapt(invert(action)) is {one}, the action {expected}")
+    name, batch = codec.info.describe(), stack(codec.info, actions)
+    try:
+        raw = codec.invert(batch)
+    except NotServedError:
+        return
+    require(raw.shape == (ROWS, codec.width), f"{name}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}")
+    before = raw.copy()
+    adapted = codec.adapt(raw)
+    require(np.array_equal(raw, before), f"{name}: adapt() changes the raw actions it is given")
+    alike(codec.invert(adapted), raw, f"{name}: invert(adapt(raw))")
+    for one, expected in zip(rows(codec.info, adapted), actions, strict=True):
+        require(_equal(one, expected), f"{name}: adapt(invert(action)) is {one}, the action {expected}")
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -95,105 +97,88 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(np.array_equal(one, other))
 
 
-@check("action_codec", hint="cut raw values off at the bounds, and cast them to the space's dtype")
-def adapted_actions_lie_in_the_space(part: Part) -> None:
+@check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
+def adapted_actions_lie_in_the_space(codec: ActionCodec, actions: list[Any]) -> None:
     """Every raw action becomes one of the space, floats far outside of bounds as well."""
-    for codec, actions in action_codecs(part):
-        raws = [_raws(codec, actions)]
-        if any(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
-            raws.append(_any_raws(codec, len(actions)))
-        if codec.counts is None and all(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
-            raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
-        for raw in raws:
-            for one in rows(codec.info, codec.adapt(raw)):
-                require(
-                    contains(codec.info.space, one), f"{codec.info.describe()}: adapt() made {one!r}, no action of it"
-                )
+    raws = [_raws(codec, actions)]
+    if any(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+        raws.append(_any_raws(codec, len(actions)))
+    if codec.counts is None and all(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+        raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
+    for raw in raws:
+        for one in rows(codec.info, codec.adapt(raw)):
+            require(contains(codec.info.space, one), f"{codec.info.describe()}: adapt() made {one!r}, no action of it")
 
 
-@check("action_codec", hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
-def sizes_are_those_of_arrays(part: Part) -> None:
+@check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
+def sizes_are_those_of_arrays(codec: ActionCodec, actions: list[Any]) -> None:
     """Announced widths are those of arrays, and the numbers of values those of what is allowed."""
-    for codec, actions in action_codecs(part):
-        name, raw = codec.info.describe(), _raws(codec, actions)
-        inputs = codec.inputs(raw)
-        low, high = codec.limits
-        for what, found, expected in (
-            ("inputs()", inputs.shape, (ROWS, codec.input_width)),
-            ("inputs()", inputs.dtype, np.dtype(np.float32)),
-            ("limits", (low.shape, high.shape), ((codec.width,),) * 2),
-            ("counts", len(codec.counts) if codec.counts is not None else codec.width, codec.width),
-            ("mask_places", len(codec.mask_places), codec.mask_width),
-            ("leaves", sum(leaf.width for leaf in codec.leaves), codec.width),
-        ):
-            require(found == expected, f"{name}: {what} has {found}, expected {expected}")
-        codec.check_raw(raw)
+    name, raw = codec.info.describe(), _raws(codec, actions)
+    inputs = codec.inputs(raw)
+    low, high = codec.limits
+    for what, found, expected in (
+        ("inputs()", inputs.shape, (ROWS, codec.input_width)),
+        ("inputs()", inputs.dtype, np.dtype(np.float32)),
+        ("limits", (low.shape, high.shape), ((codec.width,),) * 2),
+        ("counts", len(codec.counts) if codec.counts is not None else codec.width, codec.width),
+        ("mask_places", len(codec.mask_places), codec.mask_width),
+        ("leaves", sum(leaf.width for leaf in codec.leaves), codec.width),
+    ):
+        require(found == expected, f"{name}: {what} has {found}, expected {expected}")
+    codec.check_raw(raw)
 
 
-@check("action_codec", hint="show each raw value in inputs(), a choice as a one-hot")
-def models_can_tell_actions_apart(part: Part) -> None:
+@check_action_codecs(hint="show each raw value in inputs(), a choice as a one-hot")
+def models_can_tell_actions_apart(codec: ActionCodec, actions: list[Any]) -> None:
     """Different raw actions are different inputs of a model, all of them finite."""
-    for codec, actions in action_codecs(part):
-        raw = _raws(codec, actions)
-        inputs = codec.inputs(raw)
-        require(bool(np.isfinite(inputs).all()), f"{codec.info.describe()}: inputs() are not finite")
-        ways = [len(np.unique(array, axis=0)) for array in (raw, inputs)]
-        require(
-            ways[0] == ways[1],
-            f"{codec.info.describe()}: {ways[0]} different actions become {ways[1]} inputs of models",
-        )
+    raw = _raws(codec, actions)
+    inputs = codec.inputs(raw)
+    require(bool(np.isfinite(inputs).all()), f"{codec.info.describe()}: inputs() are not finite")
+    ways = [len(np.unique(array, axis=0)) for array in (raw, inputs)]
+    require(
+        ways[0] == ways[1],
+        f"{codec.info.describe()}: {ways[0]} different actions become {ways[1]} inputs of models",
+    )
 
 
-@check("action_codec", hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
-def the_space_is_written_down(part: Part) -> None:
+@check_action_codecs(hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
+def the_space_is_written_down(codec: ActionCodec, _: list[Any]) -> None:
     """The space as plain data is read back as an equal space, so that saved policies know it."""
-    tried = False
-    for codec, _ in action_codecs(part):
-        data = space_to_json(codec.info.space)
-        if data is None:
-            continue
-        tried = True
-        again = space_from_json(json.loads(json.dumps(data)))
-        require(again == codec.info.space, f"{codec.info.space}: it came back as {again}")
-    if not tried:
+    data = space_to_json(codec.info.space)
+    if data is None:
         raise NotApplicable("space_to_json returns None: load() has to be given the space")
+    again = space_from_json(json.loads(json.dumps(data)))
+    require(again == codec.info.space, f"{codec.info.space}: it came back as {again}")
 
 
-@check("action_codec", hint="let `choices` say how many values each choice has, in the order of the mask's columns")
-def masks_become_columns(part: Part) -> None:
+@check_action_codecs(hint="let `choices` say how many values each choice has, in the order of the mask's columns")
+def masks_become_columns(codec: ActionCodec, actions: list[Any]) -> None:
     """Columns of a mask are taken as they are; no mask allows everything, and another width is refused.
 
     Each action takes one column of each choice, where the codec says which.
     """
-    tried = False
-    for codec, actions in action_codecs(part):
-        width, name = codec.mask_width, codec.info.describe()
-        if not width:
-            continue
-        tried = True
-        columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
-        for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
-            found = codec.mask_columns(mask, ROWS)
-            require(
-                found is not None and np.array_equal(found, expected), f"{name}: a mask of its columns became {found}"
-            )
-        taken, counts = codec.mask_taken(_raws(codec, actions)), [count for _, count in codec.choices]
-        if taken is not None:
-            owners = np.repeat(np.arange(len(counts)), counts)
-            inside = taken.shape == (ROWS, len(counts)) and ((taken >= 0) & (taken < width)).all()
-            require(
-                bool(inside) and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all()),
-                f"{name}: mask_taken() must name one column of each choice, found {taken[:1].tolist()} for one action",
-            )
-        for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
-            try:
-                codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
-            except ActionMaskError as error:
-                require("action" in str(error), f"{name}: the refusal of a mask names no path: {error}")
-            else:
-                require(False, f"{name}: a mask of another form was taken: {np.shape(wrong)}")
-    if not tried:
+    width, name = codec.mask_width, codec.info.describe()
+    if not width:
         raise NotApplicable("nothing of its actions can be masked")
+    columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
+    for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
+        found = codec.mask_columns(mask, ROWS)
+        require(found is not None and np.array_equal(found, expected), f"{name}: a mask of its columns became {found}")
+    taken, counts = codec.mask_taken(_raws(codec, actions)), [count for _, count in codec.choices]
+    if taken is not None:
+        owners = np.repeat(np.arange(len(counts)), counts)
+        inside = taken.shape == (ROWS, len(counts)) and ((taken >= 0) & (taken < width)).all()
+        require(
+            bool(inside) and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all()),
+            f"{name}: mask_taken() must name one column of each choice, found {taken[:1].tolist()} for one action",
+        )
+    for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
+        try:
+            codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
+        except ActionMaskError as error:
+            require("action" in str(error), f"{name}: the refusal of a mask names no path: {error}")
+        else:
+            require(False, f"{name}: a mask of another form was taken: {np.shape(wrong)}")
 
 
 @check("action_codec", hint="ask self.info alone: inside a Tuple or Dict the codec serves a child, with a longer path")

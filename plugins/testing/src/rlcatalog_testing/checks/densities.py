@@ -11,9 +11,8 @@ import numpy as np
 from rlcatalog.actions import params_given
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.trials import Trial, chance_trials, random_mask, trials
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.passes import Array
+from rlcatalog_testing.trials import Trial, chance_trials, check_chance_trials, check_trials, random_mask, trials
 
 #: Draws that a mean is taken over, and how many standard errors it may be off.
 DRAWS, ERRORS = 2048, 6.0
@@ -23,43 +22,41 @@ ROWS = 2
 MOST_FLOATS = 4
 
 
-@check("action_dist", hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
-def density_integrates_to_one(part: Part) -> None:
+@check_chance_trials(hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
+def density_integrates_to_one(trial: Trial) -> None:
     """Probabilities add up to 1 over all actions; densities give a box of draws its volume.
 
     Where x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. It is only so
     where p integrates to 1 and is the density of what is drawn.
     """
-    tried = False
-    for trial in chance_trials(part):
-        every = trial.every_action()
-        for row in trial.inputs(ROWS, 0.5):
-            if every is not None:
-                tried = True
-                total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
-                require(
-                    abs(total - 1) < 1e-4,
-                    f"{trial}: the probabilities of all {len(every)} actions add up to {total:.6g}",
-                )
-            elif (measured := _volumes(trial, row)) is not None:
-                tried = True
-                found, error, expected = measured
-                require(
-                    abs(found - expected) <= ERRORS * error + 0.01 * expected,
-                    f"{trial}: its draws and its density give a box of volume {expected:.4g} the volume {found:.4g}"
-                    f" ± {error:.2g}: the density does not integrate to 1, or is not that of the draws",
-                )
-    if not tried:
-        raise NotApplicable("too many actions to add up, and too many floats to integrate over")
+    every = trial.every_action()
+    for row in trial.inputs(ROWS, 0.5):
+        if every is not None:
+            total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
+            require(
+                abs(total - 1) < 1e-4,
+                f"{trial}: the probabilities of all {len(every)} actions add up to {total:.6g}",
+            )
+        else:
+            found, error, expected = _volumes(trial, row)
+            require(
+                abs(found - expected) <= ERRORS * error + 0.01 * expected,
+                f"{trial}: its draws and its density give a box of volume {expected:.4g} the volume {found:.4g}"
+                f" ± {error:.2g}: the density does not integrate to 1, or is not that of the draws",
+            )
 
 
-def _volumes(trial: Trial, row: Array) -> tuple[float, float, float] | None:
-    """Return the volume of a box of draws by importance sampling, its standard error, and the volume itself."""
+def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
+    """Return the volume of a box of draws by importance sampling, its standard error, and the volume itself.
+
+    Raises:
+        NotApplicable: There are too many floats.
+    """
     dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
     drawn = trial.raw(dist.sample())
     floats, shares, counted = _kinds_of_columns(trial)
     if not 0 < len(floats) <= MOST_FLOATS:
-        return None
+        raise NotApplicable("too many actions to add up, and too many floats to integrate over")
     values, half = drawn[:, floats].astype(np.float64), 2 * DRAWS
     low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # of other draws than those that are counted
     require(bool((high > low).all()), f"{trial}: the same value is drawn again and again")
@@ -121,25 +118,24 @@ def draws_follow_logp(part: Part) -> None:
                 )
 
 
-@check(
-    "action_dist", hint="entropy is the mean of -logp in nats; where it is an estimate, set entropy_kind = 'estimate'"
+@check_chance_trials(
+    hint="entropy is the mean of -logp in nats; where it is an estimate, set entropy_kind = 'estimate'"
 )
-def entropy_agrees_with_draws(part: Part) -> None:
+def entropy_agrees_with_draws(trial: Trial) -> None:
     """The entropy is the mean of -logp over draws; an estimate is so on average."""
-    for trial in chance_trials(part):
-        for row in trial.inputs(ROWS):
-            dist = trial.dist(np.tile(row, (DRAWS, 1)))
-            logp = trial.logp(dist, trial.raw(dist.sample()))
-            exact = getattr(dist, "entropy_kind", "exact") == "exact"
-            if not exact:
-                _check_estimated(trial, dist)
-            says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
-            error = float(np.hypot(logp.std(), says.std()) / np.sqrt(DRAWS))
-            require(
-                abs(says.mean() + logp.mean()) <= ERRORS * error + 1e-3,
-                f"{trial}: {'entropy()' if exact else 'entropy_estimate()'} is {says.mean():.5g}, and the mean of -logp"
-                f" over draws {-logp.mean():.5g} ± {error:.2g}",
-            )
+    for row in trial.inputs(ROWS):
+        dist = trial.dist(np.tile(row, (DRAWS, 1)))
+        logp = trial.logp(dist, trial.raw(dist.sample()))
+        exact = getattr(dist, "entropy_kind", "exact") == "exact"
+        if not exact:
+            _check_estimated(trial, dist)
+        says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
+        error = float(np.hypot(logp.std(), says.std()) / np.sqrt(DRAWS))
+        require(
+            abs(says.mean() + logp.mean()) <= ERRORS * error + 1e-3,
+            f"{trial}: {'entropy()' if exact else 'entropy_estimate()'} is {says.mean():.5g}, and the mean of -logp"
+            f" over draws {-logp.mean():.5g} ± {error:.2g}",
+        )
 
 
 def _check_estimated(trial: Trial, dist: Any) -> None:
@@ -151,67 +147,68 @@ def _check_estimated(trial: Trial, dist: Any) -> None:
     require(False, f"{trial}: entropy() returns numbers, and entropy_kind = 'estimate' hides them from engines")
 
 
-@check("action_dist", hint="kl(other) is the mean of self.logp - other.logp over draws of self")
-def kl_agrees_with_draws(part: Part) -> None:
+@check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
+def kl_agrees_with_draws(trial: Trial) -> None:
     """The divergence of stored distributions is the mean difference of log densities over draws."""
-    tried = False
-    for trial in chance_trials(part):
-        for i, row in enumerate(trial.inputs(ROWS)):
-            other = row + trial.inputs(1, seed=10 + i)[0]
-            here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
-            raw = trial.raw(here.sample())
-            ratio = trial.logp(here, raw) - trial.logp(there, raw)
-            for name, says in _divergences(trial, here, there, raw):
-                tried = True
-                error = float(np.hypot(ratio.std(), says.std()) / np.sqrt(DRAWS))
-                require(
-                    abs(says.mean() - ratio.mean()) <= ERRORS * error + 1e-3,
-                    f"{trial}: {name} is {says.mean():.5g}, and the mean of the differences of logp over draws"
-                    f" {ratio.mean():.5g} ± {error:.2g}",
-                )
-    if not tried:
-        raise NotApplicable("it has no closed form for its divergence, and says so")
+    for i, row in enumerate(trial.inputs(ROWS)):
+        other = row + trial.inputs(1, seed=10 + i)[0]
+        here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
+        raw = trial.raw(here.sample())
+        ratio = trial.logp(here, raw) - trial.logp(there, raw)
+        for name, says in _divergences(trial, here, there, raw):
+            error = float(np.hypot(ratio.std(), says.std()) / np.sqrt(DRAWS))
+            require(
+                abs(says.mean() - ratio.mean()) <= ERRORS * error + 1e-3,
+                f"{trial}: {name} is {says.mean():.5g}, and the mean of the differences of logp over draws"
+                f" {ratio.mean():.5g} ± {error:.2g}",
+            )
 
 
-def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> Iterator[tuple[str, Array]]:
-    """Yield the divergence of what engines store, and that of the distributions themselves, where they have one."""
+def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
+    """Return the divergence of what engines store, and that of the distributions themselves, where they have one.
+
+    Raises:
+        NotApplicable: They have none.
+    """
+    divergences = []
     pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}
     for name, (one, other) in pairs.items():
         try:
-            yield name, trial.array(one.kl(other)).astype(np.float64)
+            divergences.append((name, trial.array(one.kl(other)).astype(np.float64)))
         except NoClosedFormError:
             continue
         except NotImplementedError:
             require(False, f"{trial}: {name} raises NotImplementedError: where there is no closed form, leave kl out")
-
-
-@check("action_dist", hint="subtract log probabilities of the same normalisation: KL(p, p) is 0, and none is negative")
-def kl_of_itself_is_zero(part: Part) -> None:
-    """`KL(p, p)` is 0 and `KL(p, q)` not negative."""
-    tried = False
-    for trial in trials(part):
-        inputs = trial.inputs(8)
-        dist, same, other = trial.dist(inputs), trial.dist(inputs.copy()), trial.dist(trial.inputs(8, seed=1))
-        raw = trial.raw(dist.sample())
-        for name, says in _divergences(trial, dist, same, raw):
-            tried = True
-            require(bool((np.abs(says) < 1e-4).all()), f"{trial}: {name} from itself is {says}")
-        for name, says in _divergences(trial, dist, other, raw):
-            require(bool((says > -1e-4).all()), f"{trial}: {name} from another one is {says.min():.4g}")
-    if not tried:
+    if not divergences:
         raise NotApplicable("it has no closed form for its divergence, and says so")
+    return divergences
 
 
-@check("action_dist", hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying")
-def gradients_are_finite(part: Part) -> None:
+@check_trials(hint="subtract log probabilities of the same normalisation: KL(p, p) is 0, and none is negative")
+def kl_of_itself_is_zero(trial: Trial) -> None:
+    """`KL(p, p)` is 0 and `KL(p, q)` not negative."""
+    inputs = trial.inputs(8)
+    dist, same, other = trial.dist(inputs), trial.dist(inputs.copy()), trial.dist(trial.inputs(8, seed=1))
+    raw = trial.raw(dist.sample())
+    for name, says in _divergences(trial, dist, same, raw):
+        require(bool((np.abs(says) < 1e-4).all()), f"{trial}: {name} from itself is {says}")
+    for name, says in _divergences(trial, dist, other, raw):
+        require(bool((says > -1e-4).all()), f"{trial}: {name} from another one is {says.min():.4g}")
+
+
+@check(
+    "action_dist",
+    each=lambda part: trials(part)[:2],
+    hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying",
+)
+def gradients_are_finite(trial: Trial) -> None:
     """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""
-    for trial in trials(part)[:2]:
-        signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
-        extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
-        inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
-        masks = [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]
-        for mask in masks:
-            _check_finite(trial, inputs, mask)
+    signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
+    extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
+    inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
+    masks = [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]
+    for mask in masks:
+        _check_finite(trial, inputs, mask)
 
 
 def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
@@ -243,30 +240,28 @@ STEP, TOLERANCE = 1e-2, 0.02
 Ask = Callable[[Array, Any], Any]
 
 
-@check(
-    "action_dist",
-    hint="let gradients flow through all that logp, entropy and kl are computed from: no detach(), no stop_gradient",
+@check_trials(
+    hint="let gradients flow through all that logp, entropy and kl are computed from: no detach(), no stop_gradient"
 )
-def gradients_are_those_of_numbers(part: Part) -> None:
+def gradients_are_those_of_numbers(trial: Trial) -> None:
     """The gradients of logp, entropy and kl are what difference quotients of their numbers say."""
-    for trial in trials(part):
-        inputs = trial.inputs(ROWS, 0.5)
-        raw = trial.raw(trial.dist(inputs).sample())
-        for name, ask in _questions(trial, raw):
-            try:
-                slopes = _slopes(trial, ask, inputs, raw)
-                gradient = trial.gradient(partial(ask, raw), inputs)
-            except NoClosedFormError:
-                continue
-            gradient = np.zeros_like(inputs) if gradient is None else gradient
-            wrong = np.abs(gradient - slopes) > TOLERANCE * (1 + np.abs(slopes))
-            if wrong.any():
-                row, column = (int(i) for i in np.argwhere(wrong)[0])
-                require(
-                    False,
-                    f"{trial}: the gradient of {name} by input {column} is {gradient[row, column]:.4g}, and its"
-                    f" difference quotient {slopes[row, column]:.4g}",
-                )
+    inputs = trial.inputs(ROWS, 0.5)
+    raw = trial.raw(trial.dist(inputs).sample())
+    for name, ask in _questions(trial, raw):
+        try:
+            slopes = _slopes(trial, ask, inputs, raw)
+            gradient = trial.gradient(partial(ask, raw), inputs)
+        except NoClosedFormError:
+            continue
+        gradient = np.zeros_like(inputs) if gradient is None else gradient
+        wrong = np.abs(gradient - slopes) > TOLERANCE * (1 + np.abs(slopes))
+        if wrong.any():
+            row, column = (int(i) for i in np.argwhere(wrong)[0])
+            require(
+                False,
+                f"{trial}: the gradient of {name} by input {column} is {gradient[row, column]:.4g}, and its"
+                f" difference quotient {slopes[row, column]:.4g}",
+            )
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:

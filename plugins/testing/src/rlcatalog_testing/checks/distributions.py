@@ -9,22 +9,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog import errors
 from rlcatalog.actions import params_given
-from rlcatalog.errors import (
-    CatalogError,
-    MissingPluginError,
-    NoClosedFormError,
-    NoMatchError,
-    NotServedError,
-    UnsupportedSpaceError,
-    reason,
-)
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example
 from rlcatalog_testing.passes import Array, alike
-from rlcatalog_testing.trials import Trial, random_mask, trial_examples, trials
+from rlcatalog_testing.trials import Trial, check_trials, random_mask, trial_examples, trials
 
 ROWS = 5
 
@@ -44,7 +36,12 @@ def works_for_what_it_accepts(part: Part) -> None:
         except NotApplicable:
             raise
         except Exception as error:
-            fails.append((example, str(error) if isinstance(error, AssertionError | CatalogError) else reason(error)))
+            fails.append(
+                (
+                    example,
+                    str(error) if isinstance(error, AssertionError | errors.CatalogError) else errors.reason(error),
+                )
+            )
     if works and fails:
         accepted = ", ".join(str(example.action) for example, _ in fails)
         require(False, f"its match and size accept {accepted}, and it works for {works[0].action} alone: {fails[0][1]}")
@@ -57,49 +54,46 @@ def _draws_actions(trial: Trial) -> None:
     require(all(trial.lie_inside(raw)), f"{trial}: {raw[0]} is drawn, which becomes no action of the space")
 
 
-@check("action_dist", hint="let `size` of the declaration and required_model_output_shape return the same number")
-def size_is_announced(part: Part) -> None:
+@check_trials(hint="let `size` of the declaration and required_model_output_shape return the same number")
+def size_is_announced(trial: Trial) -> None:
     """The class and its declaration say the same of the number of inputs."""
-    for trial in trials(part):
-        if not trial.is_subject:
-            continue
-        says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
-        expected = trial.size
-        require(
-            int(np.prod(says)) == expected,
-            f"{trial}: required_model_output_shape says {says}, the declaration's size {expected}",
-        )
-        trial.dist(trial.inputs(ROWS)).sample()
+    if not trial.is_subject:
+        return
+    says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
+    expected = trial.size
+    require(
+        int(np.prod(says)) == expected,
+        f"{trial}: required_model_output_shape says {says}, the declaration's size {expected}",
+    )
+    trial.dist(trial.inputs(ROWS)).sample()
 
 
-@check(
-    "action_dist",
+@check_trials(
     hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached, in the"
-    " inputs' dtype or as integers",
+    " inputs' dtype or as integers"
 )
-def draws_have_their_form(part: Part) -> None:
+def draws_have_their_form(trial: Trial) -> None:
     """Draws have a row for each row of inputs, the announced width and dtype; no gradient flows through `sample`."""
-    for trial in trials(part):
-        codec = trial.codec
-        for count in (ROWS, 1):
-            dist = trial.dist(trial.inputs(count))
-            for method in ("sample", "deterministic_sample"):
-                sample = getattr(dist, method)()
-                _check_precision(trial, method, sample)
-                flat = trial.array(trial.flat(sample))
-                shapes = [(count,)] if codec.scalar else [(count, codec.width)]
-                require(
-                    flat.shape in shapes or (codec.width == flat.size == count),
-                    f"{trial}: {method}() returned shape {flat.shape}, expected {shapes[0]}",
-                )
-                codec.check_raw(trial.raw(flat))
-                alike(
-                    trial.array(dist.sampled_action_logp()),
-                    trial.array(dist.logp(trial.flat(dist.last_sample))),
-                    f"{trial}: sampled_action_logp() after {method}()",
-                )
-        gradient = trial.gradient(partial(_drawn, trial), trial.inputs(ROWS))
-        require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
+    codec = trial.codec
+    for count in (ROWS, 1):
+        dist = trial.dist(trial.inputs(count))
+        for method in ("sample", "deterministic_sample"):
+            sample = getattr(dist, method)()
+            _check_precision(trial, method, sample)
+            flat = trial.array(trial.flat(sample))
+            shapes = [(count,)] if codec.scalar else [(count, codec.width)]
+            require(
+                flat.shape in shapes or (codec.width == flat.size == count),
+                f"{trial}: {method}() returned shape {flat.shape}, expected {shapes[0]}",
+            )
+            codec.check_raw(trial.raw(flat))
+            alike(
+                trial.array(dist.sampled_action_logp()),
+                trial.array(dist.logp(trial.flat(dist.last_sample))),
+                f"{trial}: sampled_action_logp() after {method}()",
+            )
+    gradient = trial.gradient(partial(_drawn, trial), trial.inputs(ROWS))
+    require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
 
 
 def _check_precision(trial: Trial, method: str, sample: Any) -> None:
@@ -114,27 +108,26 @@ def _drawn(trial: Trial, inputs: Any) -> Any:
     return trial.flat(trial.dist(inputs).sample())
 
 
-@check("action_dist", hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
-def one_number_per_row(part: Part) -> None:
+@check_trials(hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
+def one_number_per_row(trial: Trial) -> None:
     """Densities, entropies and divergences are `[B]`, and each row's own, whatever stands in the others."""
-    for trial in trials(part):
-        inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
-        dist, other = trial.dist(inputs), trial.dist(inputs[some])
-        raw = trial.raw(dist.sample())
-        for name, (ask, is_random) in _numbers(trial).items():
-            try:
-                found = trial.array(ask(dist, raw))
-            except NoClosedFormError:
-                continue
-            if name == "kl":
-                again = trial.array(ask(dist, raw))
-                alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
-            require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
-            dtype = trial.array(dist.inputs).dtype
-            require(found.dtype == dtype, f"{trial}: {name} is {found.dtype}, expected {dtype}")
-            require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
-            if not is_random:
-                alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} of some of its rows")
+    inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
+    dist, other = trial.dist(inputs), trial.dist(inputs[some])
+    raw = trial.raw(dist.sample())
+    for name, (ask, is_random) in _numbers(trial).items():
+        try:
+            found = trial.array(ask(dist, raw))
+        except errors.NoClosedFormError:
+            continue
+        if name == "kl":
+            again = trial.array(ask(dist, raw))
+            alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
+        require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
+        dtype = trial.array(dist.inputs).dtype
+        require(found.dtype == dtype, f"{trial}: {name} is {found.dtype}, expected {dtype}")
+        require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
+        if not is_random:
+            alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} of some of its rows")
 
 
 def _numbers(trial: Trial) -> dict[str, tuple[Callable[[Any, Array], Any], bool]]:
@@ -152,20 +145,19 @@ def _numbers(trial: Trial) -> dict[str, tuple[Callable[[Any, Array], Any], bool]
     }
 
 
-@check("action_dist", hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
-def actions_lie_in_the_space(part: Part) -> None:
+@check_trials(hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
+def actions_lie_in_the_space(trial: Trial) -> None:
     """Actions lie in the space, however they are to meet its bounds; those that are called bounded by themselves."""
-    for trial in trials(part):
-        for scale in (1.0, 10.0):
-            dist = trial.dist(trial.inputs(200, scale))
-            drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
-            for bounds in ("clip", "affine"):
-                inside = list(trial.lie_inside(drawn, bounds))
-                require(
-                    all(inside),
-                    f"{trial}: {drawn[inside.index(False) if False in inside else 0]} becomes no action of the space",
-                )
-            _check_bounded(trial, drawn)
+    for scale in (1.0, 10.0):
+        dist = trial.dist(trial.inputs(200, scale))
+        drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
+        for bounds in ("clip", "affine"):
+            inside = list(trial.lie_inside(drawn, bounds))
+            require(
+                all(inside),
+                f"{trial}: {drawn[inside.index(False) if False in inside else 0]} becomes no action of the space",
+            )
+        _check_bounded(trial, drawn)
 
 
 def _check_bounded(trial: Trial, drawn: Array) -> None:
@@ -192,7 +184,7 @@ def works_inside_tuple_and_dict(part: Part) -> None:
         for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
             try:
                 made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
-            except (MissingPluginError, NoMatchError, UnsupportedSpaceError) as error:
+            except (errors.MissingPluginError, errors.NoMatchError, errors.UnsupportedSpaceError) as error:
                 raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
             require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
             inputs, width = np.concatenate([trial.inputs(ROWS), trial.inputs(ROWS, seed=1)], axis=1), trial.codec.width
@@ -213,41 +205,35 @@ def works_inside_tuple_and_dict(part: Part) -> None:
             alike(whole, parts[0] + parts[1], f"{outer}: the log density, against the sum of two alone")
 
 
-@check("action_dist", hint="return everything that logp needs from params_given, and rebuild from it in stored()")
-def is_rebuilt_from_stored_parameters(part: Part) -> None:
+@check_trials(hint="return everything that logp needs from params_given, and rebuild from it in stored()")
+def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
     """What engines store gives the same log density later, without the model."""
-    for trial in trials(part):
-        dist = trial.dist(trial.inputs(ROWS))
-        raw = trial.raw(dist.sample())
-        params = trial.array(params_given(dist, trial.actions(raw)))
-        require(params.ndim == 2 and len(params) == ROWS, f"{trial}: params_given returned shape {params.shape}")
-        alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt one")
+    dist = trial.dist(trial.inputs(ROWS))
+    raw = trial.raw(dist.sample())
+    params = trial.array(params_given(dist, trial.actions(raw)))
+    require(params.ndim == 2 and len(params) == ROWS, f"{trial}: params_given returned shape {params.shape}")
+    alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt one")
 
 
-@check("action_dist", hint="define masked(inputs, mask), or let forbidden values have the lowest finite input")
-def masks_are_obeyed(part: Part) -> None:
+@check_trials(hint="define masked(inputs, mask), or let forbidden values have the lowest finite input")
+def masks_are_obeyed(trial: Trial) -> None:
     """What a mask forbids is never drawn and has probability 0; what it allows keeps a finite log density."""
-    tried = False
-    for trial in trials(part):
-        one = trial.raw(trial.dist(trial.inputs(1)).sample())
-        if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
-            continue
-        tried = True
-        mask = np.repeat(random_mask(trial, 8), 50, axis=0)
-        inputs = np.repeat(trial.inputs(8), 50, axis=0)
-        dist = trial.dist(inputs, mask)
-        for method in ("sample", "deterministic_sample"):
-            raw = trial.raw(getattr(dist, method)())
-            columns = trial.codec.mask_taken(raw)
-            assert columns is not None
-            allowed = np.take_along_axis(mask, columns, axis=1)
-            require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
-            require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
-        entropy = trial.array(dist.entropy() if dist.entropy_kind == "exact" else dist.entropy_estimate())
-        require(bool(np.isfinite(entropy).all()), f"{trial}: the entropy under a mask is not finite")
-        _check_forbidden(trial, inputs, mask)
-    if not tried:
+    one = trial.raw(trial.dist(trial.inputs(1)).sample())
+    if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
         raise NotApplicable("nothing of its actions can be masked, or only its codec knows what a mask forbids")
+    mask = np.repeat(random_mask(trial, 8), 50, axis=0)
+    inputs = np.repeat(trial.inputs(8), 50, axis=0)
+    dist = trial.dist(inputs, mask)
+    for method in ("sample", "deterministic_sample"):
+        raw = trial.raw(getattr(dist, method)())
+        columns = trial.codec.mask_taken(raw)
+        assert columns is not None
+        allowed = np.take_along_axis(mask, columns, axis=1)
+        require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
+        require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
+    entropy = trial.array(dist.entropy() if dist.entropy_kind == "exact" else dist.entropy_estimate())
+    require(bool(np.isfinite(entropy).all()), f"{trial}: the entropy under a mask is not finite")
+    _check_forbidden(trial, inputs, mask)
 
 
 def _check_forbidden(trial: Trial, inputs: Array, mask: Array) -> None:
@@ -289,7 +275,7 @@ def _served(part: Part, example: Example) -> Trial | None:
     """Return the trial of an example in the part's framework; None where nothing around it, or the kit, serves that."""
     try:
         return Trial(part, example)
-    except (NotApplicable, NoMatchError, NotServedError):
+    except (NotApplicable, errors.NoMatchError, errors.NotServedError):
         return None
 
 
@@ -312,6 +298,6 @@ def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, w
 def _has_kl(dist: Any) -> bool:
     try:
         dist.kl(dist)
-    except NoClosedFormError:
+    except errors.NoClosedFormError:
         return False
     return True

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.contract import require
 from rlcatalog_testing.examples import observations_of
 from rlcatalog_testing.passes import Array, alike
-from rlcatalog_testing.trials import Trial, chance_trials, trials
+from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials
 
 ROWS = 5
 #: Draws that a centre is compared with, and how many standard errors it may be off.
@@ -18,36 +18,34 @@ DRAWS, ERRORS = 2048, 6.0
 MANY = 200
 
 
-@check("action_dist", hint="take no random number in deterministic_sample(); draw in sample()")
-def deterministic_sample_is_no_draw(part: Part) -> None:
+@check_trials(hint="take no random number in deterministic_sample(); draw in sample()")
+def deterministic_sample_is_no_draw(trial: Trial) -> None:
     """What is taken without exploring is the same each time it is asked for."""
-    for trial in trials(part):
-        inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
-        dist = trial.dist(inputs)
-        first = trial.raw(dist.deterministic_sample())
-        for what, other in (("asked twice", dist), ("of equal inputs", trial.dist(inputs))):
-            alike(trial.raw(other.deterministic_sample()), first, f"{trial}: deterministic_sample() {what}")
-        alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() of equal rows")
+    inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
+    dist = trial.dist(inputs)
+    first = trial.raw(dist.deterministic_sample())
+    for what, other in (("asked twice", dist), ("of equal inputs", trial.dist(inputs))):
+        alike(trial.raw(other.deterministic_sample()), first, f"{trial}: deterministic_sample() {what}")
+    alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() of equal rows")
 
 
-@check("action_dist", hint="return the mode, or a mean or median that is likely; greedy part by part will do")
-def deterministic_sample_is_likely(part: Part) -> None:
+@check_trials(hint="return the mode, or a mean or median that is likely; greedy part by part will do")
+def deterministic_sample_is_likely(trial: Trial) -> None:
     """What is taken without exploring is no unlikely action; floats are the mode, the mean or the median."""
-    for trial in trials(part):
-        inputs, every = trial.inputs(ROWS), trial.every_action()
-        best = trial.raw(trial.dist(inputs).deterministic_sample())
-        if every is not None:
-            logp = trial.logp(trial.dist(inputs), best)
-            least = -np.log(len(every)) - 1e-3
-            require(
-                bool((logp >= least).all()),
-                f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
-            )
-            continue
-        for row, own in zip(inputs, best, strict=True):
-            drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
-            what = _unlike(trial, row, drawn, own)
-            require(what is None, f"{trial}: {own} is unlike what is drawn, around {drawn.mean(axis=0)}: {what}")
+    inputs, every = trial.inputs(ROWS), trial.every_action()
+    best = trial.raw(trial.dist(inputs).deterministic_sample())
+    if every is not None:
+        logp = trial.logp(trial.dist(inputs), best)
+        least = -np.log(len(every)) - 1e-3
+        require(
+            bool((logp >= least).all()),
+            f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
+        )
+        return
+    for row, own in zip(inputs, best, strict=True):
+        drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+        what = _unlike(trial, row, drawn, own)
+        require(what is None, f"{trial}: {own} is unlike what is drawn, around {drawn.mean(axis=0)}: {what}")
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
@@ -85,24 +83,23 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
     return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
 
 
-@check("action_dist", hint="draw with the framework's own random numbers: they are what a seed sets and a run keeps")
-def draws_follow_the_seed(part: Part) -> None:
+@check_chance_trials(hint="draw with the framework's own random numbers: they are what a seed sets and a run keeps")
+def draws_follow_the_seed(trial: Trial) -> None:
     """The same seed draws the same actions and another seed others; so do the states that a policy keeps."""
-    for trial in chance_trials(part):
-        dist = trial.dist(trial.inputs(MANY))
-        first, again, other = (_draw_after_seed(trial, dist, number) for number in (1, 1, 2))
-        require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
-        require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
-        policy, example = trial.policy, trial.example
-        observations = observations_of(example, MANY)
-        encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
-        state = policy.random_state()
-        first = policy.act_encoded(encoded, mask=mask).raw_action
-        policy.set_random_state(state)
-        again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
-        same = "with the random state of before, the policy"
-        require(np.array_equal(first, again), f"{trial}: {same} draws other actions")
-        require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
+    dist = trial.dist(trial.inputs(MANY))
+    first, again, other = (_draw_after_seed(trial, dist, number) for number in (1, 1, 2))
+    require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
+    require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
+    policy, example = trial.policy, trial.example
+    observations = observations_of(example, MANY)
+    encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
+    state = policy.random_state()
+    first = policy.act_encoded(encoded, mask=mask).raw_action
+    policy.set_random_state(state)
+    again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
+    same = "with the random state of before, the policy"
+    require(np.array_equal(first, again), f"{trial}: {same} draws other actions")
+    require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
 
 
 def _draw_after_seed(trial: Trial, dist: Any, number: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,121 +68,113 @@ def benches(part: Part) -> Iterator[Bench]:
             yield Bench(part, example.obs, example.config)
 
 
-@check("filter", hint="compute into a new array: the encoded observations belong to others")
-def leaves_its_input_alone(part: Part) -> None:
+#: Checks of filters, bench by bench.
+check_benches = partial(check, "filter", each=benches)
+
+
+@check_benches(hint="compute into a new array: the encoded observations belong to others")
+def leaves_its_input_alone(bench: Bench) -> None:
     """What it is given stays as it is, whether it learns or not."""
-    for bench in benches(part):
-        for update in (False, True):
-            given = bench.encoded.copy()
-            bench.make()(given, update=update)
-            require(np.array_equal(given, bench.encoded), f"{bench}: with update={update} it changes what it is given")
+    for update in (False, True):
+        given = bench.encoded.copy()
+        bench.make()(given, update=update)
+        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update} it changes what it is given")
 
 
-@check("filter", hint="return numbers of the shape and within the bounds of processed_space()")
-def returns_what_it_announced(part: Part) -> None:
+@check_benches(hint="return numbers of the shape and within the bounds of processed_space()")
+def returns_what_it_announced(bench: Bench) -> None:
     """It returns as many observations as it is given, in the shape, dtype and bounds of its space; of none, none."""
-    for bench in benches(part):
-        made = bench.make()
-        space = made.processed_space(bench.preprocessor)
-        for update in (False, True, False):
-            for given in (bench.encoded, bench.others[:1], bench.encoded[:0]):
-                if update and not len(given):
-                    continue
-                found = made(given.copy(), update=update)
-                shape = (len(given), *space.shape)
-                require(
-                    isinstance(found, np.ndarray) and found.shape == shape,
-                    f"{bench}: it returned shape {np.shape(found)}, expected {shape}",
-                )
-                require(
-                    np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32,
-                    f"{bench}: it returned {found.dtype}, its space is {space.dtype}",
-                )
-                low, high = space.low - 1e-4, space.high + 1e-4
-                if not ((found >= low) & (found <= high)).all():
-                    require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
+    made = bench.make()
+    space = made.processed_space(bench.preprocessor)
+    for update in (False, True, False):
+        for given in (bench.encoded, bench.others[:1], bench.encoded[:0]):
+            if update and not len(given):
+                continue
+            found = made(given.copy(), update=update)
+            shape = (len(given), *space.shape)
+            require(
+                isinstance(found, np.ndarray) and found.shape == shape,
+                f"{bench}: it returned shape {np.shape(found)}, expected {shape}",
+            )
+            require(
+                np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32,
+                f"{bench}: it returned {found.dtype}, its space is {space.dtype}",
+            )
+            low, high = space.low - 1e-4, space.high + 1e-4
+            if not ((found >= low) & (found <= high)).all():
+                require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
 
 
-@check("filter", hint="change statistics under `if update:` alone, and before filtering")
-def learns_only_when_asked(part: Part) -> None:
+@check_benches(hint="change statistics under `if update:` alone, and before filtering")
+def learns_only_when_asked(bench: Bench) -> None:
     """Without `update` nothing is learned: the state and what is returned stay the same."""
-    for bench in benches(part):
-        made = bench.teach()
-        before = _copy(made.get_state())
-        first = made(bench.others.copy(), update=False)
-        for _ in range(2):
-            alike(made(bench.others.copy(), update=False), first, f"{bench}: the same observations, filtered again")
-        _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
+    made = bench.teach()
+    before = _copy(made.get_state())
+    first = made(bench.others.copy(), update=False)
+    for _ in range(2):
+        alike(made(bench.others.copy(), update=False), first, f"{bench}: the same observations, filtered again")
+    _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
 
 
-@check("filter", hint="return everything that is learned from get_state(), and take all of it back in set_state()")
-def state_is_saved_and_restored(part: Part) -> None:
+@check_benches(hint="return everything that is learned from get_state(), and take all of it back in set_state()")
+def state_is_saved_and_restored(bench: Bench) -> None:
     """Another filter with its state filters the same; the state is made of arrays that later learning leaves alone."""
-    for bench in benches(part):
-        made = bench.teach()
-        state = made.get_state()
-        wrong = [
-            f"{name!r}: {type(value).__name__}"
-            for name, value in state.items()
-            if not (isinstance(name, str) and isinstance(value, np.ndarray))
-        ]
-        require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
-        kept = _copy(state)
-        restored = bench.make()
-        restored.set_state(kept)
-        expected = made(bench.others.copy())
-        alike(restored(bench.others.copy()), expected, f"{bench}: a filter with its state, against itself")
-        _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
-        for one in (made, restored):
-            one(bench.others.copy(), update=True)
-        _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after learning on")
-        alike(
-            restored(bench.others.copy()), made(bench.others.copy()),
-            f"{bench}: a filter that learned on from its state, against itself",
-        )  # fmt: skip
-        _same_state(state, kept, f"{bench}: while the filter learned on, the state returned before")
+    made = bench.teach()
+    state = made.get_state()
+    wrong = [
+        f"{name!r}: {type(value).__name__}"
+        for name, value in state.items()
+        if not (isinstance(name, str) and isinstance(value, np.ndarray))
+    ]
+    require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
+    kept = _copy(state)
+    restored = bench.make()
+    restored.set_state(kept)
+    expected = made(bench.others.copy())
+    alike(restored(bench.others.copy()), expected, f"{bench}: a filter with its state, against itself")
+    _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
+    for one in (made, restored):
+        one(bench.others.copy(), update=True)
+    _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after learning on")
+    alike(
+        restored(bench.others.copy()), made(bench.others.copy()),
+        f"{bench}: a filter that learned on from its state, against itself",
+    )  # fmt: skip
+    _same_state(state, kept, f"{bench}: while the filter learned on, the state returned before")
 
 
-@check("filter", hint="hold statistics as attributes that deepcopy can copy, not in the class or the module")
-def copies_are_independent(part: Part) -> None:
+@check_benches(hint="hold statistics as attributes that deepcopy can copy, not in the class or the module")
+def copies_are_independent(bench: Bench) -> None:
     """A copy, and another filter of the same kind, learn by themselves."""
-    for bench in benches(part):
-        made, new = bench.teach(), _copy(bench.make().get_state())
-        state, expected = _copy(made.get_state()), made(bench.others.copy())
-        for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
-            other(bench.others.copy() + 1, update=True)
-            alike(made(bench.others.copy()), expected, f"{bench}: after {name} has learned, the filter")
-            _same_state(made.get_state(), state, f"{bench}: after {name} has learned, its state")
-        _same_state(bench.make().get_state(), new, f"{bench}: the state of a new filter, after others have learned,")
+    made, new = bench.teach(), _copy(bench.make().get_state())
+    state, expected = _copy(made.get_state()), made(bench.others.copy())
+    for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
+        other(bench.others.copy() + 1, update=True)
+        alike(made(bench.others.copy()), expected, f"{bench}: after {name} has learned, the filter")
+        _same_state(made.get_state(), state, f"{bench}: after {name} has learned, its state")
+    _same_state(bench.make().get_state(), new, f"{bench}: the state of a new filter, after others have learned,")
 
 
-@check("filter", hint="leave the leaves of preprocessor.leaves() that are not `numeric` as they are")
-def leaves_one_hots_and_masks_alone(part: Part) -> None:
+@check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` as they are")
+def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
     """One-hots, masks, indices and padding stay what they are."""
-    tried = False
-    for bench in benches(part):
-        made = bench.teach()
-        found = made(bench.others.copy())
-        if found.shape != bench.others.shape:
-            continue
-        given, flat = (array.reshape(ROWS, -1) for array in (bench.others, found))
-        for leaf in bench.preprocessor.leaves():
-            if not leaf.numeric:
-                tried = True
-                columns = slice(leaf.start, leaf.stop)
-                alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
-    if not tried:
+    filtered, leaves = bench.teach()(bench.others.copy()), bench.preprocessor.leaves()
+    if filtered.shape != bench.others.shape or all(leaf.numeric for leaf in leaves):
         raise NotApplicable("its examples hold quantities alone, or it returns another shape")
+    given, flat = (array.reshape(ROWS, -1) for array in (bench.others, filtered))
+    for leaf in leaves:
+        if not leaf.numeric:
+            columns = slice(leaf.start, leaf.stop)
+            alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
 
 
-@check("filter", hint="filter each row by what was learned, not by the others of the batch")
-def filters_each_row_alone(part: Part) -> None:
+@check_benches(hint="filter each row by what was learned, not by the others of the batch")
+def filters_each_row_alone(bench: Bench) -> None:
     """An observation is filtered the same alone and beside others."""
-    for bench in benches(part):
-        made = bench.teach()
-        whole = made(bench.others.copy())
-        alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
-        alike(alone, whole, f"{bench}: observations filtered one by one, against all at once")
+    made = bench.teach()
+    whole = made(bench.others.copy())
+    alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
+    alike(alone, whole, f"{bench}: observations filtered one by one, against all at once")
 
 
 def _copy(state: Mapping[str, Array]) -> dict[str, Array]:

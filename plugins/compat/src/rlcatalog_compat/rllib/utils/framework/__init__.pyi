@@ -1,6 +1,3 @@
-from rlcatalog_compat.constants import TensorShape as TensorShape
-from rlcatalog_compat.constants import TensorStructType as TensorStructType
-from rlcatalog_compat.constants import TensorType as TensorType
 from rlcatalog_compat.frameworks import get_activation_fn as get_activation_fn
 from rlcatalog_compat.frameworks import get_variable as get_variable
 from rlcatalog_compat.frameworks import tf_function as tf_function
@@ -8,3 +5,6 @@ from rlcatalog_compat.frameworks import try_import_jax as try_import_jax
 from rlcatalog_compat.frameworks import try_import_tf as try_import_tf
 from rlcatalog_compat.frameworks import try_import_tfp as try_import_tfp
 from rlcatalog_compat.frameworks import try_import_torch as try_import_torch
+from typing import Any as TensorShape
+from typing import Any as TensorStructType
+from typing import Any as TensorType

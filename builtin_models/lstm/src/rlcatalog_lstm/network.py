@@ -1,0 +1,75 @@
+"""The LSTM around a trunk, as far as PyTorch and TensorFlow are alike.
+
+A framework's class derives from it and from the framework's own base class of models, which comes last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.models import ModelV2, last_values
+from rlcatalog_lstm.config import past_of, plan
+
+
+class AroundTrunk(ModelV2):
+    """An LSTM around a trunk, then logits and a value, which both read its output.
+
+    `[S * T, obs] → trunk → beside it the previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`.
+    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; the
+    returned one is that at the end of each sequence, whatever stands behind it.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        trunk: The model it is built around.
+
+    Attributes:
+        cell_class: The framework's `LSTMCell`.
+        outputs_class: Its `OutputLayers`.
+    """
+
+    is_memory = True
+    cell_class: Any
+    outputs_class: Any
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: Any,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        self.past = past_of(self.model_config, action_space)
+        self.view_requirements.update(self.past.views())
+        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
+        self.num_outputs = layers.outputs.outputs
+        self.trunk = trunk
+        self.cell = self.cell_class(layers.cell)
+        self.outputs = None if num_outputs is None else self.outputs_class(layers.outputs)
+        self._features: Any = None
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits of sequences; see `ModelV2.forward`."""
+        x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
+        outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
+        features, h, c = self.cell(x, h, c, lengths, self.time_major, outputs_only)
+        new_state, outputs = [] if outputs_only else [h, c], self.outputs
+        if outputs is None:
+            return features, new_state
+        self._features = features
+        return outputs(features), new_state
+
+    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
+        """Return what the cell sees, `[S * T, width]`, its state, and the lengths of sequences; None: single steps."""
+        raise NotImplementedError
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[S * T]` of the last forward pass."""
+        return last_values(self, self._features)

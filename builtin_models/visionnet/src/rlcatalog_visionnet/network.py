@@ -1,0 +1,71 @@
+"""The vision network, as far as PyTorch and TensorFlow are alike.
+
+A framework's class derives from it and from the framework's own base class of models, which comes last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.models import ModelV2, last_values
+from rlcatalog_visionnet.config import pixel_factor, plan
+
+
+class Vision(ModelV2):
+    """Convolutions, dense layers if asked for, then logits and a value.
+
+    `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
+    that reads what the logits layer reads or, with `vf_share_layers=False`, a stack of its own. Built as a trunk
+    (`num_outputs=None`) it ends with the hidden layers, or with the features.
+
+    Attributes:
+        convs_class: The framework's `ConvStack`.
+        stack_class: Its `DenseStack`.
+        outputs_class: Its `OutputLayers`.
+        logits_class: Its `ConvLogits`.
+    """
+
+    convs_class: Any
+    stack_class: Any
+    outputs_class: Any
+    logits_class: Any
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        layers = plan(self.model_config, obs_space.shape, num_outputs)
+        end = layers.output
+        self.num_outputs = end.outputs
+        self.__channels_first = layers.channels_first
+        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        self.convs = self.convs_class(layers)
+        self.hidden = self.stack_class(end.inputs, end.hidden)
+        self.value_convs = self.value_hidden = self.outputs = None
+        self._features: Any = None
+        if num_outputs is not None:
+            if not end.share:
+                self.value_convs = self.convs_class(layers)
+                self.value_hidden = self.stack_class(end.inputs, end.hidden)
+            self.outputs = self.outputs_class(end)
+            if layers.logits is not None:
+                self.outputs.logits = self.logits_class(layers.logits)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        images = self._scaled_images(input_dict["obs"], self.__channels_first, self.__pixel_factor)
+        features = self.hidden(self.convs(images))
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        if self.value_convs is not None and self.value_hidden is not None:
+            self._features = self.value_hidden(self.value_convs(images))
+        return self.outputs(features), state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
+        """Return images as the framework's convolutions take them, times a factor."""
+        raise NotImplementedError
