@@ -64,7 +64,7 @@ def test_the_pieces_take_it(catalog):
     made = spec(BOX, TWO, NAMED, catalog=catalog).build()
     assert isinstance(made, CatalogRLModule)
     assert made.policy.catalog is catalog
-    assert env_to_module(NAMED, catalog).recipe.catalog is catalog
+    assert env_to_module(NAMED, catalog).encode.keywords["recipe"].catalog is catalog
     q_values = spec(BOX, TWO, NAMED, q_values=True, catalog=catalog).build()
     assert 12 in widths(q_values.model)
 

@@ -287,7 +287,7 @@ def test_only_the_frameworks_asked_for_are_served(kind, asked):
 
 def test_no_template_is_left_over():
     used = {name for kind in KINDS for name in (f"{kind}/{path.name}" for path in (TEMPLATES / kind).iterdir())}
-    found = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*") if path.is_file()}
+    found = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.glob("*/**/*") if path.is_file()}
     common = {name for name in found if name.startswith("common/")}
     assert found == used | common
     assert len(common) == 6
