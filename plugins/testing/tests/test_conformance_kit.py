@@ -134,8 +134,8 @@ def test_a_framework_may_be_called_after_its_library(name, fits):
 
 
 def test_pytest_gets_a_case_by_name_and_nothing_is_built_before(sound, monkeypatch):
-    monkeypatch.setattr(Catalog, "build_from_lookup", lambda *args, **kwargs: pytest.fail("built while tests are collected"))
-    monkeypatch.setattr(Catalog, "resolve", lambda *args, **kwargs: pytest.fail("asked while tests are collected"))
+    for name in ("build_from_lookup", "resolve"):
+        monkeypatch.setattr(Catalog, name, lambda *args, **kwargs: pytest.fail("asked while tests are collected"))
     mark = parametrize_with_checks("acme", catalog=sound, expected={WIDE: "known"}).mark
     name, parameters = mark.args
     assert name == "check"
