@@ -20,7 +20,7 @@ from rlcatalog_complex_input.plans import Net, Plan, plan
 class ComplexInput(ModelV2):
     """A net for each part of the observation, their features side by side, dense layers, then logits and a value.
 
-    The nets are those that the catalog finds for the parts, or that `input_nets` names. The items of a list go through
+    The catalog chooses a net for each part, unless `input_nets` names one. The items of a list go through
     nets they share; the features are averaged over the items there are, and the length of the list is one more
     feature. With `vf_share_layers=False` the value has nets and layers of its own. Built as a trunk
     (`num_outputs=None`) the network ends with the `post_fcnet` layers, or with the features side by side.

@@ -39,7 +39,7 @@ class _Parts:
         self.record_of: dict[int, PluginRecord] = {}
         self._all: list[Component] = []
         self._lost: set[int] = set()
-        #: Those that were entered into tables of the process, and were not there before.
+        #: Components that this catalog added to the tables of the process.
         self._entered: list[Component] = []
         for record in records:
             for declaration in record.declarations:

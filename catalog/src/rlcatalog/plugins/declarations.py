@@ -98,7 +98,7 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
-    #: The fields that hold functions, and those that hold tuples of text.
+    #: Fields that hold functions; fields that hold tuples of text.
     functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
     tuples: ClassVar[tuple[str, ...]] = ("reads",)
 

@@ -1,4 +1,4 @@
-"""Options of commands: those that several have, `KEY=VALUE` ones, and that a single option is given once."""
+"""Options of commands: shared ones, `KEY=VALUE` ones, and the check that a single option is given once."""
 
 from __future__ import annotations
 

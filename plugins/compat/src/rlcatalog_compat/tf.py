@@ -61,7 +61,7 @@ def get_categorical_class_with_temperature(t: float) -> type:
 class FullyConnectedNetwork(_FullyConnectedNetwork):
     """The fully connected network, with `base_model` beside it; it may be part of a Keras model.
 
-    Called with Keras' symbolic tensors it answers with such, and so does `value_function()` after that.
+    Called with symbolic Keras tensors, it returns symbolic tensors; `value_function()` then does too.
     """
 
     def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:

@@ -42,7 +42,7 @@ def write_sealed(content: bytes, path: Path) -> None:
 
 @contextlib.contextmanager
 def quiet_converters(*names: str) -> Iterator[None]:
-    """Silence what converters say of their own working: warnings, prints, and the loggers of these names."""
+    """Silence converters: their warnings, prints, and the loggers of these names."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

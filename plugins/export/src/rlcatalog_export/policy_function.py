@@ -26,7 +26,7 @@ class PolicyFunction:
     """A policy as one function of tensors; a framework's class says how it draws from noise, and records it.
 
     Args:
-        policy: The policy, a copy that nobody else uses.
+        policy: A copy of the policy, for this object alone.
         ops: The operations of its framework.
 
     Attributes:

@@ -203,7 +203,7 @@ def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
 
 
 def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Return arrays and structures of them as tensors of their own memory, floating-point numbers in a dtype."""
+    """Copy arrays, also nested ones, into tensors; floating-point numbers get one dtype."""
 
     def tensor(array: Array) -> Tensor:
         return floats_as(torch.from_numpy(np.array(array, order="C")), dtype)
