@@ -251,3 +251,21 @@ def test_what_is_loaded_before_the_tests_is_loaded_in_an_order_that_is_safe(monk
     from mutate import PRELOADED
 
     assert PRELOADED.index("triton") < PRELOADED.index("tensorflow")
+
+
+def test_the_kernel_is_judged_by_the_tests_of_the_whole_house_as_well(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(TOOLS)
+    from mutate import ABOUT_THE_KERNEL, Tree
+
+    for name in ("catalog", "plugins/ppo"):
+        (tmp_path / name / "src").mkdir(parents=True)
+    folders = ("catalog/tests", "plugins/ppo/tests", "tests/contracts", "tests/docs")
+    files = [f"{folder}/test_x.py" for folder in folders]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    tree = Tree(tmp_path, tmp_path / "copies", 1)
+    assert tree.tests(Path("catalog")) == ["catalog/tests/test_x.py", "tests/contracts/test_x.py"]
+    assert tree.tests(Path("plugins/ppo")) == ["plugins/ppo/tests/test_x.py"]
+    assert all((TOOLS.parent / "tests" / name).is_dir() for name in ABOUT_THE_KERNEL)
