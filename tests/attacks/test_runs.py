@@ -52,7 +52,7 @@ def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_p
     assert found["kinds"] == {"ended": times}
 
 
-@pytest.mark.parametrize(("every", "first"), [(150, 7), pytest.param(1, 0, marks=full)])
+@pytest.mark.parametrize(("every", "first"), [(150, 7), *(pytest.param(4, first, marks=full) for first in range(4))])
 def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
     found = attack("links", tmp_path, every, first)
     assert found["wrong"] == []
