@@ -1,17 +1,31 @@
-"""What the top of the house provides to the rooms below: they are given it and import nothing above themselves."""
+"""What rooms below use and is made above: they are given it, and import nothing above themselves.
+
+That is the functions which the top of the kernel provides, and the frameworks and action codecs which plugins declare:
+all catalogs of a process share these.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from rlcatalog.errors import DuplicateNameError
 
 if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.catalog import Catalog
-    from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
+    from rlcatalog.plugins.declarations import Declaration
 
 _providers: dict[str, Callable[..., Any]] = {}
+
+#: Kind of declaration → entry → what is declared there; those of the public index are entered at the first question.
+#: The tables of the kinds are replaced, never changed: other threads may be going over them.
+_declared: dict[str, Mapping[str, Any]] = {}
+_changing = threading.RLock()
+#: Kinds whose table is being filled.
+_filling: set[str] = set()
 
 
 def provide(**providers: Callable[..., Any]) -> None:
@@ -25,22 +39,53 @@ def default_catalog() -> Catalog:
     return catalog
 
 
-def frameworks() -> Sequence[FrameworkSpec]:
-    """Return the declarations of the frameworks in the public index that are installed."""
-    specs: Sequence[FrameworkSpec] = _providers["frameworks"]()
-    return specs
+def declared(kind: str) -> Mapping[str, Any]:
+    """Return entry → declaration of a kind that all catalogs share, `"framework"` or `"action_codec"`.
+
+    Those of the public index's packages that are installed come first, in its order, then third-party ones.
+    """
+    if kind not in _declared:
+        with _changing:  # other threads wait until all are there
+            if kind in _filling:  # loading their packages asks for those so far
+                return {}
+            if kind not in _declared:
+                _filling.add(kind)
+                try:
+                    specs = _providers["declarations"](kind)
+                    _declared[kind] = {entry: spec for spec in specs for entry in spec.entries}
+                finally:
+                    _filling.remove(kind)
+    return _declared[kind]
+
+
+def enter(spec: Declaration) -> bool:
+    """Enter a declaration that all catalogs share; return whether it was not there before.
+
+    Raises:
+        DuplicateNameError: Another one has one of its entries.
+    """
+    if not spec.entries:
+        return False
+    with _changing:
+        table = declared(spec.kind)
+        for entry in spec.entries:
+            if table.get(entry, spec) != spec:
+                raise DuplicateNameError(spec.describe_clash(entry, table[entry]))
+        _declared[spec.kind] = {**table, **dict.fromkeys(spec.entries, spec)}
+    return not table.keys() >= set(spec.entries)
+
+
+def leave(spec: Declaration) -> None:
+    """Take a declaration out again."""
+    with _changing:
+        table = declared(spec.kind)
+        _declared[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
 
 
 def framework_names() -> Sequence[str]:
     """Return the names of the frameworks in the public index; the first that is installed is the default."""
     names: Sequence[str] = _providers["framework_names"]()
     return names
-
-
-def action_codecs() -> Sequence[ActionCodecSpec]:
-    """Return the declarations of the action codecs in the public index that are installed."""
-    specs: Sequence[ActionCodecSpec] = _providers["action_codecs"]()
-    return specs
 
 
 def pipeline_svg(explanation: Mapping[str, Any]) -> str:
