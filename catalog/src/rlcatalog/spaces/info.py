@@ -137,10 +137,6 @@ class SpaceInfo:
         """Return the value of a Tuple or Dict with these parts."""
         return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
-    def is_a(self, qualified_name: str) -> bool:
-        """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
-        return qualified_name in self.classes
-
     def distance(self, kinds: Sequence[str]) -> int | None:
         """Return how many of the space's classes stand before one of these kinds; None where it is of none."""
         return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
@@ -189,7 +185,7 @@ def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
     The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and still
-    falls back to Box's (see `SpaceInfo.is_a`).
+    falls back to Box's.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])

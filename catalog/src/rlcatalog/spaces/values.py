@@ -1,20 +1,19 @@
-"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding."""
+"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding.
+
+They are dataclasses of tensors, as those of plugins are; dicts, tuples and dataclasses make up a structure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 
-class Structure:
-    """Base of the classes below: dataclasses of tensors that stand for one observation space."""
-
-
 @dataclass(frozen=True, eq=False)
-class RepeatedValues(Structure):
+class RepeatedValues:
     """A batch of lists, padded to one length (Repeated and Sequence spaces).
 
     A Repeated space inside another is pushed outward: the values of `Repeated(Repeated(Box(K), N), M)` are the
@@ -53,7 +52,7 @@ class RepeatedValues(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class OneOfValues(Structure):
+class OneOfValues:
     """A batch of values of one of several spaces each.
 
     Attributes:
@@ -67,11 +66,11 @@ class OneOfValues(Structure):
 
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
     """Return a structure of arrays or tensors with each of them changed; what has no shape is left as it is."""
-    if isinstance(values, list):
-        return [map_tensors(value, change) for value in values]
-    return _map(
-        values, lambda leaf: change(leaf) if hasattr(leaf, "shape") else leaf, lambda value: map_tensors(value, change)
-    )
+
+    def leaf(value: Any) -> Any:
+        return change(value) if hasattr(value, "shape") else value
+
+    return _map(values, leaf, lambda value: map_tensors(value, change))
 
 
 def first_tensor(values: Any) -> Any:
@@ -113,11 +112,13 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
     """Apply `child` to the children of a structure, or `leaf` to a tensor."""
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [child(value) for value in values]
     if isinstance(values, tuple):
         return tuple(child(value) for value in values)
-    if isinstance(values, Structure):
-        parts = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
-        return replace(values, **{k: child(v) for k, v in parts.items() if v is not None})  # type: ignore[type-var]
+    if is_dataclass(values) and not isinstance(values, type):
+        parts = {field.name: getattr(values, field.name) for field in fields(values)}
+        return replace(values, **{name: child(part) for name, part in parts.items() if part is not None})
     return leaf(values)
 
 
