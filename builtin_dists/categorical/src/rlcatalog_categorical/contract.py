@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
@@ -102,8 +102,8 @@ class MultiCategoricalContract(ActionDistribution):
         return {"input_lens": lens_of_space(action)}
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
-        return [DistPart(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
+        return [(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:

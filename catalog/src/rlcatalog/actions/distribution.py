@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,21 +15,6 @@ if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models import ModelV2
     from rlcatalog.spaces import SpaceInfo
-
-
-@dataclass(frozen=True, eq=False)
-class DistPart:
-    """One of the independent parts of a distribution.
-
-    Attributes:
-        info: What it is about: a node of the action space, or one choice of a MultiDiscrete as a Discrete.
-        dist: Makes its distribution; called with `(inputs, model)`.
-        size: Number of its inputs.
-    """
-
-    info: SpaceInfo
-    dist: Any
-    size: int
 
 
 class ActionDistribution:
@@ -194,15 +178,19 @@ class ActionDistribution:
         return None
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
         """Return the independent parts this distribution is a product of, in the order of inputs and raw actions.
 
         Args:
             action: The action space.
             size: Number of inputs.
             options: What `options_for` returned.
+
+        Returns:
+            For each part what it is about, a node of the action space or one choice of a MultiDiscrete as a Discrete;
+            what makes its distribution, called with `(inputs, model)`; and the number of its inputs.
         """
-        return [DistPart(action, BoundDistribution(cls, options) if options else cls, size)]
+        return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
     # --- to call ---------------------------------------------------------------------------------------------------
 
