@@ -24,8 +24,6 @@ _providers: dict[str, Callable[..., Any]] = {}
 #: The tables of the kinds are replaced, never changed: other threads may be going over them.
 _declared: dict[str, Mapping[str, Any]] = {}
 _changing = threading.RLock()
-#: Kinds whose table is being filled.
-_filling: set[str] = set()
 
 
 def provide(**providers: Callable[..., Any]) -> None:
@@ -44,18 +42,15 @@ def declared(kind: str) -> Mapping[str, Any]:
 
     Those of the public index's packages that are installed come first, in its order, then third-party ones.
     """
-    if kind not in _declared:
-        with _changing:  # other threads wait until all are there
-            if kind in _filling:  # loading their packages asks for those so far
-                return {}
-            if kind not in _declared:
-                _filling.add(kind)
-                try:
-                    specs = _providers["declarations"](kind)
-                    _declared[kind] = {entry: spec for spec in specs for entry in spec.entries}
-                finally:
-                    _filling.remove(kind)
-    return _declared[kind]
+    with _changing:  # other threads wait until all are there
+        if kind not in _declared:
+            _declared[kind] = {}  # for what asks while their packages are loaded
+            try:
+                _declared[kind] = {entry: spec for spec in _providers["declarations"](kind) for entry in spec.entries}
+            except BaseException:
+                del _declared[kind]
+                raise
+        return _declared[kind]
 
 
 def enter(spec: Declaration) -> bool:

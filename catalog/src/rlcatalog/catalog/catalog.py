@@ -22,6 +22,7 @@ from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.watch import check_answers
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
@@ -286,7 +287,7 @@ class Catalog(Registrations):
         made.component, made.made_by = component, self
         made.is_watched = not component.is_indexed
         if made.is_watched:
-            made.examine()
+            check_answers(made)
         return made
 
     def action_dist(

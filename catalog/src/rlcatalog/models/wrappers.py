@@ -10,8 +10,6 @@ from rlcatalog.models.layers import output_plan
 from rlcatalog.models.model import ModelV2, last_values, part_of
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.frameworks.ops import Tensor
 
 
@@ -20,20 +18,17 @@ class ModelWrapper(ModelV2):
 
     An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
     width of the inner model's output in `self.num_outputs`.
+
+    Args:
+        *args: See `ModelV2`.
+        **kwargs: The same by name.
     """
 
     build_inner: Callable[[int | None], ModelV2]
 
-    def __init__(
-        self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        num_outputs: int | None,
-        model_config: Mapping[str, Any],
-        name: str,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        self.inner = self.build_inner(num_outputs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.inner = self.build_inner(self.num_outputs)
         self.num_outputs = self.inner.num_outputs
         self.view_requirements = self.inner.view_requirements
 
@@ -61,11 +56,7 @@ class SeparateValue(ModelV2):
     its output is the features for the policy; those for the value the head finds by `value_features()`.
 
     Args:
-        obs_space: See `ModelV2`.
-        action_space: See `ModelV2`.
-        num_outputs: See `ModelV2`.
-        model_config: See `ModelV2`.
-        name: See `ModelV2`.
+        *args: See `ModelV2`.
         trunk: The chain whose features the logits read, built with `num_outputs=None`.
         value_trunk: The chain whose features the value reads, likewise.
 
@@ -77,19 +68,15 @@ class SeparateValue(ModelV2):
     run_chain: ClassVar[Callable[..., tuple[Any, list[Any]]]]
     output_layers: ClassVar[Callable[..., Any]]
 
-    def __init__(
-        self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_outputs: int | None,
-        model_config: Mapping[str, Any], name: str,
-        *, trunk: ModelV2, value_trunk: ModelV2,
-    ) -> None:  # fmt: skip
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+    def __init__(self, *args: Any, trunk: ModelV2, value_trunk: ModelV2) -> None:
+        super().__init__(*args)
         for model in (trunk, value_trunk):
             _check_no_views_of_states(model)
         self.trunk, self.value_trunk = trunk, value_trunk
         self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
         self.parts_of_policy = len(list(trunk.get_initial_state()))
         assert trunk.num_outputs is not None
-        ends = output_plan(self.model_config, trunk.num_outputs, [], num_outputs)
+        ends = output_plan(self.model_config, trunk.num_outputs, [], self.num_outputs)
         self.num_outputs = ends.outputs
         self.outputs = None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
         self.features: Any = None

@@ -151,18 +151,12 @@ class SpaceInfo:
         from gymnasium.spaces import Dict
 
         entries = dict(zip(self.keys, self.children, strict=True))
-        rest = entries[key].without(*inner) if inner else None
-        kept = [
-            (name, child if name != key or rest is None else rest)
-            for name, child in entries.items()
-            if name != key or (rest is not None and rest.keys)
-        ]
-        return replace(
-            self,
-            keys=tuple(name for name, _ in kept),
-            children=tuple(child for _, child in kept),
-            space=Dict([(name, child.space) for name, child in kept]),
-        )
+        if inner:
+            entries[key] = entries[key].without(*inner)
+        if not inner or not entries[key].keys:
+            del entries[key]
+        space = Dict([(name, child.space) for name, child in entries.items()])
+        return replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
 
     def walk(self) -> Iterator[SpaceInfo]:
         """Yield this node and all below it, depth first, in the space's order."""

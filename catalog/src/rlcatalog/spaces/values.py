@@ -38,13 +38,8 @@ class RepeatedValues:
         sizes = tuple(self.lengths.shape)
         if any(size is None for size in sizes):
             raise ValueError(f"unbatch_all() needs a known batch size, found lengths of shape {sizes}.")
-
-        def unroll(*index: int) -> list[Any]:
-            if len(index) < len(sizes):
-                return [unroll(*index, i) for i in range(sizes[len(index)])]
-            return _items(self, index)
-
-        return unroll()
+        lists: list[Any] = _unbatch(self)
+        return lists
 
     def unbatch_repeat_dim(self) -> Any:
         """Return `max_len` padded tensors `[B, ...]`, one per place, as a list; a list at each leaf of a structure."""
@@ -80,20 +75,20 @@ def first_tensor(values: Any) -> Any:
     return tensors[0]
 
 
-def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
-    try:
-        length = float(repeated.lengths[index])
-    except TypeError as error:
-        raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
-    # In a branch of a OneOf that was not taken any number may stand here.
-    count = int(min(length, repeated.max_len)) if length > 0 else 0
-    return [_at(repeated.values, (*index, i)) for i in range(count)]
-
-
-def _at(values: Any, index: tuple[int, ...]) -> Any:
-    if isinstance(values, RepeatedValues):
-        return _items(values, index)
-    return _map(values, lambda tensor: tensor[index], lambda inner: _at(inner, index))
+def _unbatch(values: Any) -> Any:
+    """Return a structure with a list of items, or lists of such, in place of each RepeatedValues."""
+    if not isinstance(values, RepeatedValues):
+        return _map(values, lambda tensor: tensor, _unbatch)
+    if len(values.lengths.shape):
+        count, items = values.lengths.shape[0], values
+    else:
+        try:
+            length = float(values.lengths)
+        except TypeError as error:
+            raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
+        # In a branch of a OneOf that was not taken any number may stand here.
+        count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
+    return [_unbatch(map_tensors(items, lambda tensor, i=i: tensor[i])) for i in range(count)]
 
 
 def _split(values: Any, axis: int, count: int) -> Any:
