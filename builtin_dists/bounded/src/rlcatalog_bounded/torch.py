@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
+from rlcatalog.actions import Interval, hashable_bound, interval
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_torch import to_float32_at_least
+from rlcatalog_torch import OPS, to_float32_at_least
 
 
 class _Shares(SharesContract):
     """What Beta and Dirichlet have in common; see `SharesContract`."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
 
     concentration: Tensor
     # Computed at first use.
@@ -54,26 +54,6 @@ class _Shares(SharesContract):
         if self._expected_log is None:
             self._expected_log = self.concentration.digamma() - self.total.digamma()
         return self._expected_log
-
-    def sample(self) -> Any:
-        """Draw as `rsample` does, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
-
-    def entropy(self) -> Tensor:
-        """Return the entropy of the shares, `[B]`."""
-        return -self.log_norm - (self.excess * self.expected_log).sum(dim=(1, 2))
-
-    def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]`, summed over all that is independent.
-
-        Raises:
-            ModelContractError: The other distribution is of another kind, shape or interval.
-        """
-        same_kind(self, other)
-        difference = self.concentration - other.concentration
-        result: Tensor = self.log_norm - other.log_norm + (difference * self.expected_log).sum(dim=(1, 2))
-        return result
 
 
 class Beta(BetaContract, _Shares):

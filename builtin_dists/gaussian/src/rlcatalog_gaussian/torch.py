@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
+from rlcatalog.actions import Interval, hashable_bound, interval
 from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
+from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_torch import HALF, LOWEST, to_float32_at_least
+from rlcatalog_torch import HALF, LOWEST, OPS, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals:
+class _Normals(NormalsContract):
     """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, at first use."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
     mean: Tensor
     log_std: Tensor
     _std: Tensor | None = None
@@ -34,6 +34,14 @@ class _Normals:
         if self._std is None:
             self._std = self.log_std.exp()
         return self._std
+
+    def divergence(self, other: Any) -> Tensor:
+        # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
+        log_ratio = self.log_std - other.log_std
+        most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
+        z = ((self.mean - other.mean) / other.std).clamp(-farthest, farthest)
+        terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
+        return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])
 
 
 class DiagGaussian(_Normals, DiagGaussianContract):
@@ -60,19 +68,9 @@ class DiagGaussian(_Normals, DiagGaussianContract):
             self._log_norms = self.log_std + _HALF_LOG_2PI
         return self._log_norms
 
-    def sample(self) -> Tensor:
-        """Draw `[B, d]`, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
-
     def rsample(self) -> Tensor:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
         return torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
-
-    def deterministic_sample(self) -> Tensor:
-        """Return the means `[B, d]`."""
-        self.last_sample = drawn = self.mean
-        return drawn
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
@@ -86,11 +84,6 @@ class DiagGaussian(_Normals, DiagGaussianContract):
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
         return self._norms().sum(-1) + 0.5 * self.mean.shape[-1]
-
-    def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
-        same_kind(self, other)
-        return _kl(self, other)
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):
@@ -158,9 +151,6 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 
-    def _kl(self, other: Any) -> Tensor:
-        return _kl(self, other)
-
     def _squash(self, normal: Tensor) -> Tensor:
         # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
         return torch.addcmul(self.bounds.low, self.bounds.width, torch.sigmoid(normal + normal))
@@ -179,13 +169,3 @@ def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.de
     # Kept for later calls, so they must not be inference tensors, which training cannot use.
     with torch.inference_mode(False):
         return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
-
-
-def _kl(one: Any, other: Any) -> Tensor:
-    """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
-    # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
-    log_ratio = one.log_std - other.log_std
-    most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
-    z = ((one.mean - other.mean) / other.std).clamp(-farthest, farthest)
-    terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
-    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])

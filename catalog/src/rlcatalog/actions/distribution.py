@@ -40,6 +40,8 @@ class ActionDistribution:
     entropy_kind: ClassVar[str] = "exact"
     #: Whether `logp` tells actions apart, so that policy gradients can learn from it; a point mass has no density.
     has_density: ClassVar[bool] = True
+    #: Whether a mask may forbid some of its values; False for those over numbers.
+    maskable: ClassVar[bool] = True
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
 
@@ -138,10 +140,13 @@ class ActionDistribution:
             **options: What `options_for` returned.
 
         Raises:
-            NotServedError: The mask has not one column per input, and this distribution does not say what to do.
+            NotServedError: It is not `maskable`; or the mask has not one column per input, and this distribution does
+                not say what to do.
         """
         if not mask.shape[-1]:
             return inputs
+        if not cls.maskable:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
                 f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
