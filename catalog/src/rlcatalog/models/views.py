@@ -71,10 +71,9 @@ class ViewRequirement:
 
 
 def _steps(shift: int | str | Sequence[int]) -> list[int]:
-    if isinstance(shift, int | np.integer):
-        return [int(shift)]
-    if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
-        return [int(step) for step in shift]
+    steps = [shift] if isinstance(shift, int | np.integer) else shift
+    if isinstance(steps, list) and steps and all(isinstance(step, int | np.integer) for step in steps):
+        return [int(step) for step in steps]
     try:
         first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]
         step = rest[0] if rest else 1

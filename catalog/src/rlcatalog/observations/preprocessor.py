@@ -219,10 +219,7 @@ class Preprocessor:
         closely, before = self._unchecked or not self._harmless, None
         try:
             if closely:
-                for row in rows(self.info, batch) if self._unchecked else ():
-                    self.check_shape(row)
-                    if not self._unchecked:
-                        break
+                self._check_rows(batch)
                 before = copy_batch(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
@@ -342,6 +339,13 @@ class Preprocessor:
             f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
             " whole numbers from 0 on."
         )
+
+    def _check_rows(self, batch: Any) -> None:
+        """Check the observations of a batch as long as the check mode asks for it."""
+        for row in rows(self.info, batch) if self._unchecked else ():
+            self.check_shape(row)
+            if not self._unchecked:
+                break
 
     def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
         """Raise what is wrong with an observation, or a batch of such, that could not be encoded."""

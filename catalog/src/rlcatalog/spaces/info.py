@@ -6,7 +6,7 @@ answer a question about a space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -166,12 +166,13 @@ class SpaceInfo:
 
     def describe(self) -> str:
         """Return a short text for tables and messages, such as `Box(84, 84, 4) uint8`."""
-        describe = _DESCRIBERS.get(self.kind)
-        if describe is not None:
+        if (describe := _DESCRIBERS.get(self.kind)) is not None:
             return describe(self)
-        if self.children:
-            return f"{self.kind.capitalize()}({_described(self.children)})"
-        return repr(self.space)
+        if not self.children:
+            return repr(self.space)
+        names = [f"{key}: " for key in self.keys] or [""] * len(self.children)
+        parts = [name + child.describe() for name, child in zip(names, self.children, strict=True)]
+        return f"{'OneOf' if self.kind == 'oneof' else self.kind.capitalize()}({', '.join(parts)})"
 
 
 @lru_cache(maxsize=256)
@@ -183,10 +184,6 @@ def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
-
-
-def _described(children: Iterable[SpaceInfo]) -> str:
-    return ", ".join(child.describe() for child in children)
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -220,14 +217,8 @@ _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
     "box": lambda info: f"Box{info.shape} {info.dtype}",
     "discrete": lambda info: f"Discrete({info.n}{f', start={info.start}' if info.start else ''})",
     "multi_discrete": lambda info: f"MultiDiscrete({info.space.nvec.tolist()})",
-    "dict": lambda info: (
-        "Dict("
-        + ", ".join(f"{key}: {child.describe()}" for key, child in zip(info.keys, info.children, strict=True))
-        + ")"
-    ),
     "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
     "text": lambda info: (
         f"Text({info.space.min_length} to {info.space.max_length} of {len(info.space.character_set)} characters)"
     ),
-    "oneof": lambda info: f"OneOf({_described(info.children)})",
 }
