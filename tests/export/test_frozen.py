@@ -246,7 +246,7 @@ def test_ways_of_writing_in_place():
 
 
 def test_without_a_package_that_freezes():
-    declared("framework")["torch: freeze"].leave()
+    declared["framework"]["torch: freeze"].leave()
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-export[torch]'" in frozen.reason

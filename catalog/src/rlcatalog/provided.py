@@ -20,10 +20,34 @@ if TYPE_CHECKING:
 
 _providers: dict[str, Callable[..., Any]] = {}
 
-#: Kind of declaration → entry → what is declared there; those of the public index are entered at the first question.
-#: The tables of the kinds are replaced, never changed: other threads may be going over them.
-_declared: dict[str, Mapping[str, Any]] = {}
 _changing = threading.RLock()
+
+
+class _Declared(dict[str, Mapping[str, Any]]):
+    """Kind of declaration → entry → what is declared there.
+
+    Those of the public index's packages that are installed are entered at the first question, in its order, then
+    third-party ones. The tables of the kinds are replaced, never changed: other threads may be going over them.
+    """
+
+    def __init__(self) -> None:
+        self._being_filled: set[str] = set()
+
+    def __missing__(self, kind: str) -> Mapping[str, Any]:
+        with _changing:  # other threads wait until all are there
+            if kind in self._being_filled:  # loading their packages asks for those so far
+                return {}
+            if kind not in self:
+                self._being_filled.add(kind)
+                try:
+                    self[kind] = {entry: spec for spec in _providers["declarations"](kind) for entry in spec.entries}
+                finally:
+                    self._being_filled.remove(kind)
+            return self[kind]
+
+
+#: What all catalogs share: the tables of `"framework"` and of `"action_codec"`.
+declared = _Declared()
 
 
 def provide(**providers: Callable[..., Any]) -> None:
@@ -37,22 +61,6 @@ def default_catalog() -> Catalog:
     return catalog
 
 
-def declared(kind: str) -> Mapping[str, Any]:
-    """Return entry → declaration of a kind that all catalogs share, `"framework"` or `"action_codec"`.
-
-    Those of the public index's packages that are installed come first, in its order, then third-party ones.
-    """
-    with _changing:  # other threads wait until all are there
-        if kind not in _declared:
-            _declared[kind] = {}  # for what asks while their packages are loaded
-            try:
-                _declared[kind] = {entry: spec for spec in _providers["declarations"](kind) for entry in spec.entries}
-            except BaseException:
-                del _declared[kind]
-                raise
-        return _declared[kind]
-
-
 def enter(spec: Declaration) -> bool:
     """Enter a declaration that all catalogs share; return whether it was not there before.
 
@@ -62,19 +70,19 @@ def enter(spec: Declaration) -> bool:
     if not spec.entries:
         return False
     with _changing:
-        table = declared(spec.kind)
+        table = declared[spec.kind]
         for entry in spec.entries:
             if table.get(entry, spec) != spec:
                 raise DuplicateNameError(spec.describe_clash(entry, table[entry]))
-        _declared[spec.kind] = {**table, **dict.fromkeys(spec.entries, spec)}
+        declared[spec.kind] = {**table, **dict.fromkeys(spec.entries, spec)}
     return not table.keys() >= set(spec.entries)
 
 
 def leave(spec: Declaration) -> None:
     """Take a declaration out again."""
     with _changing:
-        table = declared(spec.kind)
-        _declared[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
+        table = declared[spec.kind]
+        declared[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
 
 
 def framework_names() -> Sequence[str]:

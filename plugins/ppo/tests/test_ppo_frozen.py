@@ -106,13 +106,13 @@ def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    declared("framework")["torch: freeze"].leave()
+    declared["framework"]["torch: freeze"].leave()
     with pytest.warns(ResumeWarning, match="cannot be had here: no installed package does this"):
         PPO.restore(tmp_path / "checkpoint", Drift)
 
 
 def test_what_cannot_be_frozen_collects_as_it_is():
-    declared("framework")["torch: freeze"].leave()
+    declared["framework"]["torch: freeze"].leave()
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     assert "pip install" in algo.acting.reason

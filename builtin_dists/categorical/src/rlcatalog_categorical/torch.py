@@ -65,7 +65,9 @@ class _Choices:
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, or `[B, k]` of several choices, anew at each call."""
-        return self._remember(race(self._probs()))
+        self._index = race(self._probs())
+        self.last_sample = self._index.squeeze(-1)
+        return self.last_sample
 
 
 class Categorical(_Choices, contract.CategoricalContract):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -61,28 +61,29 @@ def assemble(
     *inside, last = parts
     check_class(last.cls)
     inner_space = obs_space if unclaimed is None else unclaimed.space(obs_space)
-    is_apart = not fresh_config().get("vf_share_layers", True)
+    is_apart = last.slot != "trunk" and not fresh_config().get("vf_share_layers", True)
 
-    def construct(part: ModelPart, outputs: int | None, held: Mapping[str, Any], space: Any = inner_space) -> ModelV2:
-        return part.construct((space, action_space, outputs, fresh_config(), name), held)
+    def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
+        return space, action_space, outputs, fresh_config(), name
 
     def separate_value(policy: ModelV2, parts: list[ModelPart], outputs: int | None) -> Any:
         cls = _separate_value_class(parts[-1].cls)
         kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
-        held = {"trunk": policy, "value_trunk": _build_body(construct, kept, None)}
-        return construct(ModelPart(cls), outputs, {role: _checked_trunk(model, cls) for role, model in held.items()})
+        held = {"trunk": policy, "value_trunk": _build_body(standard, kept, None)}
+        held = {role: _checked_trunk(model, cls) for role, model in held.items()}
+        return ModelPart(cls).construct(standard(outputs), held)
 
     def head(outputs: int | None) -> ModelV2:
-        trunk = _checked_trunk(_build_body(construct, inside, None), last.cls)
+        trunk = _checked_trunk(_build_body(standard, inside, None), last.cls)
         value_trunk: Any = None
         if is_apart and outputs is not None and list(trunk.get_initial_state()):
             trunk = pair = separate_value(trunk, inside, None)
             value_trunk = pair.value_features()
             _check_same_width(pair, last.cls)
         elif is_apart:
-            value_trunk = _serving(_checked_trunk(_build_body(construct, inside, None), last.cls), unclaimed)
+            value_trunk = _serving(_checked_trunk(_build_body(standard, inside, None), last.cls), unclaimed)
         held = {"trunk": _serving(trunk, unclaimed), "value_trunk": value_trunk, "action_dist": action_dist}
-        model = construct(last, outputs, held, obs_space)
+        model = last.construct(standard(outputs, obs_space), held)
         model.view_requirements = _views_of_both(trunk, model)
         _check_carries(model, trunk)
         return model
@@ -90,25 +91,26 @@ def assemble(
     def build(outputs: int | None) -> ModelV2:
         if last.slot == "head":
             return head(outputs)
-        if last.slot == "memory" and is_apart and outputs is not None:
-            return separate_value(_build_body(construct, parts, None), parts, outputs)
-        return _build_body(construct, parts, outputs)
+        if is_apart and outputs is not None:
+            return separate_value(_build_body(standard, parts, None), parts, outputs)
+        return _build_body(standard, parts, outputs)
 
     if interface is None or issubclass(last.cls, interface):
         model = build(num_outputs)
     else:
-        model = construct(ModelPart(_host_class(interface, last.cls, build)), num_outputs, {}, obs_space)
+        host = ModelPart(_host_class(interface, last.cls, build))
+        model = host.construct(standard(num_outputs, obs_space), {})
     _warn_of_left_out(parts)
     return model
 
 
-def _build_body(construct: Callable[..., ModelV2], parts: list[ModelPart], outputs: int | None) -> ModelV2:
+def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None) -> ModelV2:
     """Build a trunk, and around it the memory if there is one."""
     trunk, *memories = parts
-    model = construct(trunk, None if memories else outputs, {})
+    model = trunk.construct(standard(None if memories else outputs), {})
     for memory in memories:
         inner = _checked_trunk(model, memory.cls)
-        model = construct(memory, outputs, {"trunk": inner})
+        model = memory.construct(standard(outputs), {"trunk": inner})
         model.view_requirements = _views_of_both(inner, model)
     return model
 

@@ -165,7 +165,8 @@ class NoPreprocessor(ArrayPreprocessor):
     def encode_batch(self, batch: Any) -> Array:
         """Return the batch itself where it is an array of the space's dtype."""
         try:
-            self._check_rows(batch)
+            if self._unchecked:
+                self._check_rows(batch)
             plain = type(batch) is ndarray and batch.dtype is self._dtype
             array = batch if plain else self._cast(batch, copy=False)
             if isinstance(batch, list) and not batch:
