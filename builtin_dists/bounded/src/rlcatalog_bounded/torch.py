@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval
+from rlcatalog.actions import hashable_bound
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_torch import OPS, to_float32_at_least
+from rlcatalog_torch import OPS, tensor_interval, to_float32_at_least
 
 
 class _Shares(SharesContract):
@@ -67,7 +66,8 @@ class Beta(BetaContract, _Shares):
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         self._excess = softplus(clipped).reshape(-1, 2, size)
         self.concentration = self._excess + 1
-        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device)
+        ends = hashable_bound(low), hashable_bound(high)
+        self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
@@ -132,11 +132,3 @@ class Dirichlet(DirichletContract, _Shares):
 
 #: The smallest share that is scored as it is: the smallest normal float32.
 _TINY = torch.finfo(torch.float32).tiny
-
-
-@lru_cache(maxsize=256)
-def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
-    # Kept for later calls, so they must not be inference tensors, which training cannot use.
-    with torch.inference_mode(False):
-        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])

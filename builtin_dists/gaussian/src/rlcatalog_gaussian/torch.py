@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval
+from rlcatalog.actions import hashable_bound
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_torch import HALF, LOWEST, OPS, to_float32_at_least
+from rlcatalog_torch import HALF, LOWEST, OPS, tensor_interval, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -108,7 +107,8 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         if log_std_min is not None or log_std_max is not None:
             least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
-        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype, mean.device)
+        ends = hashable_bound(low), hashable_bound(high)
+        self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)
 
     def sample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, without gradient."""
@@ -161,11 +161,3 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         terms = 0.5 * noise.square() + self.log_std + jacobian
         result: Tensor = -terms.sum(dim=-1) - (self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * normal.shape[-1])
         return result
-
-
-@lru_cache(maxsize=256)
-def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
-    # Kept for later calls, so they must not be inference tensors, which training cannot use.
-    with torch.inference_mode(False):
-        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
