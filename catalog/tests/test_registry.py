@@ -455,7 +455,7 @@ def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch)
         yield from specs[1:]
 
     monkeypatch.delitem(provided.declared, "framework")
-    monkeypatch.setitem(provided._providers, "declarations", slow)
+    monkeypatch.setattr(provided, "index_declarations", slow)
     first = threading.Thread(target=frameworks)
     first.start()
     assert began.wait(10)

@@ -7,7 +7,7 @@ all catalogs of a process share these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import DuplicateNameError
@@ -18,7 +18,22 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog.plugins.declarations import Declaration
 
-_providers: dict[str, Callable[..., Any]] = {}
+# --- functions of the top, which `rlcatalog/__init__.py` sets --------------------------------------------------------
+
+#: Returns the process's default catalog, made at the first call.
+default_catalog: Callable[[], Catalog]
+#: Returns the names of the frameworks in the public index; the first that is installed is the default.
+framework_names: Callable[[], Sequence[str]]
+#: Returns what the public index's packages that are installed declare of a kind: `"framework"` or `"action_codec"`.
+index_declarations: Callable[[str], Iterable[Declaration]] = lambda kind: ()  # noqa: E731  (it is set)
+#: Returns the picture of an explanation, given as plain data, as SVG.
+pipeline_svg: Callable[[Mapping[str, Any]], str]
+#: Returns a space as plain data; None where a part of it has a kind that cannot be written down.
+space_to_json: Callable[[gymnasium.Space[Any]], Any]
+#: Rebuilds a space from `space_to_json`.
+space_from_json: Callable[[Mapping[str, Any]], Any]
+
+# --- what plugins declare for all catalogs ---------------------------------------------------------------------------
 
 _changing = threading.RLock()
 
@@ -40,7 +55,7 @@ class _Declared(dict[str, Mapping[str, Any]]):
             if kind not in self:
                 self._being_filled.add(kind)
                 try:
-                    self[kind] = {entry: spec for spec in _providers["declarations"](kind) for entry in spec.entries}
+                    self[kind] = {entry: spec for spec in index_declarations(kind) for entry in spec.entries}
                 finally:
                     self._being_filled.remove(kind)
             return self[kind]
@@ -48,17 +63,6 @@ class _Declared(dict[str, Mapping[str, Any]]):
 
 #: What all catalogs share: the tables of `"framework"` and of `"action_codec"`.
 declared = _Declared()
-
-
-def provide(**providers: Callable[..., Any]) -> None:
-    """Provide the functions behind those below, each under its name."""
-    _providers.update(providers)
-
-
-def default_catalog() -> Catalog:
-    """Return the process's default catalog, made at the first call."""
-    catalog: Catalog = _providers["default_catalog"]()
-    return catalog
 
 
 def enter(spec: Declaration) -> bool:
@@ -83,25 +87,3 @@ def leave(spec: Declaration) -> None:
     with _changing:
         table = declared[spec.kind]
         declared[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
-
-
-def framework_names() -> Sequence[str]:
-    """Return the names of the frameworks in the public index; the first that is installed is the default."""
-    names: Sequence[str] = _providers["framework_names"]()
-    return names
-
-
-def pipeline_svg(explanation: Mapping[str, Any]) -> str:
-    """Return the picture of an explanation, given as plain data, as SVG."""
-    svg: str = _providers["pipeline_svg"](explanation)
-    return svg
-
-
-def space_to_json(space: gymnasium.Space[Any]) -> Any:
-    """Return a space as plain data; None where a part of it has a kind that cannot be written down."""
-    return _providers["space_to_json"](space)
-
-
-def space_from_json(data: Mapping[str, Any]) -> Any:
-    """Rebuild a space from `space_to_json`."""
-    return _providers["space_from_json"](data)
