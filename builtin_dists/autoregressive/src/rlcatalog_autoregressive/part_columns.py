@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -164,21 +164,13 @@ class PartColumns:
             From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
             last one to the parameters `[params, hidden]`.
         """
-        ranks = [self._ranks_of_units(layer) for layer in range(len(self.hiddens))]
-        seen, made = np.empty(len(self.columns), np.int64), np.empty(self.params, np.int64)
-        for part in self.parts:
-            seen[slice(*part.encoded)] = part.rank
-            made[slice(*part.params)] = part.rank
-        first = ranks[0][:, None] > seen
-        between = [later[:, None] >= earlier for earlier, later in pairwise(ranks)]
-        last = made[:, None] >= ranks[-1]
+        ranks = [part.rank for part in self.in_space]
+        seen, made = np.repeat(ranks, self.encoded_widths), np.repeat(ranks, self.param_widths)
+        units = [np.repeat(np.arange(len(self.parts)), widths) for widths in self.unit_widths]
+        first = units[0][:, None] > seen
+        between = [later[:, None] >= earlier for earlier, later in pairwise(units)]
+        last = made[:, None] >= units[-1]
         return first.astype(np.float32), [mask.astype(np.float32) for mask in between], last.astype(np.float32)
-
-    def _ranks_of_units(self, layer: int) -> Array:
-        ranks = np.empty(self.hiddens[layer], np.int64)
-        for part in self.parts:
-            ranks[slice(*part.units[layer])] = part.rank
-        return ranks
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
@@ -248,12 +240,6 @@ def columns_of(action_dist: Any) -> PartColumns | None:
     """Return the layout of an autoregressive distribution, or None for another one."""
     found = unbind(action_dist)[1].get("layout")
     return found if isinstance(found, PartColumns) else None
-
-
-def children_layout(action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]]) -> PartColumns:
-    """Return the layout around the one distribution that the catalog has chosen for the space."""
-    ((plain, size),) = children
-    return PartColumns(action, config, plain, size)
 
 
 def itself(x: Any) -> Any:
