@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,39 +21,23 @@ class _Shares(SharesContract):
     framework_of_class, ops = "torch", OPS
 
     concentration: Tensor
-    # Computed at first use.
-    _excess: Tensor | None = None
-    _total: Tensor | None = None
-    _log_norm: Tensor | None = None
-    _expected_log: Tensor | None = None
 
-    @property
-    def excess(self) -> Tensor:
-        """Concentrations less 1."""
-        if self._excess is None:
-            self._excess = self.concentration - 1
-        return self._excess
+    @cached_property
+    def excess(self) -> Tensor:  # type: ignore[override]
+        return self.concentration - 1
 
-    @property
+    @cached_property
     def total(self) -> Tensor:
         """Sum of the concentrations that belong together."""
-        if self._total is None:
-            self._total = self.concentration.sum(dim=self.axis, keepdim=True)
-        return self._total
+        return self.concentration.sum(dim=self.axis, keepdim=True)
 
-    @property
-    def log_norm(self) -> Tensor:
-        """Log of what normalises the density of the shares, `[B]`."""
-        if self._log_norm is None:
-            self._log_norm = self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
-        return self._log_norm
+    @cached_property
+    def log_norm(self) -> Tensor:  # type: ignore[override]
+        return self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
 
-    @property
-    def expected_log(self) -> Tensor:
-        """Expected logs of the shares, in the shape of the concentrations."""
-        if self._expected_log is None:
-            self._expected_log = self.concentration.digamma() - self.total.digamma()
-        return self._expected_log
+    @cached_property
+    def expected_log(self) -> Tensor:  # type: ignore[override]
+        return self.concentration.digamma() - self.total.digamma()
 
 
 class Beta(BetaContract, _Shares):
@@ -64,8 +49,8 @@ class Beta(BetaContract, _Shares):
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
-        self._excess = softplus(clipped).reshape(-1, 2, size)
-        self.concentration = self._excess + 1
+        self.excess = softplus(clipped).reshape(-1, 2, size)
+        self.concentration = self.excess + 1
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
 

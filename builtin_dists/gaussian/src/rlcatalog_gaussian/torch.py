@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,14 +26,11 @@ class _Normals(NormalsContract):
     framework_of_class, ops = "torch", OPS
     mean: Tensor
     log_std: Tensor
-    _std: Tensor | None = None
 
-    @property
+    @cached_property
     def std(self) -> Tensor:
         """Standard deviations `[B, d]`."""
-        if self._std is None:
-            self._std = self.log_std.exp()
-        return self._std
+        return self.log_std.exp()
 
     def divergence(self, other: Any) -> Tensor:
         # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
@@ -45,8 +43,6 @@ class _Normals(NormalsContract):
 
 class DiagGaussian(_Normals, DiagGaussianContract):
     """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
-
-    _log_norms: Tensor | None = None
 
     def __init__(
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
@@ -61,11 +57,10 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         else:
             self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
-    def _norms(self) -> Tensor:
-        """Return log σ + ½ log 2π, `[B, d]`."""
-        if self._log_norms is None:
-            self._log_norms = self.log_std + _HALF_LOG_2PI
-        return self._log_norms
+    @cached_property
+    def _log_norms(self) -> Tensor:
+        """Log σ + ½ log 2π, `[B, d]`."""
+        return self.log_std + _HALF_LOG_2PI
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
@@ -78,11 +73,11 @@ class DiagGaussian(_Normals, DiagGaussianContract):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
         z = (actions - mean) / self.std
-        return -torch.addcmul(self._norms(), z, z, value=0.5).sum(-1)
+        return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
 
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
-        return self._norms().sum(-1) + 0.5 * self.mean.shape[-1]
+        return self._log_norms.sum(-1) + 0.5 * self.mean.shape[-1]
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):

@@ -35,11 +35,11 @@ class AroundTrunk(ModelV2):
         super().__init__(*args)
         self.past = past_of(self.model_config, self.action_space)
         self.view_requirements.update(self.past.views())
-        layers = plan(self.model_config, trunk.num_outputs, self.past, self.num_outputs)
-        self.num_outputs = layers.outputs.outputs
+        cell, ends = plan(self.model_config, trunk.num_outputs, self.past, self.num_outputs)
+        self.num_outputs = ends.outputs
         self.trunk = trunk
-        self.cell = self.cell_class(layers.cell)
-        self.outputs = None if layers.outputs.logits is None else self.outputs_class(layers.outputs)
+        self.cell = self.cell_class(cell)
+        self.outputs = None if ends.logits is None else self.outputs_class(ends)
         self._features: Any = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
