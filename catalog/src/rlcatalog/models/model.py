@@ -95,7 +95,7 @@ class ModelV2:
 
     # What the models inside say counts, too, whatever an override does: see `nested_losses`.
 
-    @nested_losses.losses
+    @nested_losses.complete
     def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
         """Return the loss to optimise; override to add terms of the model's own.
 
@@ -106,12 +106,12 @@ class ModelV2:
         """
         return policy_loss
 
-    @nested_losses.metrics
+    @nested_losses.complete
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
         return {}
 
-    @nested_losses.update_ops
+    @nested_losses.complete
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
         return []
@@ -225,9 +225,9 @@ class ModelV2:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, counted in nested_losses.METHODS.items():
+        for name in nested_losses.ADDED:
             if isinstance(own := vars(cls).get(name), FunctionType):
-                setattr(cls, name, counted(own))
+                setattr(cls, name, nested_losses.complete(own, name))
 
     _rlcatalog: ModelInternals
     _rlcatalog_internals: ClassVar[type[ModelInternals]] = ModelInternals
