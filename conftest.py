@@ -37,7 +37,7 @@ def _logs_of_stable_baselines(tmp_path_factory):
 def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
     for kind in ("framework", "action_codec"):
-        monkeypatch.setitem(provided.declared, kind, provided.declared[kind])  # filled at the first question
+        monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])  # filled at the first question
 
 
 @pytest.fixture(autouse=True)

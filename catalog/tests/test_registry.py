@@ -454,7 +454,7 @@ def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch)
         time.sleep(0.2)  # the other thread asks meanwhile
         yield from specs[1:]
 
-    monkeypatch.delitem(provided.declared, "framework")
+    monkeypatch.delitem(provided.declarations, "framework")
     monkeypatch.setattr(provided, "index_declarations", slow)
     first = threading.Thread(target=frameworks)
     first.start()

@@ -38,7 +38,7 @@ space_from_json: Callable[[Mapping[str, Any]], Any]
 _changing = threading.RLock()
 
 
-class _Declared(dict[str, Mapping[str, Any]]):
+class _Declarations(dict[str, Mapping[str, Any]]):
     """Kind of declaration → entry → what is declared there.
 
     Those of the public index's packages that are installed are entered at the first question, in its order, then
@@ -46,23 +46,23 @@ class _Declared(dict[str, Mapping[str, Any]]):
     """
 
     def __init__(self) -> None:
-        self._being_filled: set[str] = set()
+        self._filling: set[str] = set()
 
     def __missing__(self, kind: str) -> Mapping[str, Any]:
         with _changing:  # other threads wait until all are there
-            if kind in self._being_filled:  # loading their packages asks for those so far
+            if kind in self._filling:  # loading their packages asks for those so far
                 return {}
             if kind not in self:
-                self._being_filled.add(kind)
+                self._filling.add(kind)
                 try:
                     self[kind] = {entry: spec for spec in index_declarations(kind) for entry in spec.entries}
                 finally:
-                    self._being_filled.remove(kind)
+                    self._filling.remove(kind)
             return self[kind]
 
 
 #: What all catalogs share: the tables of `"framework"` and of `"action_codec"`.
-declared = _Declared()
+declarations = _Declarations()
 
 
 def enter(spec: Declaration) -> bool:
@@ -74,16 +74,16 @@ def enter(spec: Declaration) -> bool:
     if not spec.entries:
         return False
     with _changing:
-        table = declared[spec.kind]
+        table = declarations[spec.kind]
         for entry in spec.entries:
             if table.get(entry, spec) != spec:
                 raise DuplicateNameError(spec.describe_clash(entry, table[entry]))
-        declared[spec.kind] = {**table, **dict.fromkeys(spec.entries, spec)}
+        declarations[spec.kind] = {**table, **dict.fromkeys(spec.entries, spec)}
     return not table.keys() >= set(spec.entries)
 
 
 def leave(spec: Declaration) -> None:
     """Take a declaration out again."""
     with _changing:
-        table = declared[spec.kind]
-        declared[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
+        table = declarations[spec.kind]
+        declarations[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def frameworks() -> Mapping[str, FrameworkSpec]:
     """Return name → framework: those of the public index that are installed, in its order, then third-party ones."""
-    return {spec.name: spec for spec in provided.declared["framework"].values() if spec.extends is None}
+    return {spec.name: spec for spec in provided.declarations["framework"].values() if spec.extends is None}
 
 
 def find_framework(name: str) -> FrameworkSpec | None:
     """Return the framework with this name or alias, or None."""
-    spec: FrameworkSpec | None = provided.declared["framework"].get(name) if isinstance(name, str) else None
+    spec: FrameworkSpec | None = provided.declarations["framework"].get(name) if isinstance(name, str) else None
     return spec if spec is not None and spec.extends is None else None
 
 

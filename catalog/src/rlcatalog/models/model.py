@@ -225,7 +225,7 @@ class ModelV2:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in nested_losses.ADDED:
+        for name in nested_losses.ADDITIONS:
             if isinstance(own := vars(cls).get(name), FunctionType):
                 setattr(cls, name, nested_losses.complete(own, name))
 

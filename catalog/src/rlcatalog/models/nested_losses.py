@@ -19,7 +19,7 @@ Method = Callable[..., Any]
 
 
 #: Method → what a model inside, which stands at `where`, adds to its result.
-ADDED: dict[str, Method] = {
+ADDITIONS: dict[str, Method] = {
     "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs),
     "metrics": lambda own, where, model: {**{f"{where}{key}": value for key, value in model.metrics().items()}, **own},
     "update_ops": lambda own, where, model: [*own, *model.update_ops()],
@@ -27,7 +27,7 @@ ADDED: dict[str, Method] = {
 
 
 def complete(method: Method, name: str = "") -> Method:
-    """Return a method of a model, one of `ADDED`, with what the models inside add to it.
+    """Return a method of a model, one of `ADDITIONS`, with what the models inside add to it.
 
     Args:
         method: The method.
@@ -44,7 +44,7 @@ def complete(method: Method, name: str = "") -> Method:
         self._rlcatalog.asked.add(name)
         for where, model in inside.items():
             if name not in model._rlcatalog.asked:
-                result = ADDED[name](result, where, model, *args, **kwargs)
+                result = ADDITIONS[name](result, where, model, *args, **kwargs)
         return result
 
     return completed

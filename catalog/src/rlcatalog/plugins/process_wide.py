@@ -125,7 +125,7 @@ class FrameworkSpec(Declaration):
 
     def target(self, what: str) -> str | None:
         """Return the import path of a target, its own or one that another package adds; None where there is none."""
-        added = provided.declared["framework"].get(self._entry(what))
+        added = provided.declarations["framework"].get(self._entry(what))
         return self.targets.get(what) or (None if added is None else added.targets[what])
 
     def load(self, what: str, user: str = "rlcatalog") -> Any:

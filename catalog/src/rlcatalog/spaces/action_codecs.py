@@ -20,7 +20,7 @@ def codec_class(info: SpaceInfo) -> Any:
     It is that of the most derived class which has one. A codec for a class of somebody else's package stands back where
     a listed one serves a base of it.
     """
-    table, others = provided.declared["action_codec"], []
+    table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):
         kind = KINDS.get(name, "")
         if (spec := table.get(name) or table.get(kind)) is None:
@@ -33,7 +33,7 @@ def codec_class(info: SpaceInfo) -> Any:
 
 def codec_of_class(name: str) -> Any:
     """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
-    spec = provided.declared["action_codec"].get(name)
+    spec = provided.declarations["action_codec"].get(name)
     return None if spec is None else _load(spec.target)
 
 
