@@ -2,13 +2,12 @@
 
 import os
 import sys
-from importlib import import_module
 
 import pytest
 from hypothesis import settings
 
-from rlcatalog.frameworks import frameworks, load_first
-from rlcatalog.spaces.action_codecs import action_codecs
+from rlcatalog import provided
+from rlcatalog.frameworks import load_first
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,11 +36,8 @@ def _logs_of_stable_baselines(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
-    frameworks(), action_codecs()  # they are filled at the first question
-    for name in ("rlcatalog.frameworks.table", "rlcatalog.spaces.action_codecs"):
-        module = import_module(name)
-        for table in {"_TABLE", "_EXTENSIONS"} & vars(module).keys():
-            monkeypatch.setattr(module, table, getattr(module, table))
+    for kind in ("framework", "action_codec"):
+        monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])  # filled at the first question
 
 
 @pytest.fixture(autouse=True)

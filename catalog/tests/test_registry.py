@@ -40,7 +40,7 @@ from rlcatalog.errors import (
     PluginWarning,
     UnknownNameError,
 )
-from rlcatalog.frameworks import default_framework, framework_name, frameworks, require_framework, table
+from rlcatalog.frameworks import default_framework, framework_name, frameworks, require_framework
 from rlcatalog.plugins.names import may_claim
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -445,18 +445,17 @@ def test_a_framework_that_is_no_text_is_unknown_too(wrong):
 
 
 def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch):
-    began, specs = threading.Event(), list(provided.frameworks())
+    began, specs = threading.Event(), list(frameworks().values())
     expected = list(frameworks())
 
-    def slow():
+    def slow(kind):
         yield specs[0]
         began.set()
         time.sleep(0.2)  # the other thread asks meanwhile
         yield from specs[1:]
 
-    monkeypatch.setattr(table, "_TABLE", {})
-    monkeypatch.setattr(table, "_filled", False)
-    monkeypatch.setitem(provided._providers, "frameworks", slow)
+    monkeypatch.delitem(provided.declarations, "framework")
+    monkeypatch.setattr(provided, "index_declarations", slow)
     first = threading.Thread(target=frameworks)
     first.start()
     assert began.wait(10)

@@ -402,7 +402,7 @@ def plugged(monkeypatch, tmp_path):
 
 def _forget():
     """Forget the framework's table of operations, and codecs by their path."""
-    sys.modules["rlcatalog.frameworks.table"]._load.cache_clear()
+    sys.modules["rlcatalog.plugins.process_wide"]._load.cache_clear()
     sys.modules["rlcatalog.frameworks.ops"]._OF_CLASS.clear()
     sys.modules["rlcatalog.spaces.action_codecs"]._load.cache_clear()
 

@@ -19,7 +19,7 @@ from scipy.stats import chisquare, kstest
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
-from rlcatalog.frameworks.table import forget_framework
+from rlcatalog.provided import declarations
 from rlcatalog_export import observations
 
 #: TensorFlow's are not frozen.
@@ -246,7 +246,7 @@ def test_ways_of_writing_in_place():
 
 
 def test_without_a_package_that_freezes():
-    forget_framework("torch", ["freeze"])
+    declarations["framework"]["torch: freeze"].leave()
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-export[torch]'" in frozen.reason

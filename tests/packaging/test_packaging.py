@@ -297,7 +297,7 @@ import gymnasium as gym
 import numpy as np
 import rlcatalog
 from rlcatalog.models import ModelPart, assemble
-from rlcatalog.actions import BoundDistribution, DistPart
+from rlcatalog.actions import BoundDistribution
 from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Request
@@ -382,7 +382,7 @@ class Pair(Sevens):
     # A product of two of these.
     @classmethod
     def parts(cls, action, size, options):
-        return [DistPart(child, Sevens, size // 2) for child in action.children]
+        return [(child, Sevens, size // 2) for child in action.children]
 
 
 def work_together(component, framework):

@@ -18,7 +18,7 @@ import rlcatalog
 from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank, SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
-from rlcatalog.spaces.action_codecs import action_codecs
+from rlcatalog.provided import declarations
 from rlcatalog_policy import load, space_to_json
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -273,10 +273,10 @@ def test_a_kind_has_one_codec(kind):
     said = failed(("two", plugin_of(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
     if kind == "discrete":
         assert "'discrete' belongs to rlcatalog-preprocessors, and two claims it" in said["two"]
-        assert "Other" not in action_codecs()[kind]
+        assert "Other" not in declarations["action_codec"][kind].target
     else:  # of two strangers neither is first
         assert f"{kind!r} is claimed by one and two" in said["two"]
-        assert kind not in action_codecs()
+        assert kind not in declarations["action_codec"]
 
 
 def test_whoever_loses_a_codec_keeps_the_rest():
@@ -290,7 +290,7 @@ def test_whoever_loses_a_codec_keeps_the_rest():
 def test_the_codec_of_a_plugin_that_fails_is_forgotten():
     twice = plugin_of(rlcatalog_action_codecs=[CODEC, CODEC])
     assert "declares action_codec 'permutation' twice" in failed(("one", twice))["one"]
-    assert KIND not in action_codecs()
+    assert KIND not in declarations["action_codec"]
 
 
 def test_a_codec_that_cannot_be_imported_is_named():

@@ -13,7 +13,7 @@ class Headings(Box):
 
 
 def is_heading(request):
-    fits = request.obs.is_a("heading.Headings")
+    fits = "heading.Headings" in request.obs.classes
     return Match(Rank.SPECIFIC, "a heading") if fits else NoMatch("takes headings")
 
 

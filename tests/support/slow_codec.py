@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Simplex, Structure
+from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Simplex
 from rlcatalog_preprocessors import GraphValues, TextValues
 
 PRINTABLE = [chr(code) for code in range(32, 127)]
@@ -261,7 +262,7 @@ def stacked(rows: list[Any]) -> Any:
         return {key: stacked([row[key] for row in rows]) for key in first}
     if isinstance(first, tuple):
         return tuple(stacked(list(column)) for column in zip(*rows, strict=True))
-    if isinstance(first, Structure):
+    if is_dataclass(first):
         found = {name: [getattr(row, name) for row in rows] for name in vars(first)}
         return type(first)(
             **{k: v[0] if v[0] is None or isinstance(v[0], int) else stacked(v) for k, v in found.items()}
@@ -303,7 +304,7 @@ def assert_seen(found: Any, expected: Any) -> None:
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             assert_seen(one, other)
-    elif isinstance(expected, Structure):
+    elif is_dataclass(expected):
         assert type(found) is type(expected)
         for name, value in vars(expected).items():
             assert_seen(getattr(found, name), value)

@@ -28,7 +28,7 @@ from rlcatalog import (
 )
 from rlcatalog.actions import params_given
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.frameworks import Evaluation, Moments, TensorOps, tensor_ops
+from rlcatalog.frameworks import Evaluation, TensorOps, tensor_ops
 from rlcatalog.models import OutputPlan, output_plan
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 
@@ -221,12 +221,11 @@ class Learner:
             self.weights[name] -= lr * first / (np.sqrt(second) + self.eps)
 
     def get_state(self):
-        return Moments(
-            self.count, *({name: m.copy() for name, m in part.items()} for part in (self.first, self.second))
-        )
+        first, second = ({name: m.copy() for name, m in part.items()} for part in (self.first, self.second))
+        return {"step": self.count, "first": first, "second": second, "behind": {}}
 
     def set_state(self, state):
-        self.count, self.first, self.second = state.step, dict(state.first), dict(state.second)
+        self.count, self.first, self.second = state["step"], dict(state["first"]), dict(state["second"])
 
 
 class Optimizer(Learner):

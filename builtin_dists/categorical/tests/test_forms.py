@@ -69,7 +69,7 @@ def test_the_parts_of_several_choices_are_as_wide_as_these(kit):
     space = SpaceInfo.read(spaces.MultiDiscrete([2, 5, 3]), "action")
     cls = kit.load("MultiCategorical")
     parts = cls.parts(space, 10, {"input_lens": (2, 5, 3)})
-    assert [(part.info.n, part.size) for part in parts] == [(2, 2), (5, 5), (3, 3)]
+    assert [(info.n, size) for info, _, size in parts] == [(2, 2), (5, 5), (3, 3)]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])

@@ -12,7 +12,6 @@ from .choice.explanation import (
 from .choice.render import Sheet as Sheet, Table as Table
 from .choice.selection import Verdict as Verdict
 from .config.key_table import Key as Key
-from .frameworks.contract import Acting as Acting
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.construction import refusal as refusal
 from .models.model import name_method as name_method

@@ -122,7 +122,7 @@ def test_a_step_follows_the_gradient_worked_out_by_hand(framework):
     )
     value = np.asarray(before.value.detach() if framework == "torch" else before.value)
     algo._learner.update(batch, 0.01)
-    gradients = {name: 10 * moment for name, moment in algo._learner.optimizer.get_state().first.items()}
+    gradients = {name: 10 * moment for name, moment in algo._learner.optimizer.get_state()["first"].items()}
     obs, action, rows = batch["obs"][:, 0], batch["raw_action"].reshape(-1).astype(int), len(batch["obs"])
     logits = np.concatenate([w for n, w in weights.items() if w.size == 2 and w.ndim == 2]) @ obs[None]
     probability = np.exp(logits) / np.exp(logits).sum(0)
@@ -172,7 +172,7 @@ def test_a_rollout_is_one_step(algorithm, framework, memory):
     algo = algorithm(Clock, {**SMALL, "framework": framework, "model": model})
     before = algo.policy.model.get_weights()
     results = [algo.train() for _ in range(3)]
-    assert algo._learner.optimizer.get_state().step == 3
+    assert algo._learner.optimizer.get_state()["step"] == 3
     assert results[-1]["timesteps_total"] == 72
     after = algo.policy.model.get_weights()
     moved = {name for name, weight in after.items() if np.any(before[name] != weight)}

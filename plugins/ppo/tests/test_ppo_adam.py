@@ -183,7 +183,7 @@ def test_an_optimiser_that_was_given_the_state_takes_the_same_steps(shape, conve
         optimizer.optimizer.step(1e-2)
     kept, weights = optimizer.get_state(), [weight.detach().clone() for weight in optimizer.parameters]
     names = list(optimizer.model.trainable_variables(as_dict=True))
-    assert (kept.step, dict(kept.behind)) == (3, {names[0]: 2})
+    assert (kept["step"], kept["behind"]) == (3, {names[0]: 2})
     fresh = optimizer_of(shape, convert)
     fresh.set_state(kept)
     for weight, value in zip(fresh.parameters, weights, strict=True):

@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 from drift_env import Drift
 
 from rlcatalog.errors import ResumeWarning
-from rlcatalog.frameworks.table import forget_framework
+from rlcatalog.provided import declarations
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
@@ -106,13 +106,13 @@ def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    forget_framework("torch", ["freeze"])
+    declarations["framework"]["torch: freeze"].leave()
     with pytest.warns(ResumeWarning, match="cannot be had here: no installed package does this"):
         PPO.restore(tmp_path / "checkpoint", Drift)
 
 
 def test_what_cannot_be_frozen_collects_as_it_is():
-    forget_framework("torch", ["freeze"])
+    declarations["framework"]["torch: freeze"].leave()
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     assert "pip install" in algo.acting.reason

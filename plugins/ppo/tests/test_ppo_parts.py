@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
+from rlcatalog import FrameworkSpec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
-from rlcatalog.frameworks.table import Framework, add_framework
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches, optimizer_of, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
@@ -190,6 +190,6 @@ def test_threads_are_set_in_the_framework(monkeypatch):
 
 
 def test_a_framework_without_code_here_is_refused_by_name():
-    add_framework(Framework("jax", "numpy", {}))
+    FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
     with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax': nothing here declares"):
         optimizer_of("jax")

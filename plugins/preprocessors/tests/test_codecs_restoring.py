@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from random_spaces import Case, any_space, bounded, cases, lists, mixed_space, s
 from slow_codec import PADDING, assert_seen, seen, stacked, unpadded
 
 from rlcatalog import restore_original_dimensions
-from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Structure
+from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues
 from rlcatalog_preprocessors import GraphValues, TextValues
 
 LIBRARIES = {
@@ -45,7 +46,7 @@ def leaves(values):
     """The arrays or tensors of a structure."""
     if isinstance(values, Mapping):
         values = list(values.values())
-    elif isinstance(values, Structure):
+    elif is_dataclass(values):
         values = [value for value in vars(values).values() if value is not None and not isinstance(value, int)]
     if isinstance(values, tuple | list):
         return [leaf for value in values for leaf in leaves(value)]

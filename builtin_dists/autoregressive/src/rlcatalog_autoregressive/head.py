@@ -16,11 +16,7 @@ class AutoregressiveHead(ModelV2):
     reads the same features or, with `vf_share_layers=False`, those of a trunk of its own.
 
     Args:
-        obs_space: See `ModelV2`.
-        action_space: See `ModelV2`.
-        num_outputs: See `ModelV2`; None: the trunk's features are passed on.
-        model_config: See `ModelV2`.
-        name: See `ModelV2`.
+        *args: See `ModelV2`. With `num_outputs=None` the trunk's features are passed on.
         trunk: The model it is built around.
         value_trunk: Another one for the value alone, or None.
         action_dist: The distribution it serves.
@@ -37,25 +33,14 @@ class AutoregressiveHead(ModelV2):
     outputs_class: Any
     conditionals_class: Any
 
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: Any,
-        value_trunk: Any,
-        action_dist: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+    def __init__(self, *args: Any, trunk: Any, value_trunk: Any, action_dist: Any) -> None:
+        super().__init__(*args)
         self.trunk, self.value_trunk = trunk, value_trunk
         self._features = self.outputs = None
-        if num_outputs is None:
+        if self.num_outputs is None:
             self.num_outputs = trunk.num_outputs
             return
-        layout = served_columns(action_dist, num_outputs)
+        layout = served_columns(action_dist, self.num_outputs)
         self.outputs = self.outputs_class(output_plan(self.model_config, trunk.num_outputs, [], layout.params))
         self.to_context = self.dense_class(trunk.num_outputs, DenseSpec(layout.hiddens[0]))
         self.conditionals = self.conditionals_class(layout)

@@ -13,7 +13,7 @@ from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormEr
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import inner_model
 from rlcatalog.spaces import parts_of
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, children_layout, itself
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
 
 
 class JointDistribution(ActionDistribution):
@@ -59,7 +59,8 @@ class JointDistribution(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the layout around the distribution of independent parts."""
-        return {"layout": children_layout(action, config, children)}
+        ((plain, size),) = children
+        return {"layout": PartColumns(action, config, plain, size)}
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:

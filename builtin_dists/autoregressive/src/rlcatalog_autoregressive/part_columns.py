@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionCodec, ActionMasks, DistPart, action_codec, unbind
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, unbind
 from rlcatalog.config import read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
@@ -103,32 +103,32 @@ class PartColumns:
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
         own = read_config(config, AutoregressiveConfig)
         cls, options = unbind(plain)
-        found = cls.parts(action, size, options) if hasattr(cls, "parts") else [DistPart(action, plain, size)]
+        independent = cls.parts(action, size, options) if hasattr(cls, "parts") else [(action, plain, size)]
         self.action, self.plain, self.params = action, plain, size
         self.hiddens = hidden_widths(action, config)
         self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
-        ranks = np.argsort(ordered(own.autoregressive_order, [part.info.path for part in found])).tolist()
+        ranks = np.argsort(ordered(own.autoregressive_order, [info.path for info, _, _ in independent])).tolist()
         self.columns: list[Column] = []
         parts: list[ActionPart] = []
-        count, params, raw = len(found), 0, 0
-        for part, rank in zip(found, ranks, strict=True):
-            kind = getattr(unbind(part.dist)[0], "raw_kind", "values")
-            codec = action_codec(part.info, config.get("action_bounds", "clip"), {part.info.path: kind})
+        count, params, raw = len(independent), 0, 0
+        for (info, dist, inputs), rank in zip(independent, ranks, strict=True):
+            kind = getattr(unbind(dist)[0], "raw_kind", "values")
+            codec = action_codec(info, config.get("action_bounds", "clip"), {info.path: kind})
             encoded = list(_columns(codec, raw))
             start = len(self.columns)
             parts.append(
                 ActionPart(
-                    part.info.path, part.dist, _drawing(part.dist), Span(params, params + part.size),
+                    info.path, dist, _drawing(dist), Span(params, params + inputs),
                     Span(raw, raw + codec.width),
                     Span(start, start + len(encoded)), codec.scalar, codec.scalar,
                     (codec.counts or ()) if codec.whole else (),
-                    ActionMasks(part.info), part.info.kind == "multi_binary", rank,
+                    ActionMasks(info), info.kind == "multi_binary", rank,
                     len(parts),
                     tuple(Span(w * rank // count, w * (rank + 1) // count) for w in self.hiddens),
                 )
             )  # fmt: skip
             self.columns += encoded
-            params, raw = params + part.size, raw + codec.width
+            params, raw = params + inputs, raw + codec.width
         self.raw = raw
         self.parts = sorted(parts, key=lambda part: part.rank)
         #: The parts in the space's order.
@@ -164,21 +164,13 @@ class PartColumns:
             From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
             last one to the parameters `[params, hidden]`.
         """
-        ranks = [self._ranks_of_units(layer) for layer in range(len(self.hiddens))]
-        seen, made = np.empty(len(self.columns), np.int64), np.empty(self.params, np.int64)
-        for part in self.parts:
-            seen[slice(*part.encoded)] = part.rank
-            made[slice(*part.params)] = part.rank
-        first = ranks[0][:, None] > seen
-        between = [later[:, None] >= earlier for earlier, later in pairwise(ranks)]
-        last = made[:, None] >= ranks[-1]
+        ranks = [part.rank for part in self.in_space]
+        seen, made = np.repeat(ranks, self.encoded_widths), np.repeat(ranks, self.param_widths)
+        units = [np.repeat(np.arange(len(self.parts)), widths) for widths in self.unit_widths]
+        first = units[0][:, None] > seen
+        between = [later[:, None] >= earlier for earlier, later in pairwise(units)]
+        last = made[:, None] >= units[-1]
         return first.astype(np.float32), [mask.astype(np.float32) for mask in between], last.astype(np.float32)
-
-    def _ranks_of_units(self, layer: int) -> Array:
-        ranks = np.empty(self.hiddens[layer], np.int64)
-        for part in self.parts:
-            ranks[slice(*part.units[layer])] = part.rank
-        return ranks
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
@@ -248,12 +240,6 @@ def columns_of(action_dist: Any) -> PartColumns | None:
     """Return the layout of an autoregressive distribution, or None for another one."""
     found = unbind(action_dist)[1].get("layout")
     return found if isinstance(found, PartColumns) else None
-
-
-def children_layout(action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]]) -> PartColumns:
-    """Return the layout around the one distribution that the catalog has chosen for the space."""
-    ((plain, size),) = children
-    return PartColumns(action, config, plain, size)
 
 
 def itself(x: Any) -> Any:

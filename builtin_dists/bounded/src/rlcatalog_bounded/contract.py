@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, read_bounds, same_kind
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_bounded.plugin import beta_size, dirichlet_size
 
 
@@ -16,18 +17,39 @@ class SharesContract(ActionDistribution):
     """Shares that sum to 1 along `axis` of `concentration`, a tensor of rank 3; what Beta and Dirichlet have in common.
 
     Attributes:
+        ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
+        excess: Concentrations less 1.
+        log_norm: Log of what normalises the density of the shares, `[B]`.
+        expected_log: Expected logs of the shares, in the shape of the concentrations.
     """
 
+    maskable = False
+    ops: TensorOps
     axis: ClassVar[int]
     concentration: Any
+    excess: Any
+    log_norm: Any
+    expected_log: Any
 
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: no part could be forbidden, the mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
+    def sample(self) -> Any:
+        """Draw as `rsample` does, anew at each call, without gradient."""
+        self.last_sample = self.ops.without_gradient(self.rsample())
+        return self.last_sample
+
+    def entropy(self) -> Any:
+        """Return the entropy of the shares, `[B]`."""
+        return -self.log_norm - self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]`, summed over all that is independent.
+
+        Raises:
+            ModelContractError: The other distribution is of another kind, shape or interval.
+        """
+        same_kind(self, other)
+        difference = self.concentration - other.concentration
+        return self.log_norm - other.log_norm + self.ops.sum(difference * self.expected_log, axis=(1, 2))
 
 
 class BetaContract(SharesContract):

@@ -2,67 +2,39 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import hashable_bound, interval, same_kind
+from rlcatalog.actions import hashable_bound, interval
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_tf import draw_gamma, draw_uniform, tf, to_float32_at_least
+from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 
 
 class _Shares(SharesContract):
     """What Beta and Dirichlet have in common; see `SharesContract`."""
 
-    framework_of_class = "tf"
+    framework_of_class, ops = "tf", OPS
 
-    concentration: Any
-    # Computed at first use.
-    _total: Any | None = None
-    _log_norm: Any | None = None
-    _expected_log: Any | None = None
+    @cached_property
+    def excess(self) -> Any:  # type: ignore[override]
+        return self.concentration - 1
 
-    @property
+    @cached_property
     def total(self) -> Any:
         """Sum of the concentrations that belong together."""
-        if self._total is None:
-            self._total = tf.reduce_sum(self.concentration, axis=self.axis, keepdims=True)
-        return self._total
+        return tf.reduce_sum(self.concentration, axis=self.axis, keepdims=True)
 
-    @property
-    def log_norm(self) -> Any:
-        """Log of what normalises the density of the shares, `[B]`."""
-        if self._log_norm is None:
-            total, each = tf.math.lgamma(self.total), tf.math.lgamma(self.concentration)
-            self._log_norm = tf.reduce_sum(total, axis=(1, 2)) - tf.reduce_sum(each, axis=(1, 2))
-        return self._log_norm
+    @cached_property
+    def log_norm(self) -> Any:  # type: ignore[override]
+        total, each = tf.math.lgamma(self.total), tf.math.lgamma(self.concentration)
+        return tf.reduce_sum(total, axis=(1, 2)) - tf.reduce_sum(each, axis=(1, 2))
 
-    @property
-    def expected_log(self) -> Any:
-        """Expected logs of the shares, in the shape of the concentrations."""
-        if self._expected_log is None:
-            self._expected_log = tf.math.digamma(self.concentration) - tf.math.digamma(self.total)
-        return self._expected_log
-
-    def sample(self) -> Any:
-        """Draw as `rsample` does, without gradient."""
-        self.last_sample = tf.stop_gradient(self.rsample())
-        return self.last_sample
-
-    def entropy(self) -> Any:
-        """Return the entropy of the shares, `[B]`."""
-        return -self.log_norm - tf.reduce_sum((self.concentration - 1) * self.expected_log, axis=(1, 2))
-
-    def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over all that is independent.
-
-        Raises:
-            ModelContractError: The other distribution is of another kind, shape or interval.
-        """
-        same_kind(self, other)
-        difference = self.concentration - other.concentration
-        return self.log_norm - other.log_norm + tf.reduce_sum(difference * self.expected_log, axis=(1, 2))
+    @cached_property
+    def expected_log(self) -> Any:  # type: ignore[override]
+        return tf.math.digamma(self.concentration) - tf.math.digamma(self.total)
 
 
 class Beta(BetaContract, _Shares):
@@ -94,7 +66,7 @@ class Beta(BetaContract, _Shares):
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
         # Shares are scored by their distances from both bounds, which are exact.
         logs = tf.math.log(tf.stack((x - bounds.low, bounds.high - x), axis=1)) - bounds.log_width
-        return tf.reduce_sum((concentration - 1) * logs, axis=(1, 2)) + (self.log_norm - bounds.log_volume)
+        return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + (self.log_norm - bounds.log_volume)
 
 
 class Dirichlet(DirichletContract, _Shares):
@@ -129,7 +101,7 @@ class Dirichlet(DirichletContract, _Shares):
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration))
         x = tf.clip_by_value(x, _TINY, 1)
         logs = tf.math.log(x) - tf.math.log(tf.reduce_sum(x, axis=-1, keepdims=True))
-        return tf.reduce_sum((concentration - 1) * logs, axis=(1, 2)) + self.log_norm
+        return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + self.log_norm
 
 
 #: The smallest share that is scored as it is: the smallest normal float32.

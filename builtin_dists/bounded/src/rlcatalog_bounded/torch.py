@@ -2,78 +2,42 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
+from rlcatalog.actions import hashable_bound
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_torch import to_float32_at_least
+from rlcatalog_torch import OPS, tensor_interval, to_float32_at_least
 
 
 class _Shares(SharesContract):
     """What Beta and Dirichlet have in common; see `SharesContract`."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
 
     concentration: Tensor
-    # Computed at first use.
-    _excess: Tensor | None = None
-    _total: Tensor | None = None
-    _log_norm: Tensor | None = None
-    _expected_log: Tensor | None = None
 
-    @property
-    def excess(self) -> Tensor:
-        """Concentrations less 1."""
-        if self._excess is None:
-            self._excess = self.concentration - 1
-        return self._excess
+    @cached_property
+    def excess(self) -> Tensor:  # type: ignore[override]
+        return self.concentration - 1
 
-    @property
+    @cached_property
     def total(self) -> Tensor:
         """Sum of the concentrations that belong together."""
-        if self._total is None:
-            self._total = self.concentration.sum(dim=self.axis, keepdim=True)
-        return self._total
+        return self.concentration.sum(dim=self.axis, keepdim=True)
 
-    @property
-    def log_norm(self) -> Tensor:
-        """Log of what normalises the density of the shares, `[B]`."""
-        if self._log_norm is None:
-            self._log_norm = self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
-        return self._log_norm
+    @cached_property
+    def log_norm(self) -> Tensor:  # type: ignore[override]
+        return self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
 
-    @property
-    def expected_log(self) -> Tensor:
-        """Expected logs of the shares, in the shape of the concentrations."""
-        if self._expected_log is None:
-            self._expected_log = self.concentration.digamma() - self.total.digamma()
-        return self._expected_log
-
-    def sample(self) -> Any:
-        """Draw as `rsample` does, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
-
-    def entropy(self) -> Tensor:
-        """Return the entropy of the shares, `[B]`."""
-        return -self.log_norm - (self.excess * self.expected_log).sum(dim=(1, 2))
-
-    def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]`, summed over all that is independent.
-
-        Raises:
-            ModelContractError: The other distribution is of another kind, shape or interval.
-        """
-        same_kind(self, other)
-        difference = self.concentration - other.concentration
-        result: Tensor = self.log_norm - other.log_norm + (difference * self.expected_log).sum(dim=(1, 2))
-        return result
+    @cached_property
+    def expected_log(self) -> Tensor:  # type: ignore[override]
+        return self.concentration.digamma() - self.total.digamma()
 
 
 class Beta(BetaContract, _Shares):
@@ -85,9 +49,10 @@ class Beta(BetaContract, _Shares):
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
-        self._excess = softplus(clipped).reshape(-1, 2, size)
-        self.concentration = self._excess + 1
-        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device)
+        self.excess = softplus(clipped).reshape(-1, 2, size)
+        self.concentration = self.excess + 1
+        ends = hashable_bound(low), hashable_bound(high)
+        self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
@@ -152,11 +117,3 @@ class Dirichlet(DirichletContract, _Shares):
 
 #: The smallest share that is scored as it is: the smallest normal float32.
 _TINY = torch.finfo(torch.float32).tiny
-
-
-@lru_cache(maxsize=256)
-def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
-    # Kept for later calls, so they must not be inference tensors, which training cannot use.
-    with torch.inference_mode(False):
-        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
 from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
 from rlcatalog_categorical.plugin import (
@@ -82,6 +83,7 @@ class MultiCategoricalContract(ActionDistribution):
 
     #: The framework's Categorical: the distribution of one choice.
     choice: ClassVar[Any]
+    ops: TensorOps
     layout: ChoiceColumns
 
     @property
@@ -102,8 +104,8 @@ class MultiCategoricalContract(ActionDistribution):
         return {"input_lens": lens_of_space(action)}
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
-        return [DistPart(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
+        return [(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
@@ -116,6 +118,18 @@ class MultiCategoricalContract(ActionDistribution):
         lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
         return BoundDistribution(cls, {"input_lens": lens}), [(i, 0, size) for i, (_, size) in enumerate(members)]
 
+    def kl(self, other: Any) -> Any:
+        """Return the sum of the choices' divergences, `[B]`."""
+        return self.ops.finite(self.ops.sum(self._divergences(other), axis=(-2, -1)))
+
+    def multi_kl(self, other: Any) -> Any:
+        """Return the divergence of each choice, `[B, k]`."""
+        return self.ops.finite(self.ops.sum(self._divergences(other), axis=-1))
+
+    def _divergences(self, other: Any) -> Any:
+        """Return the terms p (log p - log q), `[B, k, longest]`."""
+        raise NotImplementedError
+
 
 class BernoulliContract(ActionDistribution):
     """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
@@ -124,6 +138,16 @@ class BernoulliContract(ActionDistribution):
         inputs: Logits `[B, n]`.
         model: The model that made them, or None.
     """
+
+    ops: TensorOps
+
+    def entropy(self) -> Any:
+        """Return the sum of the bits' entropies, `[B]`."""
+        return self.ops.sum(self.multi_entropy(), axis=-1)
+
+    def kl(self, other: Any) -> Any:
+        """Return the sum of the bits' divergences, `[B]`."""
+        return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:

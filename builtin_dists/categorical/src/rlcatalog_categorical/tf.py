@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 from rlcatalog.actions import same_kind
 from rlcatalog_categorical import contract
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
-from rlcatalog_tf import draw_categorical, draw_uniform, tf, to_float32_at_least
+from rlcatalog_tf import OPS, draw_categorical, draw_uniform, tf, to_float32_at_least
 
 
 def tempered(logits: Any, temperature: float) -> Any:
@@ -30,15 +31,12 @@ class Categorical(contract.CategoricalContract):
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         inputs = tf.convert_to_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else tempered(inputs, temperature), model)
-        self._log_probs: Any = None
 
-    @property
+    @cached_property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, n]`."""
-        if self._log_probs is None:
-            # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
-            self._log_probs = tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
-        return self._log_probs
+        # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+        return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
@@ -72,12 +70,7 @@ class Categorical(contract.CategoricalContract):
 class MultiCategorical(contract.MultiCategoricalContract):
     """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
-    framework_of_class = "tf"
-    choice = Categorical
-
-    # Computed at first use.
-    _log_probs: Any = None
-    _probs: Any = None
+    framework_of_class, ops, choice = "tf", OPS, Categorical
 
     def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
         self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
@@ -90,14 +83,16 @@ class MultiCategorical(contract.MultiCategoricalContract):
         #: Logits `[B, k, longest]`; -inf in the padding of shorter choices.
         self.logits = tf.reshape(inputs, [-1, len(layout.lens), layout.longest])
 
-    @property
+    @cached_property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, k, longest]`; the lowest finite value in the padding."""
-        if self._log_probs is None:
-            # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
-            self._log_probs = tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
-            self._probs = tf.exp(self._log_probs)
-        return self._log_probs
+        # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+        return tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
+
+    @cached_property
+    def probs(self) -> Any:
+        """Probabilities `[B, k, longest]`."""
+        return tf.exp(self.log_probs)
 
     def sample(self) -> Any:
         """Draw int64 `[B, k]`, anew at each call."""
@@ -133,29 +128,16 @@ class MultiCategorical(contract.MultiCategoricalContract):
 
     def entropy(self) -> Any:
         """Return the sum of the choices' entropies, `[B]`."""
-        log_probs = self.log_probs
-        return -tf.reduce_sum(self._probs * log_probs, axis=[-2, -1])
+        return -tf.reduce_sum(self.probs * self.log_probs, axis=[-2, -1])
 
     def multi_entropy(self) -> Any:
         """Return the entropy of each choice, `[B, k]`."""
-        log_probs = self.log_probs
-        return -tf.reduce_sum(self._probs * log_probs, axis=-1)
-
-    def kl(self, other: Any) -> Any:
-        """Return the sum of the choices' divergences, `[B]`."""
-        divergence = tf.reduce_sum(self._divergences(other), axis=[-2, -1])
-        return tf.minimum(divergence, divergence.dtype.max)
-
-    def multi_kl(self, other: Any) -> Any:
-        """Return the divergence of each choice, `[B, k]`."""
-        divergence = tf.reduce_sum(self._divergences(other), axis=-1)
-        return tf.minimum(divergence, divergence.dtype.max)
+        return -tf.reduce_sum(self.probs * self.log_probs, axis=-1)
 
     def _divergences(self, other: Any) -> Any:
         same_kind(self, other)
         self.layout.check_same(other.layout)
-        log_probs = self.log_probs
-        return self._probs * (log_probs - other.log_probs)
+        return self.probs * (self.log_probs - other.log_probs)
 
 
 Categorical.joint = MultiCategorical
@@ -164,7 +146,7 @@ Categorical.joint = MultiCategorical
 class Bernoulli(contract.BernoulliContract):
     """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
-    framework_of_class = "tf"
+    framework_of_class, ops = "tf", OPS
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
@@ -206,18 +188,9 @@ class Bernoulli(contract.BernoulliContract):
         log_probs = tf.reduce_sum(tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q), axis=-1)
         return tf.maximum(log_probs, log_probs.dtype.min)
 
-    def entropy(self) -> Any:
-        """Return the sum of the bits' entropies, `[B]`."""
-        return tf.reduce_sum(self.multi_entropy(), axis=-1)
-
     def multi_entropy(self) -> Any:
         """Return the entropy of each bit, `[B, n]`."""
         return -(self._p * self.log_p + self._q * self.log_q)
-
-    def kl(self, other: Any) -> Any:
-        """Return the sum of the bits' divergences, `[B]`."""
-        divergence = tf.reduce_sum(self.multi_kl(other), axis=-1)
-        return tf.minimum(divergence, divergence.dtype.max)
 
     def multi_kl(self, other: Any) -> Any:
         """Return the divergence of each bit, `[B, n]`."""

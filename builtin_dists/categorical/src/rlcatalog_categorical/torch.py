@@ -14,7 +14,7 @@ from rlcatalog.actions import same_kind
 from rlcatalog_categorical import contract
 from rlcatalog_categorical.choice_columns import ChoiceColumns, layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
-from rlcatalog_torch import HALF, HIGHEST, LOWEST, to_float32_at_least
+from rlcatalog_torch import HALF, HIGHEST, LOWEST, OPS, to_float32_at_least
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -63,6 +63,12 @@ class _Choices:
             self._exp = self.log_probs.exp()
         return self._exp
 
+    def sample(self) -> Tensor:
+        """Draw int64 `[B]`, or `[B, k]` of several choices, anew at each call."""
+        self._index = race(self._probs())
+        self.last_sample = self._index.squeeze(-1)
+        return self.last_sample
+
 
 class Categorical(_Choices, contract.CategoricalContract):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
@@ -81,12 +87,6 @@ class Categorical(_Choices, contract.CategoricalContract):
         if options or cls is not Categorical:
             return super().draw(inputs, model, **options)
         return race(inputs.softmax(-1)).squeeze(-1)
-
-    def sample(self) -> Tensor:
-        """Draw int64 `[B]`, anew at each call."""
-        self._index = race(self._probs())
-        self.last_sample = self._index.squeeze(-1)
-        return self.last_sample
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
@@ -125,8 +125,7 @@ def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) ->
 class MultiCategorical(_Choices, contract.MultiCategoricalContract):
     """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
-    framework_of_class = "torch"
-    choice = Categorical
+    framework_of_class, ops, choice = "torch", OPS, Categorical
 
     def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
         self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
@@ -143,10 +142,6 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
         #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
         self.log_probs = logits.log_softmax(-1)
-
-    def sample(self) -> Tensor:
-        """Draw int64 `[B, k]`, anew at each call."""
-        return self._remember(race(self._probs()))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely values, int64 `[B, k]`."""
@@ -184,16 +179,6 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         """Return the entropy of each choice, `[B, k]`."""
         return -(self._probs() * self._finite()).sum(-1)
 
-    def kl(self, other: Any) -> Tensor:
-        """Return the sum of the choices' divergences, `[B]`."""
-        divergence = self._divergences(other).sum((-2, -1))
-        return divergence.minimum(HIGHEST[divergence.dtype])
-
-    def multi_kl(self, other: Any) -> Tensor:
-        """Return the divergence of each choice, `[B, k]`."""
-        divergence = self._divergences(other).sum(-1)
-        return divergence.minimum(HIGHEST[divergence.dtype])
-
     def _divergences(self, other: Any) -> Tensor:
         if type(other) is not type(self):
             same_kind(self, other)
@@ -209,7 +194,7 @@ Categorical.joint = MultiCategorical
 class Bernoulli(contract.BernoulliContract):
     """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
     last_sample: Tensor
 
     # Probabilities of 1 and of 0, computed at first use.
@@ -262,22 +247,10 @@ class Bernoulli(contract.BernoulliContract):
         # Two forced bits together have a log probability beyond the dtype.
         return log_probs.maximum(LOWEST[log_probs.dtype])
 
-    def entropy(self) -> Tensor:
-        """Return the sum of the bits' entropies, `[B]`."""
-        return -self._negative_entropies().sum(-1)
-
     def multi_entropy(self) -> Tensor:
         """Return the entropy of each bit, `[B, n]`."""
-        return -self._negative_entropies()
-
-    def _negative_entropies(self) -> Tensor:
         p, q = self._probs()
-        return torch.addcmul(p * self.log_p, q, self.log_q)
-
-    def kl(self, other: Any) -> Tensor:
-        """Return the sum of the bits' divergences, `[B]`."""
-        divergence = self.multi_kl(other).sum(-1)
-        return divergence.minimum(HIGHEST[divergence.dtype])
+        return -torch.addcmul(p * self.log_p, q, self.log_q)
 
     def multi_kl(self, other: Any) -> Tensor:
         """Return the divergence of each bit, `[B, n]`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
-from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_deterministic.plugin import size
 
 
@@ -23,18 +23,18 @@ class DeterministicContract(ActionDistribution):
     """
 
     has_density = False
+    maskable = False
+    ops: TensorOps
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
         """Return d."""
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
+    def sample(self) -> Any:
+        """Return the inputs `[B, d]`, without gradient."""
+        self.last_sample = self.ops.without_gradient(self.inputs)
+        return self.last_sample
 
     def rsample(self) -> Any:
         """Return the inputs `[B, d]`, with their gradient."""

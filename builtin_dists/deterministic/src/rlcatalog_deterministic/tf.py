@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog_deterministic.contract import DeterministicContract
-from rlcatalog_tf import tf
+from rlcatalog_tf import OPS, tf
 
 
 class Deterministic(DeterministicContract):
     """A point mass: the action is the inputs `[B, d]`; see `DeterministicContract`."""
 
-    framework_of_class = "tf"
+    framework_of_class, ops = "tf", OPS
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-
-    def sample(self) -> Any:
-        """Return the inputs `[B, d]`, without gradient."""
-        self.last_sample = tf.stop_gradient(self.inputs)
-        return self.last_sample
 
     def logp(self, actions: Any) -> Any:
         """Return 0, `[B]`, whatever the actions are; NaN where the inputs hold one."""

@@ -8,21 +8,16 @@ import torch
 from torch import Tensor
 
 from rlcatalog_deterministic.contract import DeterministicContract
+from rlcatalog_torch import OPS
 
 
 class Deterministic(DeterministicContract):
     """A point mass: the action is the inputs `[B, d]`; see `DeterministicContract`."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-
-    def sample(self) -> Tensor:
-        """Return the inputs `[B, d]`, without gradient."""
-        drawn: Tensor = self.inputs.detach()
-        self.last_sample = drawn
-        return drawn
 
     def logp(self, actions: Any) -> Tensor:
         """Return 0, `[B]`, whatever the actions are; NaN where the inputs hold one."""

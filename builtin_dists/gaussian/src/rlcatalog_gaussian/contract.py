@@ -7,21 +7,30 @@ from typing import Any
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, read_bounds, same_kind
-from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.errors import ModelContractError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_gaussian.config import limits
 from rlcatalog_gaussian.plugin import size, squashed_size
 
 
-class _Unmasked(ActionDistribution):
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
+class NormalsContract(ActionDistribution):
+    """Normal values `[B, d]`, which no mask restricts; what both Gaussians have in common.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        mean: Their means.
+    """
+
+    maskable = False
+    ops: TensorOps
+    mean: Any
+
+    def divergence(self, other: Any) -> Any:
+        """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
+        raise NotImplementedError
 
 
-class DiagGaussianContract(_Unmasked):
+class DiagGaussianContract(NormalsContract):
     """Independent normal values `[B, d]`; raw actions are unbounded, the action codec brings them into their bounds.
 
     Args:
@@ -54,8 +63,23 @@ class DiagGaussianContract(_Unmasked):
         options = members[0][0]
         return BoundDistribution(cls, options) if options else cls, means + deviations
 
+    def sample(self) -> Any:
+        """Draw `[B, d]`, anew at each call, without gradient."""
+        self.last_sample = self.ops.without_gradient(self.rsample())
+        return self.last_sample
 
-class SquashedGaussianContract(_Unmasked):
+    def deterministic_sample(self) -> Any:
+        """Return the means `[B, d]`."""
+        self.last_sample = self.mean
+        return self.last_sample
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
+        same_kind(self, other)
+        return self.divergence(other)
+
+
+class SquashedGaussianContract(NormalsContract):
     """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
 
     Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
@@ -99,11 +123,7 @@ class SquashedGaussianContract(_Unmasked):
         ours, theirs = self.bounds, other.bounds
         if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
             raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
-        return self._kl(other)
-
-    def _kl(self, other: Any) -> Any:
-        """Return the divergence `[B]` of the normal values."""
-        raise NotImplementedError
+        return self.divergence(other)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -5,27 +5,34 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog.actions import hashable_bound, interval, same_kind
+from rlcatalog.actions import hashable_bound, interval
 from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
+from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_tf import draw_normal, tf, to_float32_at_least
+from rlcatalog_tf import OPS, draw_normal, tf, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals:
+class _Normals(NormalsContract):
     """Means and log standard deviations `[B, d]` of normal values."""
 
-    framework_of_class = "tf"
-    mean: Any
+    framework_of_class, ops = "tf", OPS
     log_std: Any
 
     @property
     def std(self) -> Any:
         """Standard deviations `[B, d]`."""
         return tf.exp(self.log_std)
+
+    def divergence(self, other: Any) -> Any:
+        most, farthest = DIVERGENCE_LIMITS[self.mean.dtype.size]
+        ratio = tf.exp(tf.minimum(2 * (self.log_std - other.log_std), most))
+        z = tf.clip_by_value((self.mean - other.mean) * tf.exp(-other.log_std), -farthest, farthest)
+        # Halved one by one: their sum might be too large.
+        terms = other.log_std - self.log_std + (0.5 * ratio + 0.5 * tf.square(z) - 0.5)
+        return tf.minimum(tf.reduce_sum(terms, axis=-1), terms.dtype.max)
 
 
 class DiagGaussian(_Normals, DiagGaussianContract):
@@ -39,20 +46,10 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
-    def sample(self) -> Any:
-        """Draw `[B, d]`, anew at each call, without gradient."""
-        self.last_sample = tf.stop_gradient(self.rsample())
-        return self.last_sample
-
     def rsample(self) -> Any:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
         noise = draw_normal(tf.shape(self.mean), self.mean.dtype)
         return self.mean + tf.exp(self.log_std) * noise
-
-    def deterministic_sample(self) -> Any:
-        """Return the means `[B, d]`."""
-        self.last_sample = self.mean
-        return self.last_sample
 
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
@@ -63,11 +60,6 @@ class DiagGaussian(_Normals, DiagGaussianContract):
     def entropy(self) -> Any:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
         return tf.reduce_sum(self.log_std, axis=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
-
-    def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
-        same_kind(self, other)
-        return _kl(self, other)
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):
@@ -133,9 +125,6 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         normal = self.mean + tf.exp(self.log_std) * noise
         return self._squash(normal), normal, noise
 
-    def _kl(self, other: Any) -> Any:
-        return _kl(self, other)
-
     def _squash(self, normal: Any) -> Any:
         # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
         return self.bounds.low + self.bounds.width * tf.sigmoid(2 * normal)
@@ -145,13 +134,3 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         jacobian = 2 * (_LOG_2 - normal - tf.math.softplus(-2 * normal))
         terms = tf.reduce_sum(0.5 * tf.square(noise) + self.log_std + jacobian, axis=-1)
         return -terms - (self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * self.mean.shape[-1])
-
-
-def _kl(one: Any, other: Any) -> Any:
-    """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
-    most, farthest = DIVERGENCE_LIMITS[one.mean.dtype.size]
-    ratio = tf.exp(tf.minimum(2 * (one.log_std - other.log_std), most))
-    z = tf.clip_by_value((one.mean - other.mean) * tf.exp(-other.log_std), -farthest, farthest)
-    # Halved one by one: their sum might be too large.
-    terms = other.log_std - one.log_std + (0.5 * ratio + 0.5 * tf.square(z) - 0.5)
-    return tf.minimum(tf.reduce_sum(terms, axis=-1), terms.dtype.max)

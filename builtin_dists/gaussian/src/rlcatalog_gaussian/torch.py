@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
+from rlcatalog.actions import hashable_bound
 from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
+from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_torch import HALF, LOWEST, to_float32_at_least
+from rlcatalog_torch import HALF, LOWEST, OPS, tensor_interval, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals:
+class _Normals(NormalsContract):
     """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, at first use."""
 
-    framework_of_class = "torch"
+    framework_of_class, ops = "torch", OPS
     mean: Tensor
     log_std: Tensor
-    _std: Tensor | None = None
 
-    @property
+    @cached_property
     def std(self) -> Tensor:
         """Standard deviations `[B, d]`."""
-        if self._std is None:
-            self._std = self.log_std.exp()
-        return self._std
+        return self.log_std.exp()
+
+    def divergence(self, other: Any) -> Tensor:
+        # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
+        log_ratio = self.log_std - other.log_std
+        most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
+        z = ((self.mean - other.mean) / other.std).clamp(-farthest, farthest)
+        terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
+        return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])
 
 
 class DiagGaussian(_Normals, DiagGaussianContract):
     """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
-
-    _log_norms: Tensor | None = None
 
     def __init__(
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
@@ -54,25 +57,14 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         else:
             self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
-    def _norms(self) -> Tensor:
-        """Return log σ + ½ log 2π, `[B, d]`."""
-        if self._log_norms is None:
-            self._log_norms = self.log_std + _HALF_LOG_2PI
-        return self._log_norms
-
-    def sample(self) -> Tensor:
-        """Draw `[B, d]`, without gradient."""
-        self.last_sample = drawn = self.rsample().detach()
-        return drawn
+    @cached_property
+    def _log_norms(self) -> Tensor:
+        """Log σ + ½ log 2π, `[B, d]`."""
+        return self.log_std + _HALF_LOG_2PI
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
         return torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
-
-    def deterministic_sample(self) -> Tensor:
-        """Return the means `[B, d]`."""
-        self.last_sample = drawn = self.mean
-        return drawn
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
@@ -81,16 +73,11 @@ class DiagGaussian(_Normals, DiagGaussianContract):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
         z = (actions - mean) / self.std
-        return -torch.addcmul(self._norms(), z, z, value=0.5).sum(-1)
+        return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
 
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
-        return self._norms().sum(-1) + 0.5 * self.mean.shape[-1]
-
-    def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
-        same_kind(self, other)
-        return _kl(self, other)
+        return self._log_norms.sum(-1) + 0.5 * self.mean.shape[-1]
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):
@@ -115,7 +102,8 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         if log_std_min is not None or log_std_max is not None:
             least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
-        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype, mean.device)
+        ends = hashable_bound(low), hashable_bound(high)
+        self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)
 
     def sample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, without gradient."""
@@ -158,9 +146,6 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 
-    def _kl(self, other: Any) -> Tensor:
-        return _kl(self, other)
-
     def _squash(self, normal: Tensor) -> Tensor:
         # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
         return torch.addcmul(self.bounds.low, self.bounds.width, torch.sigmoid(normal + normal))
@@ -171,21 +156,3 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         terms = 0.5 * noise.square() + self.log_std + jacobian
         result: Tensor = -terms.sum(dim=-1) - (self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * normal.shape[-1])
         return result
-
-
-@lru_cache(maxsize=256)
-def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
-    # Kept for later calls, so they must not be inference tensors, which training cannot use.
-    with torch.inference_mode(False):
-        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
-
-
-def _kl(one: Any, other: Any) -> Tensor:
-    """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
-    # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
-    log_ratio = one.log_std - other.log_std
-    most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
-    z = ((one.mean - other.mean) / other.std).clamp(-farthest, farthest)
-    terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
-    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbind
+from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_multi_action.members import Children, Member, layout_of, values_of
@@ -116,12 +116,12 @@ class CompositeDistribution(ActionDistribution):
         return ops.side_by_side([run[0].masked(piece, allowed) for run, piece, allowed in pieces])
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
-        found: list[DistPart] = []
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
+        found: list[tuple[SpaceInfo, Any, int]] = []
         for part in layout_of(**options).parts:
             own, bound = unbind(part.dist)
             split = own.parts(part.info, part.size, bound) if hasattr(own, "parts") else None
-            found += split or [DistPart(part.info, part.dist, part.size)]
+            found += split or [(part.info, part.dist, part.size)]
         return found
 
     # --- drawing ---------------------------------------------------------------------------------------------------

@@ -66,29 +66,18 @@ class AroundTrunk(TransformerModel):
     last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
 
     Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
+        *args: See `ModelV2`.
         trunk: The model whose features the units read.
     """
 
     is_memory = True
 
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        sizes, ends = plan(self.model_config, num_outputs)
-        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+    def __init__(self, *args: Any, trunk: Any) -> None:
+        super().__init__(*args)
+        sizes, ends = plan(self.model_config, self.num_outputs)
+        self.past = PastInputs.of(
+            self.action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards
+        )
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)
@@ -115,8 +104,8 @@ class ByItself(TransformerModel):
         num_transformer_units: Number of units.
         attention_dim: Width of the units.
         num_heads: Number of attention heads.
-        memory_inference: PastInputs steps a step sees when acting.
-        memory_training: PastInputs steps a step sees in training.
+        memory_inference: Past steps a step sees when acting.
+        memory_training: Past steps a step sees in training.
         head_dim: Width of one head.
         position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
         init_gru_gate_bias: Initial bias of the gates.

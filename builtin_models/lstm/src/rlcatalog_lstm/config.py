@@ -65,14 +65,6 @@ class CellPlan:
     biases: tuple[Initial, ...]
 
 
-@dataclass(frozen=True)
-class LstmPlan:
-    """The LSTM and what comes behind it."""
-
-    cell: CellPlan
-    outputs: OutputPlan
-
-
 def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
     """Return what the LSTM sees of the past.
 
@@ -84,7 +76,9 @@ def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
     return PastInputs.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
 
 
-def plan(config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None) -> LstmPlan:
+def plan(
+    config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None
+) -> tuple[CellPlan, OutputPlan]:
     """Read the cell and the outputs from a model config.
 
     Args:
@@ -108,7 +102,7 @@ def plan(config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outp
         # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et al. 2015).
         biases=(biases,) * 4 if biases else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
     )
-    return LstmPlan(cell, outputs)
+    return cell, outputs
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:

@@ -19,11 +19,7 @@ class AroundTrunk(ModelV2):
     returned one is that at the end of each sequence, whatever stands behind it.
 
     Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
+        *args: See `ModelV2`.
         trunk: The model it is built around.
 
     Attributes:
@@ -35,24 +31,15 @@ class AroundTrunk(ModelV2):
     cell_class: Any
     outputs_class: Any
 
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        self.past = past_of(self.model_config, action_space)
+    def __init__(self, *args: Any, trunk: Any) -> None:
+        super().__init__(*args)
+        self.past = past_of(self.model_config, self.action_space)
         self.view_requirements.update(self.past.views())
-        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
-        self.num_outputs = layers.outputs.outputs
+        cell, ends = plan(self.model_config, trunk.num_outputs, self.past, self.num_outputs)
+        self.num_outputs = ends.outputs
         self.trunk = trunk
-        self.cell = self.cell_class(layers.cell)
-        self.outputs = None if num_outputs is None else self.outputs_class(layers.outputs)
+        self.cell = self.cell_class(cell)
+        self.outputs = None if ends.logits is None else self.outputs_class(ends)
         self._features: Any = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:

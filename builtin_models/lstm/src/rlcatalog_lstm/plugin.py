@@ -11,16 +11,15 @@ def describe(request: Request) -> list[Stage]:
 
     past = past_of(request.config, request.action)
     # The width of a custom trunk is known once it is built; the stages behind the cell do not depend on it.
-    layers = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
+    cell, outputs = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
     stages = []
     if past.width:
         added = [name for name, n in (("previous action", past.actions), ("previous reward", past.rewards)) if n]
-        shape = None if request.trunk_width is None else (layers.cell.inputs,)
+        shape = None if request.trunk_width is None else (cell.inputs,)
         stages.append(Stage(f"with {' and '.join(added)}", shape, 0))
-    cell = layers.cell
     weights = 4 * cell.size * (cell.inputs + cell.size + 1)
     found = Stage("cell (lstm)", (cell.size,), weights, whole=request.trunk_width is not None)
-    return [*stages, found, *layers.outputs.stages()]
+    return [*stages, found, *outputs.stages()]
 
 
 @hookimpl

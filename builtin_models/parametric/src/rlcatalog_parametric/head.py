@@ -19,11 +19,7 @@ class ParametricHead(ModelV2):
     own (`vf_share_layers=False`). With `num_outputs=None` and a mask alone, the trunk's features are handed on.
 
     Args:
-        obs_space: See `ModelV2`.
-        action_space: See `ModelV2`.
-        num_outputs: See `ModelV2`.
-        model_config: See `ModelV2`.
-        name: See `ModelV2`.
+        *args: See `ModelV2`.
         trunk: The model it is built around; it sees what the head leaves of the observation.
         value_trunk: Another one for the value, or None.
         action_dist: What makes the action distribution; it says what a mask does to its inputs.
@@ -36,20 +32,10 @@ class ParametricHead(ModelV2):
     ops: TensorOps
     outputs_class: Any
 
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        *,
-        trunk: Any,
-        value_trunk: Any,
-        action_dist: Any,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        self.layout, self._shown, self._masks = read(obs_space, action_space, self.model_config)
+    def __init__(self, *args: Any, trunk: Any, value_trunk: Any, action_dist: Any) -> None:
+        super().__init__(*args)
+        num_outputs = self.num_outputs
+        self.layout, self._shown, self._masks = read(self.obs_space, self.action_space, self.model_config)
         layers = plan(self.model_config, self.layout, trunk.num_outputs, num_outputs)
         self.num_outputs = layers.outputs if self.layout.embeddings is None else self.layout.actions
         self.action_dist = action_dist

@@ -8,7 +8,6 @@ from .codec import ActionCodec as ActionCodec, action_codec as action_codec, fir
 from .distribution import (
     ActionDistribution as ActionDistribution,
     BoundDistribution as BoundDistribution,
-    DistPart as DistPart,
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,

@@ -306,6 +306,8 @@ class ActionCodec:
 
 #: A value that no mask holds.
 _NO_VALUE = -1
+#: Whole numbers from 0 up that float32 holds without a gap.
+_FLOAT32_COUNT = 2**24 + 1
 
 
 def _by_column(mask: Mask) -> Any:
@@ -339,8 +341,15 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
             beside it can hold.
     """
     codec = _codec(info, bounds, raw_kinds or {})
-    if raw_kinds is not None:
-        _refuse_inexact(codec)
+    if raw_kinds is None:
+        return codec
+    leaves = list(codec.leaves)
+    most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
+    if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
+        raise UnsupportedSpaceError(
+            f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds {_FLOAT32_COUNT:,};"
+            " narrow its bounds, or leave the floats out of the action space."
+        )
     return codec
 
 
@@ -351,18 +360,3 @@ def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> Action
         raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {public_index.how_to_get(owner)}.")
     cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)
-
-
-#: Whole numbers from 0 up that float32 holds without a gap.
-_FLOAT32_COUNT = 2**24 + 1
-
-
-def _refuse_inexact(codec: ActionCodec) -> None:
-    """Raise where a leaf has more whole numbers than float32 can hold, as which they are stored beside floats."""
-    leaves = list(codec.leaves)
-    most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
-    if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
-        raise UnsupportedSpaceError(
-            f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds {_FLOAT32_COUNT:,};"
-            " narrow its bounds, or leave the floats out of the action space."
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,21 +15,6 @@ if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models import ModelV2
     from rlcatalog.spaces import SpaceInfo
-
-
-@dataclass(frozen=True, eq=False)
-class DistPart:
-    """One of the independent parts of a distribution.
-
-    Attributes:
-        info: What it is about: a node of the action space, or one choice of a MultiDiscrete as a Discrete.
-        dist: Makes its distribution; called with `(inputs, model)`.
-        size: Number of its inputs.
-    """
-
-    info: SpaceInfo
-    dist: Any
-    size: int
 
 
 class ActionDistribution:
@@ -56,6 +40,8 @@ class ActionDistribution:
     entropy_kind: ClassVar[str] = "exact"
     #: Whether `logp` tells actions apart, so that policy gradients can learn from it; a point mass has no density.
     has_density: ClassVar[bool] = True
+    #: Whether a mask may forbid some of its values; False for those over numbers.
+    maskable: ClassVar[bool] = True
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
 
@@ -154,10 +140,13 @@ class ActionDistribution:
             **options: What `options_for` returned.
 
         Raises:
-            NotServedError: The mask has not one column per input, and this distribution does not say what to do.
+            NotServedError: It is not `maskable`; or the mask has not one column per input, and this distribution does
+                not say what to do.
         """
         if not mask.shape[-1]:
             return inputs
+        if not cls.maskable:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
                 f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
@@ -194,15 +183,19 @@ class ActionDistribution:
         return None
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
         """Return the independent parts this distribution is a product of, in the order of inputs and raw actions.
 
         Args:
             action: The action space.
             size: Number of inputs.
             options: What `options_for` returned.
+
+        Returns:
+            For each part what it is about, a node of the action space or one choice of a MultiDiscrete as a Discrete;
+            what makes its distribution, called with `(inputs, model)`; and the number of its inputs.
         """
-        return [DistPart(action, BoundDistribution(cls, options) if options else cls, size)]
+        return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
     # --- to call ---------------------------------------------------------------------------------------------------
 

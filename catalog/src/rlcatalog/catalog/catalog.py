@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
-from rlcatalog.catalog.parts import make_preprocessor, model_parts
+from rlcatalog.catalog.parts import load_model_classes, make_preprocessor
 from rlcatalog.catalog.registrations import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
@@ -22,6 +22,7 @@ from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.watch import check_answers
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
@@ -286,7 +287,7 @@ class Catalog(Registrations):
         made.component, made.made_by = component, self
         made.is_watched = not component.is_indexed
         if made.is_watched:
-            made.examine()
+            check_answers(made)
         return made
 
     def action_dist(
@@ -353,7 +354,7 @@ class Catalog(Registrations):
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
         require_framework(framework)
-        parts = model_parts(choices, config, framework, kwargs)
+        parts = load_model_classes(choices, config, framework, kwargs)
         return assemble(
             parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist
         )

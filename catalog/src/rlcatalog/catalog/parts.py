@@ -49,7 +49,7 @@ def make_preprocessor(
     return made
 
 
-def model_parts(
+def load_model_classes(
     choices: Mapping[str, Component | None], config: ModelConfig, framework: str, kwargs: Mapping[str, Any] | None
 ) -> list[ModelPart]:
     """Load the classes of a model's slots, from trunk to head.

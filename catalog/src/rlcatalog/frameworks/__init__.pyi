@@ -2,7 +2,6 @@ from .contract import (
     Backend as Backend,
     Evaluation as Evaluation,
     Learner as Learner,
-    Moments as Moments,
     PolicyParts as PolicyParts,
     Step as Step,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -104,17 +103,13 @@ class PolicyParts(Protocol):
         """Score stored actions under the current weights."""
 
 
-class Acting(Protocol):
-    """What chooses actions for a policy."""
+class Backend(Protocol):
+    """What a framework does for a policy."""
 
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
-
-
-class Backend(Acting, Protocol):
-    """What a framework does for a policy."""
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates `[B]`; no action distribution is made."""
@@ -133,23 +128,6 @@ class Backend(Acting, Protocol):
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Set the state of what actions are drawn from, as `random_state` returned it."""
-
-
-class Moments(NamedTuple):
-    """State of Adam, the same in each framework.
-
-    Attributes:
-        step: Steps taken.
-        first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
-        second: Those of their squares.
-        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
-            a missing gradient is a gradient of zeros).
-    """
-
-    step: int
-    first: dict[str, Array]
-    second: dict[str, Array]
-    behind: Mapping[str, int] = MappingProxyType({})
 
 
 class Learner(Protocol):
@@ -184,8 +162,17 @@ class Learner(Protocol):
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""
 
-    def get_state(self) -> Moments:
-        """Return the optimizer's state."""
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of Adam, the same in each framework.
 
-    def set_state(self, state: Moments) -> None:
-        """Set the optimizer's state."""
+        Returns:
+            - `"step"`: the number of steps taken;
+            - `"first"`: running means of the gradients, arrays by name of the weight, in the layout of the model's
+              `get_weights`;
+            - `"second"`: those of their squares;
+            - `"behind"`: the numbers of steps, by name, of weights that took fewer, having had no gradient at times
+              (in PyTorch; in TensorFlow a missing gradient is a gradient of zeros).
+        """
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Set the optimizer's state, as `get_state` returned it."""

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -46,17 +46,13 @@ class _LoadFirst(MetaPathFinder):
         others = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            self._prepend(spec.loader)
+        if spec is not None and (loader := spec.loader) is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:  # a search for the spec alone imports nothing
+                with contextlib.suppress(Exception):  # code that needs it raises
+                    importlib.import_module(self.module)
+                execute(module)
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-    def _prepend(self, loader: Loader) -> None:
-        """Import `module` when the loader executes; a search for the spec alone imports nothing."""
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            with contextlib.suppress(Exception):  # code that needs it raises
-                importlib.import_module(self.module)
-            execute(module)
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]

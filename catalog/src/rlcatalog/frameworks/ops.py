@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks.table import framework_of, frameworks
-
-#: In place of an operation that a table leaves out.
-_LEFT_OUT: Any = None
+from rlcatalog.frameworks.table import find_framework, framework_of, frameworks
 
 Operation = Callable[..., Any]
 
@@ -28,7 +23,6 @@ class Tensor(Protocol):
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
-@dataclass(frozen=True, eq=False)
 class TensorOps:
     """The operations of a tensor library that framework-neutral code needs: one table per framework, and NumPy's.
 
@@ -81,57 +75,31 @@ class TensorOps:
         argmax: `argmax(x)` returns the place of the largest value of each row of `[B, n]`, int64.
     """
 
-    framework: str
-    reshape: Operation
-    integers: Operation
-    side_by_side: Operation
-    fill_forbidden: Operation
-    array: Operation = lambda x: None
-    tensor: Operation = _LEFT_OUT
-    booleans: Operation = _LEFT_OUT
-    is_array: Operation = _LEFT_OUT
-    is_float: Operation = _LEFT_OUT
-    is_half: Operation = _LEFT_OUT
-    cast: Operation = _LEFT_OUT
-    whole: Operation = _LEFT_OUT
-    finite: Operation = _LEFT_OUT
-    rows: Operation = _LEFT_OUT
-    in_rows: Operation = _LEFT_OUT
-    columns: Operation = _LEFT_OUT
-    cut: Operation = _LEFT_OUT
-    each_row: Operation = _LEFT_OUT
-    all_rows: Operation = _LEFT_OUT
-    padded: Operation = _LEFT_OUT
-    taken: Operation = _LEFT_OUT
-    only: Operation = _LEFT_OUT
-    total: Operation = _LEFT_OUT
-    sum: Operation = _LEFT_OUT
-    mean: Operation = _LEFT_OUT
-    std: Operation = _LEFT_OUT
-    exp: Operation = _LEFT_OUT
-    minimum: Operation = _LEFT_OUT
-    clip: Operation = _LEFT_OUT
-    without_gradient: Operation = _LEFT_OUT
-    concat: Operation = _LEFT_OUT
-    as_type: Operation = _LEFT_OUT
-    flat: Operation = _LEFT_OUT
-    maximum: Operation = _LEFT_OUT
-    columns_at: Operation = _LEFT_OUT
-    one_hot: Operation = _LEFT_OUT
-    argmax: Operation = _LEFT_OUT
+    def __init__(
+        self,
+        framework: str,
+        reshape: Operation,
+        integers: Operation,
+        side_by_side: Operation,
+        fill_forbidden: Operation,
+        array: Operation = lambda x: None,
+        **others: Operation,
+    ) -> None:
+        self.framework, self.array = framework, array
+        self.reshape, self.integers = reshape, integers
+        self.side_by_side, self.fill_forbidden = side_by_side, fill_forbidden
+        vars(self).update(others)
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) is _LEFT_OUT:
-                object.__setattr__(self, field.name, partial(_refuse, self.framework, field.name))
+    def __getattr__(self, operation: str) -> Operation:
+        if operation.startswith("__"):  # what copying and pickling ask for
+            raise AttributeError(operation)
+        raise NotServedError(
+            f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps leave it out."
+        )
 
     def __reduce__(self) -> Any:
         # Models hold their table and are pickled and copied; not all of a library's functions are.
         return tensor_ops, (self.framework,)
-
-
-def _refuse(framework: str, operation: str, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NotServedError(f"framework {framework!r} has no tensor operation {operation!r}: its TensorOps leave it out.")
 
 
 def tensor_ops(tensorlib: str) -> TensorOps:
@@ -142,10 +110,9 @@ def tensor_ops(tensorlib: str) -> TensorOps:
     """
     if tensorlib == "numpy":
         return NUMPY_OPS
-    for spec in frameworks().values():
-        if isinstance(tensorlib, str) and tensorlib in (spec.name, *spec.aliases):
-            ops: TensorOps = spec.load("ops")
-            return ops
+    if (spec := find_framework(tensorlib)) is not None:
+        ops: TensorOps = spec.load("ops")
+        return ops
     *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 

@@ -1,152 +1,29 @@
-"""The table of frameworks: what each is called, what must be importable for it, and where its code stands.
+"""The table of frameworks: their names, which is the default, and which one a tensor is of.
 
-Plugins declare frameworks with the hook `rlcatalog_frameworks`. The first question enters the frameworks of the public
-index; a catalog enters others when it loads their plugins.
+Plugins declare frameworks with the hook `rlcatalog_frameworks`; see `rlcatalog.FrameworkSpec`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import threading
-from collections.abc import Collection, Mapping
-from functools import cache
-from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rlcatalog import provided
-from rlcatalog.errors import (
-    DuplicateNameError,
-    MissingFrameworkError,
-    NotServedError,
-    UnknownNameError,
-    nearest,
-)
+from rlcatalog.errors import MissingFrameworkError, UnknownNameError, nearest
 
-_load = cache(resolve_name)
+if TYPE_CHECKING:
+    from rlcatalog.plugins import FrameworkSpec
 
 
-class Framework(NamedTuple):
-    """One framework.
-
-    Attributes:
-        name: Its name, as users type it.
-        module: The module whose presence says that it is installed, and which its tensors' classes come from.
-        targets: Import path of what the framework does, by name; see `rlcatalog.FrameworkSpec`.
-        aliases: Other names for it.
-    """
-
-    name: str
-    module: str
-    targets: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
-
-    def load(self, what: str, user: str = "rlcatalog") -> Any:
-        """Import and return one of the targets, of the framework's own package or of one that extends it.
-
-        Args:
-            what: The target's name.
-            user: The distribution that asks, for the message.
-
-        Raises:
-            NotServedError: There is none of this name.
-        """
-        target = self.targets.get(what) or _EXTENSIONS.get((self.name, what))
-        if target is None:
-            raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
-        return _load(target)
-
-    def target(self, what: str) -> str | None:
-        """Return the import path of a target, or None where there is none of this name."""
-        return self.targets.get(what) or _EXTENSIONS.get((self.name, what))
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether it is installed; nothing is imported."""
-        return importlib.util.find_spec(self.module) is not None
-
-    def prepare(self) -> None:
-        """Do what must be done before the framework is imported; cheap where there is nothing to do."""
-        if "before" in self.targets:
-            self.load("before")()
-
-
-#: Name → framework, in the order in which one is looked for; those of the public index are entered at the first
-#: question. It is replaced, never changed: other threads may be going over it.
-_TABLE: dict[str, Framework] = {}
-#: (framework, target's name) → import path that another package brings.
-_EXTENSIONS: dict[tuple[str, str], str] = {}
-_CHANGING = threading.RLock()
-_filled = _filling = False
-
-
-def frameworks() -> Mapping[str, Framework]:
+def frameworks() -> Mapping[str, FrameworkSpec]:
     """Return name → framework: those of the public index that are installed, in its order, then third-party ones."""
-    if not _filled:
-        _fill()
-    return _TABLE
+    return {spec.name: spec for spec in provided.declarations["framework"].values() if spec.extends is None}
 
 
-def _fill() -> None:
-    """Enter the frameworks of the public index; other threads wait until all are there."""
-    global _filled, _filling
-    with _CHANGING:
-        if _filled or _filling:  # entering one asks for those so far
-            return
-        _filling = True
-        try:
-            for spec in provided.frameworks():
-                spec.enter()
-            _filled = True
-        finally:
-            _filling = False
-
-
-def add_framework(framework: Framework) -> bool:
-    """Enter a framework into the table; return whether it was not there before.
-
-    Raises:
-        DuplicateNameError: One of its names is another one's.
-    """
-    global _TABLE
-    with _CHANGING:
-        for other in frameworks().values():
-            taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
-            if taken and other != framework:
-                raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
-        is_new = framework.name not in frameworks()
-        _TABLE = {**frameworks(), framework.name: framework}
-    return is_new
-
-
-def extend_framework(name: str, targets: Mapping[str, str]) -> bool:
-    """Add what another package brings for a framework; return whether it was not there before.
-
-    Raises:
-        DuplicateNameError: The framework, or a third package, has a target of this name already.
-    """
-    global _EXTENSIONS
-    with _CHANGING:
-        own = frameworks()[name].targets if name in frameworks() else {}
-        for what, target in targets.items():
-            if (own.get(what) or _EXTENSIONS.get((name, what), target)) != target:
-                raise DuplicateNameError(
-                    f"framework {name!r} has a target {what!r} already; call this one something else."
-                )
-        new = {(name, what): target for what, target in targets.items()}
-        is_new = not new.keys() <= _EXTENSIONS.keys()
-        _EXTENSIONS = {**_EXTENSIONS, **new}
-    return is_new
-
-
-def forget_framework(name: str, extensions: Collection[str] = ()) -> None:
-    """Take a framework out of the table, or what was added to it."""
-    global _TABLE, _EXTENSIONS
-    with _CHANGING:
-        if extensions:
-            gone = {(name, what) for what in extensions}
-            _EXTENSIONS = {key: target for key, target in _EXTENSIONS.items() if key not in gone}
-        else:
-            _TABLE = {known: framework for known, framework in frameworks().items() if known != name}
+def find_framework(name: str) -> FrameworkSpec | None:
+    """Return the framework with this name or alias, or None."""
+    spec: FrameworkSpec | None = provided.declarations["framework"].get(name) if isinstance(name, str) else None
+    return spec if spec is not None and spec.extends is None else None
 
 
 def framework_name(framework: str) -> str:
@@ -156,12 +33,11 @@ def framework_name(framework: str) -> str:
         MissingFrameworkError: Its package is not usable here.
         UnknownNameError: The name is none of them.
     """
-    for spec in frameworks().values():
-        if isinstance(framework, str) and framework in (spec.name, *spec.aliases):
-            return spec.name
+    if (spec := find_framework(framework)) is not None:
+        return spec.name
     if framework in provided.framework_names():
         require_framework(framework)
-    aliases = [f"{alias!r} is an alias of {spec.name!r}" for spec in frameworks().values() for alias in spec.aliases]
+    aliases = [f"{alias!r} is an alias of {known.name!r}" for known in frameworks().values() for alias in known.aliases]
     raise UnknownNameError(
         f"Unknown framework {framework!r}.{nearest(str(framework), frameworks())}"
         f" Known: {', '.join(map(repr, frameworks()))} ({'; '.join(aliases)})."
@@ -190,7 +66,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
         )
 
 
-def framework_of(cls: type) -> Framework | None:
+def framework_of(cls: type) -> FrameworkSpec | None:
     """Return the framework that a class of tensors is of, or None for anything else (NumPy's arrays)."""
     roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
     return next((spec for spec in frameworks().values() if spec.module in roots), None)

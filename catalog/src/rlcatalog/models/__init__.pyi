@@ -1,4 +1,4 @@
-from .assembly import ModelWrapper as ModelWrapper, assemble as assemble
+from .assembly import assemble as assemble
 from .construction import ModelPart as ModelPart
 from .internals import (
     ModelInternals as ModelInternals,
@@ -27,4 +27,4 @@ from .model import (
     last_values as last_values,
 )
 from .past_inputs import PastInputs as PastInputs, memory_outputs as memory_outputs
-from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide
+from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

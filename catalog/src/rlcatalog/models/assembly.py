@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,12 @@ from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarni
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.construction import ModelPart, check_class
 from rlcatalog.models.model import ModelV2, name_method, part_of
-from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
+from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
 
 if TYPE_CHECKING:
     import gymnasium
-
-    from rlcatalog.frameworks.ops import Tensor
 
 
 def assemble(
@@ -60,74 +58,84 @@ def assemble(
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # a product of a shape is NumPy's
+    *inside, last = parts
+    check_class(last.cls)
     inner_space = obs_space if unclaimed is None else unclaimed.space(obs_space)
+    is_apart = last.slot != "trunk" and not fresh_config().get("vf_share_layers", True)
 
-    def chain(outputs: int | None) -> ModelV2:
-        *inside, last = parts
-        apart = last.slot != "trunk" and not fresh_config().get("vf_share_layers", True)
-        if last.slot != "head":
-            separate = apart and outputs is not None
-            return pair(inner(parts, None), parts, outputs) if separate else inner(parts, outputs)
-        trunk = _checked_trunk(inner(inside, None), last.cls)
-        value_trunk: ModelV2 | None = None
-        if apart and outputs is not None and list(trunk.get_initial_state()):
-            trunk = both = pair(trunk, inside, None)
-            value_trunk = both.value_side()
-            _check_same_width(both, last.cls)
-        elif apart:
-            value_trunk = serving(_checked_trunk(inner(inside, None), last.cls))
-        held = {"trunk": serving(trunk), "value_trunk": value_trunk, "action_dist": action_dist}
-        head = last.construct((obs_space, action_space, outputs, fresh_config(), name), held)
-        head.view_requirements = _views_of_both(trunk, head)
-        _check_carries(head, trunk)
-        return head
+    def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
+        return space, action_space, outputs, fresh_config(), name
 
-    def pair(trunk: ModelV2, inside: list[ModelPart], outputs: int | None) -> SeparateValue:
-        beside = inside
-        if fresh_config().get("vf_memory", "own") == "none":
-            beside = [part for part in inside if part.slot != "memory"]
-        cls = _separate_value(inside[-1].cls)
-        held = {"trunk": _checked_trunk(trunk, cls), "value_trunk": _checked_trunk(inner(beside, None), cls)}
-        made = ModelPart(cls).construct((inner_space, action_space, outputs, fresh_config(), name), held)
-        assert isinstance(made, SeparateValue)
-        return made
+    def separate_value(policy: ModelV2, parts: list[ModelPart], outputs: int | None) -> Any:
+        cls = _separate_value_class(parts[-1].cls)
+        kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
+        held = {"trunk": policy, "value_trunk": _build_body(standard, kept, None)}
+        held = {role: _checked_trunk(model, cls) for role, model in held.items()}
+        return ModelPart(cls).construct(standard(outputs), held)
 
-    def serving(model: ModelV2) -> ModelV2:
-        """Let a head's trunk see what the head leaves of the observation."""
-        model._rlcatalog.unclaimed = unclaimed
-        if unclaimed is not None:
-            _check_no_past_observations(model, unclaimed)
+    def head(outputs: int | None) -> ModelV2:
+        trunk = _checked_trunk(_build_body(standard, inside, None), last.cls)
+        value_trunk: Any = None
+        if is_apart and outputs is not None and list(trunk.get_initial_state()):
+            trunk = pair = separate_value(trunk, inside, None)
+            value_trunk = pair.value_features()
+            _check_same_width(pair, last.cls)
+        elif is_apart:
+            value_trunk = _serving(_checked_trunk(_build_body(standard, inside, None), last.cls), unclaimed)
+        held = {"trunk": _serving(trunk, unclaimed), "value_trunk": value_trunk, "action_dist": action_dist}
+        model = last.construct(standard(outputs, obs_space), held)
+        model.view_requirements = _views_of_both(trunk, model)
+        _check_carries(model, trunk)
         return model
 
-    def inner(inside: list[ModelPart], outputs: int | None) -> ModelV2:
-        model: ModelV2 | None = None
-        for part in inside:
-            wanted = outputs if part is inside[-1] else None
-            held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
-            outer = part.construct((inner_space, action_space, wanted, fresh_config(), name), held)
-            if model is not None:
-                outer.view_requirements = _views_of_both(model, outer)
-            model = outer
-        assert model is not None
-        return model
+    def build(outputs: int | None) -> ModelV2:
+        if last.slot == "head":
+            return head(outputs)
+        if is_apart and outputs is not None:
+            return separate_value(_build_body(standard, parts, None), parts, outputs)
+        return _build_body(standard, parts, outputs)
 
-    last = parts[-1].cls
-    check_class(last)
-    if interface is None or issubclass(last, interface):
-        return _warn_of_left_out(parts, chain(num_outputs))
-    base = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
+    if interface is None or issubclass(last.cls, interface):
+        model = build(num_outputs)
+    else:
+        host = ModelPart(_host_class(interface, last.cls, build))
+        model = host.construct(standard(num_outputs, obs_space), {})
+    _warn_of_left_out(parts)
+    return model
+
+
+def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None) -> ModelV2:
+    """Build a trunk, and around it the memory if there is one."""
+    trunk, *memories = parts
+    model = trunk.construct(standard(None if memories else outputs), {})
+    for memory in memories:
+        inner = _checked_trunk(model, memory.cls)
+        model = memory.construct(standard(outputs), {"trunk": inner})
+        model.view_requirements = _views_of_both(inner, model)
+    return model
+
+
+def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
+    """Let a head's trunk see what the head leaves of the observation."""
+    trunk._rlcatalog.unclaimed = unclaimed
+    if unclaimed is not None:
+        _check_no_past_observations(trunk, unclaimed)
+    return trunk
+
+
+def _host_class(interface: type, inner: Any, build: Callable[[int | None], ModelV2]) -> type:
+    """Return a class with the methods of an interface that holds a whole model."""
 
     def build_inner(outputs: int | None) -> ModelV2:
-        model = chain(outputs)
+        model = build(outputs)
         return model if outputs is not None else _checked_trunk(model, interface)
 
-    mixed = type(interface.__name__, (interface, base), {"build_inner": staticmethod(build_inner)})
-    host = ModelPart(mixed).construct((obs_space, action_space, num_outputs, fresh_config(), name), {})
-    return _warn_of_left_out(parts, host)
+    host = frameworks()[inner.framework_of_class].load("host")
+    return type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
 
 
-def _warn_of_left_out(parts: list[ModelPart], model: ModelV2) -> ModelV2:
-    """Return a model, and warn where a part of it was built without some of its keyword arguments."""
+def _warn_of_left_out(parts: list[ModelPart]) -> None:
+    """Warn where a part was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
@@ -137,7 +145,6 @@ def _warn_of_left_out(parts: list[ModelPart], model: ModelV2) -> ModelV2:
                 UnreadKeysWarning,
                 stacklevel=2,
             )
-    return model
 
 
 def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
@@ -156,7 +163,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     return trunk
 
 
-def _separate_value(cls: type) -> type[SeparateValue]:
+def _separate_value_class(cls: type) -> type[SeparateValue]:
     """Return the class that puts two chains of a framework side by side."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
@@ -209,42 +216,3 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
                 f" {name!r}: {asked} and {inner}. Rename the trunk's."
             )
     return {**trunk.view_requirements, **outer.view_requirements}
-
-
-class ModelWrapper(ModelV2):
-    """Holds a complete model in `self.inner` and behaves like it.
-
-    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
-    width of the inner model's output in `self.num_outputs`. `TorchHost` and `TFHost` join it to their frameworks.
-    """
-
-    build_inner: Callable[[int | None], ModelV2]
-
-    def __init__(
-        self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        num_outputs: int | None,
-        model_config: Mapping[str, Any],
-        name: str,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        self.inner = self.build_inner(num_outputs)
-        self.num_outputs = self.inner.num_outputs
-        self.view_requirements = self.inner.view_requirements
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
-        """Run the inner model."""
-        return self.inner(input_dict, state, seq_lens)
-
-    def value_function(self) -> Any:
-        """Return the inner model's value estimates."""
-        return self.inner.value_function()
-
-    def inner_models(self) -> dict[str, ModelV2]:
-        """Return the inner model."""
-        return {"": self.inner}
-
-    def get_initial_state(self) -> list[Any]:
-        """Return the inner model's initial state."""
-        return self.inner.get_initial_state()

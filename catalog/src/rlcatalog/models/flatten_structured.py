@@ -53,12 +53,9 @@ def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
 def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]:
     """Yield a one-hot `[B, n]` for each integer of a Discrete or MultiDiscrete."""
     info = codec.info
-    if info.kind == "discrete":
-        counts, starts = [info.n], [info.start]
-    elif info.kind == "multi_discrete":
-        counts, starts = info.space.nvec.reshape(-1).tolist(), info.space.start.reshape(-1).tolist()
-    else:
+    if info.kind not in ("discrete", "multi_discrete"):
         raise _NoLayout
+    counts, starts = (np.ravel(values).tolist() for values in (info.n if info.nvec is None else info.nvec, info.start))
     whole = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
     for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
         values = ops.tensor(np.arange(start, start + count, dtype=np.int64), whole)

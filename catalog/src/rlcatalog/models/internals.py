@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import preprocessor_of
-from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
@@ -37,12 +36,14 @@ class ModelInternals:
         held: The models that `assemble` has built it around, by the names of its constructor's arguments.
         part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
         unclaimed: Inside a head: what that leaves of the observations it is given.
-        asked: Which methods it was asked, of those that count for the model around it; see `counting`.
+        asked: Which methods it was asked, of those that count for the model around it; see `nested_losses`.
         timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
     #: Whether a trace is made that takes no empty list, so that an empty tuple stands for no state; `bool` says no.
     in_trace: Any = staticmethod(bool)
+    #: Attributes that belong to the graph of the last pass, and so cannot be copied or pickled.
+    of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
 
     def __init__(self, model: ModelV2) -> None:
         preprocessor = preprocessor_of(model.obs_space)
@@ -95,31 +96,12 @@ class ModelInternals:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
         raise NotImplementedError
 
-    def padding(self, model: ModelV2, obs: Any, seq_lens: Tensor) -> Any:
-        """Return where the padding stands in rows that a trunk should not see it in, or None."""
-        if list(model.get_initial_state()):
-            return None
-        return self.padding_of(seq_lens, first_tensor(obs))
-
-    def padding_of(self, seq_lens: Tensor, rows: Any) -> Any:
+    def padding(self, seq_lens: Tensor, rows: Tensor) -> Any:
         """Return where the padding stands in rows, or None where there is none."""
         raise NotImplementedError
 
-    # A pass's output belongs to a graph, and so cannot be copied or pickled.
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, **self._fresh()}
-
-    def _fresh(self) -> dict[str, Any]:
-        """Return what a copy begins with."""
-        return {"last_output": None, "timed": None}
-
-
-class _Padding(Protocol):
-    """Where the padding stands in rows; a framework's own."""
-
-    def take(self, rows: Any, repeat: int) -> Any:
-        """Return rows without padding."""
+        return {**self.__dict__, **dict.fromkeys(self.of_last_pass)}
 
 
 def is_model(value: Any) -> bool:
@@ -127,7 +109,7 @@ def is_model(value: Any) -> bool:
     return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
 
 
-def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict[str, Any]:
+def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
     """Return a model's input without the rows of padding."""
     real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}

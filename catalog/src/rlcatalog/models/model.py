@@ -17,6 +17,7 @@ from rlcatalog.models.flatten_structured import flatten_structured
 from rlcatalog.models.internals import ModelInternals, get_submodel, real_rows
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
+from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     import gymnasium
@@ -92,9 +93,9 @@ class ModelV2:
         """Return the value estimates `[B]` of the last forward pass, without another pass."""
         raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
 
-    # What the models inside say counts, too, whatever an override does: see `counting`.
+    # What the models inside say counts, too, whatever an override does: see `nested_losses`.
 
-    @nested_losses.losses
+    @nested_losses.complete
     def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
         """Return the loss to optimise; override to add terms of the model's own.
 
@@ -105,12 +106,12 @@ class ModelV2:
         """
         return policy_loss
 
-    @nested_losses.metrics
+    @nested_losses.complete
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
         return {}
 
-    @nested_losses.update_ops
+    @nested_losses.complete
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
         return []
@@ -144,14 +145,14 @@ class ModelV2:
         if isinstance(inputs["obs"], np.ndarray):
             inputs["obs"] = own.as_tensors(self, inputs["obs"])
         if not state:
-            state = _states_in(inputs) if "state_in_0" in inputs else []
+            state = [inputs[f"state_in_{i}"] for i in range(len(inputs)) if f"state_in_{i}" in inputs]
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         else:
             inputs["seq_lens"] = seq_lens  # for a trunk that is called without
         padding = None
-        if own.is_trunk and seq_lens is not None and not inputs.get("single_steps"):
-            padding = own.padding(self, inputs["obs"], seq_lens)
+        if own.is_trunk and seq_lens is not None and not (inputs.get("single_steps") or list(self.get_initial_state())):
+            padding = own.padding(seq_lens, first_tensor(inputs["obs"]))
             if padding is not None:
                 inputs, seq_lens = real_rows(self, inputs, padding), None
         obs = inputs["obs"]
@@ -224,22 +225,15 @@ class ModelV2:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, counted in nested_losses.METHODS.items():
+        for name in nested_losses.ADDITIONS:
             if isinstance(own := vars(cls).get(name), FunctionType):
-                setattr(cls, name, counted(own))
+                setattr(cls, name, nested_losses.complete(own, name))
 
     _rlcatalog: ModelInternals
     _rlcatalog_internals: ClassVar[type[ModelInternals]] = ModelInternals
 
 
 _PAIR = (tuple, list)
-
-
-def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
-    states: list[Any] = []
-    while (key := f"state_in_{len(states)}") in inputs:
-        states.append(inputs[key])
-    return states
 
 
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()

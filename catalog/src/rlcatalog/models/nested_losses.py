@@ -18,42 +18,33 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
-def _completed(method_name: str, add: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Return a decorator that completes a method.
+#: Method → what a model inside, which stands at `where`, adds to its result.
+ADDITIONS: dict[str, Method] = {
+    "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs),
+    "metrics": lambda own, where, model: {**{f"{where}{key}": value for key, value in model.metrics().items()}, **own},
+    "update_ops": lambda own, where, model: [*own, *model.update_ops()],
+}
+
+
+def complete(method: Method, name: str = "") -> Method:
+    """Return a method of a model, one of `ADDITIONS`, with what the models inside add to it.
 
     Args:
-        method_name: The method.
-        add: `add(result, where, model, *arguments)` returns a result with what a model inside adds to it.
+        method: The method.
+        name: Its name in the class; the function's own when missing.
     """
+    name = name or method.__name__
 
-    def complete(method: Method) -> Method:
-        @functools.wraps(method)
-        def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
-            inside = models_inside(self)
-            for model in inside.values():
-                model._rlcatalog.asked.discard(method_name)
-            result = method(self, *args, **kwargs)
-            self._rlcatalog.asked.add(method_name)
-            for where, model in inside.items():
-                if method_name not in model._rlcatalog.asked:
-                    result = add(result, where, model, *args, **kwargs)
-            return result
+    @functools.wraps(method)
+    def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
+        inside = models_inside(self)
+        for model in inside.values():
+            model._rlcatalog.asked.discard(name)
+        result = method(self, *args, **kwargs)
+        self._rlcatalog.asked.add(name)
+        for where, model in inside.items():
+            if name not in model._rlcatalog.asked:
+                result = ADDITIONS[name](result, where, model, *args, **kwargs)
+        return result
 
-        return completed
-
-    return complete
-
-
-losses = _completed(
-    "custom_loss", lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs)
-)
-#: Names of a model inside begin with where it stands.
-metrics = _completed(
-    "metrics",
-    lambda own, where, model: {**{f"{where}{name}": value for name, value in model.metrics().items()}, **own},
-)
-update_ops = _completed("update_ops", lambda own, where, model: [*own, *model.update_ops()])
-
-
-#: Name of a method → what completes an override of it.
-METHODS = {"custom_loss": losses, "metrics": metrics, "update_ops": update_ops}
+    return completed

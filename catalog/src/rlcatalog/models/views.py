@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rlcatalog import provided
 from rlcatalog.errors import ConfigError, ModelContractError
 
-if TYPE_CHECKING:
-    import gymnasium
 
-
+@dataclass(eq=False)
 class ViewRequirement:
     """One column of a model's input, as a view into a trajectory.
 
@@ -31,27 +30,21 @@ class ViewRequirement:
         ConfigError: `shift` cannot be read.
     """
 
-    def __init__(
-        self,
-        data_col: str | None = None,
-        space: gymnasium.Space[Any] | None = None,
-        shift: int | str | Sequence[int] = 0,
-        index: int | None = None,
-        batch_repeat_value: int = 1,
-        used_for_compute_actions: bool = True,
-        used_for_training: bool = True,
-    ) -> None:
-        self.data_col = data_col
-        if space is None:
+    data_col: str | None = None
+    space: Any = None
+    shift: int | str | Sequence[int] = 0
+    index: int | None = None
+    batch_repeat_value: int = 1
+    used_for_compute_actions: bool = True
+    used_for_training: bool = True
+
+    def __post_init__(self) -> None:
+        if self.space is None:
             from gymnasium.spaces import Box
 
-            space = Box(-np.inf, np.inf, shape=())
-        self.space = space
-        self.shift = list(shift) if isinstance(shift, list | tuple) else shift
-        self.index = index
-        self.batch_repeat_value = batch_repeat_value
-        self.used_for_compute_actions = used_for_compute_actions
-        self.used_for_training = used_for_training
+            self.space = Box(-np.inf, np.inf, shape=())
+        if isinstance(self.shift, list | tuple):
+            self.shift = list(self.shift)
         self.shift_arr = np.asarray(_steps(self.shift))
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,10 +71,9 @@ class ViewRequirement:
 
 
 def _steps(shift: int | str | Sequence[int]) -> list[int]:
-    if isinstance(shift, int | np.integer):
-        return [int(shift)]
-    if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
-        return [int(step) for step in shift]
+    steps = [shift] if isinstance(shift, int | np.integer) else shift
+    if isinstance(steps, list) and steps and all(isinstance(step, int | np.integer) for step in steps):
+        return [int(step) for step in steps]
     try:
         first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]
         step = rest[0] if rest else 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import CatalogError, ModelContractError, raised_as, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
@@ -64,12 +64,8 @@ class Filter:
         """
         always = self._after is not None and self._after.check_mode == "always"
         before = encoded.copy() if always or not self._harmless else None
-        try:
+        with raised_as(lambda why: ModelContractError(f"{self.who} raised {why}"), CatalogError):
             output = self(encoded, update=update)
-        except CatalogError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ModelContractError(f"{self.who} raised {reason(error)}") from error
         shape = encoded.shape if self.shape is None else (len(encoded), *self.shape)
         if not isinstance(output, np.ndarray) or output.shape != shape or output.dtype.kind not in "biuf":
             what = f"{output.dtype} of shape {output.shape}" if isinstance(output, np.ndarray) else shown(output)

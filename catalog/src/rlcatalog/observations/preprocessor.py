@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from numpy import zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
 from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
 from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.spaces import SpaceInfo
@@ -99,7 +99,6 @@ class Preprocessor:
         info: SpaceInfo | None = None,
         find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
-        self._processed: Any = None
         self._harmless = False
         self._obs_space = obs_space
         self._options = dict(options or {})
@@ -220,8 +219,7 @@ class Preprocessor:
         closely, before = self._unchecked or not self._harmless, None
         try:
             if closely:
-                if self._unchecked:
-                    self._check_rows(batch)
+                self._check_rows(batch)
                 before = copy_batch(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
@@ -230,7 +228,12 @@ class Preprocessor:
         except (Exception, SystemExit) as error:
             self._explain(batch, error, is_batch=True)
         if closely:
-            self._ended(batch, before, out)
+            if self._unchecked:
+                check_bounds(self, out)
+            if not is_unchanged(before, batch):
+                who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
+                raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+            self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
@@ -257,12 +260,10 @@ class Preprocessor:
         """The catalog it comes from; where it comes from none, the default one."""
         return self.made_by or provided.default_catalog()
 
-    @property
+    @cached_property
     def observation_space(self) -> Any:
         """The space of encoded observations."""
-        if self._processed is None:
-            self._processed = self.processed_space(*self.bounds())
-        return self._processed
+        return self.processed_space(*self.bounds())
 
     def processed_space(self, low: Array, high: Array) -> Any:
         """Return a float32 Box of `shape` from which models restore the structure; `low` and `high` are `[size]`."""
@@ -274,49 +275,19 @@ class Preprocessor:
 
     def components(self) -> Iterator[tuple[str, Component]]:
         """Yield path and component of this preprocessor and of those of the space's parts."""
-        assert self.component is not None
-        yield self.info.path, self.component
-        for child in self.children:
-            yield from child.components()
-
-    def examine(self) -> None:
-        """Raise where a codec without children breaks its contract before it has seen an observation.
-
-        Raises:
-            ModelContractError: Something it says of itself, or a writer of it, is of the wrong kind.
-        """
-        if self.children:
-            return  # what it says, it takes from them
-        for name, ask, expected, fits in (
-            ("writer", lambda: self.writer(0), "a function (observation, out)", callable),
-            ("batch_writer", lambda: self.batch_writer(0), "a function (batch, out)", callable),
-            (
-                "leaves",
-                self.leaves,
-                "a list of Leaf",
-                lambda answer: isinstance(answer, list | tuple) and all(isinstance(leaf, Leaf) for leaf in answer),
-            ),
-            (
-                "bounds",
-                self.bounds,
-                f"two arrays of shape ({self.size},)",
-                lambda answer: (
-                    isinstance(answer, tuple)
-                    and [getattr(side, "shape", None) for side in answer] == [(self.size,)] * 2
-                ),
-            ),
-        ):
-            broken = f"{self.who}: its {name}() raised "
-            with raised_as(lambda why, broken=broken: ModelContractError(broken + why), CatalogError):  # type: ignore[misc]
-                answer = ask()
-            if not fits(answer):
-                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(answer)}.")
+        return ((codec.info.path, cast("Component", codec.component)) for codec in self.codecs())
 
     @property
     def who(self) -> str:
         """Its class and where it comes from, for messages."""
         name = type(self).__qualname__
         return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
+
+    def codecs(self) -> Iterator[Preprocessor]:
+        """Yield this codec and those of the space's parts, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.codecs()
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -357,21 +328,6 @@ class Preprocessor:
                 self.check(obs)
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
-    def _ended(self, batch: Any, before: Any, out: Array) -> None:
-        """Raise where a batch was encoded beyond the bounds, or was itself changed."""
-        if self._unchecked:
-            check_bounds(self, out)
-        if not is_unchanged(before, batch):
-            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-            raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
-        self._harmless = True
-
-    def _check_rows(self, batch: Any) -> None:
-        for row in rows(self.info, batch):
-            self.check_shape(row)
-            if not self._unchecked:
-                break
-
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         try:
             sizes = tuple(int(n) for n in shape)
@@ -384,11 +340,12 @@ class Preprocessor:
             " whole numbers from 0 on."
         )
 
-    def codecs(self) -> Iterator[Preprocessor]:
-        """Yield this codec and those of the space's parts, depth first."""
-        yield self
-        for child in self.children:
-            yield from child.codecs()
+    def _check_rows(self, batch: Any) -> None:
+        """Check the observations of a batch as long as the check mode asks for it."""
+        for row in rows(self.info, batch) if self._unchecked else ():
+            self.check_shape(row)
+            if not self._unchecked:
+                break
 
     def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
         """Raise what is wrong with an observation, or a batch of such, that could not be encoded."""
@@ -409,8 +366,8 @@ class Preprocessor:
         raise ObservationError(f"{self.info.path}: {what}: {who} raised {reason(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")
+        compiled = ("_write", "_write_batch", "observation_space", "_find_child", "component", "made_by")
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _find_child=None, _processed=None)
+        self.__dict__.update(state, _find_child=None)

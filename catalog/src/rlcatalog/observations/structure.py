@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rlcatalog import provided
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.spaces import SpaceInfo, Structure
+from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
@@ -31,7 +32,7 @@ def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
 
 def is_structure(obs: Any) -> bool:
     """Whether observations are structured already, rather than one array or tensor."""
-    return isinstance(obs, Mapping | tuple | list | Structure)
+    return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 
 def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
@@ -79,7 +80,7 @@ def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
         parts = [(f"{name}[{key!r}]", value) for key, value in values.items()]
     elif isinstance(values, tuple):
         parts = [(f"{name}[{i}]", value) for i, value in enumerate(values)]
-    elif isinstance(values, Structure):
+    elif is_dataclass(values):
         parts = [(f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"]
     else:
         if values is not None:

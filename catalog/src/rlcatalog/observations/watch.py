@@ -1,4 +1,4 @@
-"""A closer look at what a codec writes: nothing beyond its slice, nothing outside of its bounds."""
+"""A closer look at third-party codecs: what they say of themselves, and that they write within slice and bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.observations.batches import stack
 
 if TYPE_CHECKING:
@@ -18,6 +18,33 @@ Array = np.ndarray[Any, Any]
 _HOME = "rlcatalog.observations.preprocessor"
 #: What stands beside a slice while a writer is watched.
 _CANARY = np.float32(-77777.25)
+
+
+def check_answers(codec: Preprocessor) -> None:
+    """Raise where a codec without children breaks its contract before it has seen an observation.
+
+    Raises:
+        ModelContractError: Something it says of itself, or a writer of it, is of the wrong kind.
+    """
+    if codec.children:
+        return  # what it says, it takes from them
+    for name, expected in (
+        ("writer", "a function (observation, out)"),
+        ("batch_writer", "a function (batch, out)"),
+        ("leaves", "a list of Leaf"),
+        ("bounds", f"two arrays of shape ({codec.size},)"),
+    ):
+        broken = f"{codec.who}: its {name}()"
+        with raised_as(lambda why, broken=broken: ModelContractError(f"{broken} raised {why}"), CatalogError):  # type: ignore[misc]
+            answer = codec.bounds() if name == "bounds" else getattr(codec, name)(0)
+        if name == "leaves":
+            fits = isinstance(answer, list | tuple) and all(hasattr(leaf, "numeric") for leaf in answer)
+        elif name == "bounds":
+            fits = isinstance(answer, tuple) and [getattr(b, "shape", None) for b in answer] == [(codec.size,)] * 2
+        else:
+            fits = callable(answer)
+        if not fits:
+            raise ModelContractError(f"{broken} must return {expected}, found {shown(answer)}.")
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:

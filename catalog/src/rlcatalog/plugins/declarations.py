@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlcatalog import provided
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
@@ -175,10 +176,15 @@ class Declaration:
         Raises:
             DuplicateNameError: Another one stands in its place.
         """
-        return False
+        return provided.enter(self)
 
     def leave(self) -> None:
         """Take it out again."""
+        provided.leave(self)
+
+    def describe_clash(self, entry: str, other: Any) -> str:
+        """Return what is wrong where another declaration stands in its place."""
+        return f"{self.kind} {entry!r} is known already; call this one something else."
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         return self  # frozen; and its targets' view cannot be copied

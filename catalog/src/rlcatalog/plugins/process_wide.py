@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any, ClassVar
 
-from rlcatalog.errors import nearest
-from rlcatalog.frameworks.table import Framework, add_framework, extend_framework, forget_framework
+from rlcatalog import provided
+from rlcatalog.errors import DuplicateNameError, NotServedError, nearest
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.spaces.action_codecs import add_action_codec, forget_action_codec
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
+
+
+_load = cache(resolve_name)
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,8 @@ class ActionCodecSpec(Declaration):
     def entries(self) -> tuple[str, ...]:
         return self.kinds
 
-    def enter(self) -> bool:
-        return add_action_codec(self.kinds, self.target)
-
-    def leave(self) -> None:
-        forget_action_codec(self.kinds)
+    def describe_clash(self, entry: str, other: Any) -> str:
+        return f"actions of the kind {entry!r} have a codec already, {other.target}; declare a space class of your own."
 
 
 @dataclass(frozen=True)
@@ -96,20 +99,55 @@ class FrameworkSpec(Declaration):
         if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
             yield f"aliases must be a tuple of text, found {self.aliases!r}"
 
-    def framework(self) -> Framework:
-        """Return the entry for the table of frameworks."""
-        return Framework(self.name, self.module, self.targets, self.aliases)
-
     @property
     def entries(self) -> tuple[str, ...]:
         if self.extends is not None:
-            return tuple(f"{self.name}: {what}" for what in self.targets)
+            return tuple(self._entry(what) for what in self.targets)
         return (self.name, *self.aliases)
 
-    def enter(self) -> bool:
-        if self.extends is not None:
-            return extend_framework(self.name, self.targets)
-        return add_framework(self.framework())
+    def _entry(self, what: str) -> str:
+        """Return what a target that another package adds is entered under."""
+        return f"{self.name}: {what}"
 
-    def leave(self) -> None:
-        forget_framework(self.name, () if self.extends is None else tuple(self.targets))
+    def enter(self) -> bool:
+        own = frameworks().get(self.name) if self.extends is not None else None
+        for what in () if own is None else own.targets.keys() & self.targets.keys():
+            raise DuplicateNameError(self.describe_clash(self._entry(what), own))
+        return super().enter()
+
+    def describe_clash(self, entry: str, other: Any) -> str:
+        if self.extends is None:
+            return super().describe_clash(entry, other)
+        what = entry.removeprefix(self._entry(""))
+        return f"framework {self.name!r} has a target {what!r} already; call this one something else."
+
+    # --- of a framework, not of what extends one ---------------------------------------------------------------------
+
+    def target(self, what: str) -> str | None:
+        """Return the import path of a target, its own or one that another package adds; None where there is none."""
+        added = provided.declarations["framework"].get(self._entry(what))
+        return self.targets.get(what) or (None if added is None else added.targets[what])
+
+    def load(self, what: str, user: str = "rlcatalog") -> Any:
+        """Import and return a target.
+
+        Args:
+            what: The target's name.
+            user: The distribution that asks, for the message.
+
+        Raises:
+            NotServedError: There is none of this name.
+        """
+        if (target := self.targets.get(what) or self.target(what)) is None:
+            raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
+        return _load(target)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the framework itself is installed; nothing is imported."""
+        return importlib.util.find_spec(self.module) is not None
+
+    def prepare(self) -> None:
+        """Do what must be done before the framework is imported; cheap where there is nothing to do."""
+        if "before" in self.targets:
+            self.load("before")()

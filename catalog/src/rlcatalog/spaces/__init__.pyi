@@ -3,7 +3,6 @@ from .info import SpaceInfo as SpaceInfo
 from .values import (
     OneOfValues as OneOfValues,
     RepeatedValues as RepeatedValues,
-    Structure as Structure,
     TupleActions as TupleActions,
     map_tensors as map_tensors,
     one_hot as one_hot,

@@ -1,62 +1,17 @@
 """The table of action codecs: for each kind of space the class that knows its actions.
 
-Codecs come with the hook `rlcatalog_action_codecs`. The first question enters those of the public index; a catalog
-enters others when it loads their plugins.
+Plugins declare codecs with the hook `rlcatalog_action_codecs`; see `rlcatalog.ActionCodecSpec`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pkgutil import resolve_name
 from typing import Any
 
 from rlcatalog import provided
-from rlcatalog.errors import DuplicateNameError, PluginError
+from rlcatalog.errors import PluginError
 from rlcatalog.spaces.info import KINDS, SpaceInfo
-
-#: Kind (a name of `KINDS`, or the qualified name of a class) → import path of the codec's class. It is replaced, never
-#: changed: other threads may be going over it.
-_TABLE: dict[str, str] | None = None
-_CHANGING = threading.RLock()
-
-
-def action_codecs() -> Mapping[str, str]:
-    """Return kind → import path: those of the public index, and those of the plugins that any catalog has loaded."""
-    global _TABLE
-    if _TABLE is None:
-        with _CHANGING:
-            if _TABLE is None:
-                _TABLE = {kind: spec.target for spec in provided.action_codecs() for kind in spec.kinds}
-    return _TABLE
-
-
-def add_action_codec(kinds: Sequence[str], target: str) -> bool:
-    """Enter a codec into the table for some kinds; return whether it was not there before.
-
-    Raises:
-        DuplicateNameError: One of the kinds has another codec.
-    """
-    global _TABLE
-    with _CHANGING:
-        table = action_codecs()
-        for kind in kinds:
-            if table.get(kind, target) != target:
-                raise DuplicateNameError(
-                    f"actions of the kind {kind!r} have a codec already, {table[kind]}; declare a space class of your"
-                    " own."
-                )
-        is_new = not set(kinds) <= set(table)
-        _TABLE = {**table, **dict.fromkeys(kinds, target)}
-    return is_new
-
-
-def forget_action_codec(kinds: Sequence[str]) -> None:
-    """Take the codec of some kinds out of the table."""
-    global _TABLE
-    with _CHANGING:
-        _TABLE = {kind: target for kind, target in action_codecs().items() if kind not in kinds}
 
 
 def codec_class(info: SpaceInfo) -> Any:
@@ -65,20 +20,21 @@ def codec_class(info: SpaceInfo) -> Any:
     It is that of the most derived class which has one. A codec for a class of somebody else's package stands back where
     a listed one serves a base of it.
     """
-    table, others = action_codecs(), []
+    table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):
         kind = KINDS.get(name, "")
-        target = table.get(name) or table.get(kind)
-        if target is not None and (kind in table or package_of(name) == package_of(target)):
-            return _load(target)
-        others += [target] if target is not None else []
+        if (spec := table.get(name) or table.get(kind)) is None:
+            continue
+        if kind in table or package_of(name) == package_of(spec.target):
+            return _load(spec.target)
+        others.append(spec.target)
     return _load(others[0]) if others else None
 
 
 def codec_of_class(name: str) -> Any:
     """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
-    target = action_codecs().get(name)
-    return None if target is None else _load(target)
+    spec = provided.declarations["action_codec"].get(name)
+    return None if spec is None else _load(spec.target)
 
 
 def package_of(path: str) -> str:

@@ -6,7 +6,7 @@ answer a question about a space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -137,10 +137,6 @@ class SpaceInfo:
         """Return the value of a Tuple or Dict with these parts."""
         return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
-    def is_a(self, qualified_name: str) -> bool:
-        """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
-        return qualified_name in self.classes
-
     def distance(self, kinds: Sequence[str]) -> int | None:
         """Return how many of the space's classes stand before one of these kinds; None where it is of none."""
         return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
@@ -155,18 +151,12 @@ class SpaceInfo:
         from gymnasium.spaces import Dict
 
         entries = dict(zip(self.keys, self.children, strict=True))
-        rest = entries[key].without(*inner) if inner else None
-        kept = [
-            (name, child if name != key or rest is None else rest)
-            for name, child in entries.items()
-            if name != key or (rest is not None and rest.keys)
-        ]
-        return replace(
-            self,
-            keys=tuple(name for name, _ in kept),
-            children=tuple(child for _, child in kept),
-            space=Dict([(name, child.space) for name, child in kept]),
-        )
+        if inner:
+            entries[key] = entries[key].without(*inner)
+        if not inner or not entries[key].keys:
+            del entries[key]
+        space = Dict([(name, child.space) for name, child in entries.items()])
+        return replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
 
     def walk(self) -> Iterator[SpaceInfo]:
         """Yield this node and all below it, depth first, in the space's order."""
@@ -176,12 +166,13 @@ class SpaceInfo:
 
     def describe(self) -> str:
         """Return a short text for tables and messages, such as `Box(84, 84, 4) uint8`."""
-        describe = _DESCRIBERS.get(self.kind)
-        if describe is not None:
+        if (describe := _DESCRIBERS.get(self.kind)) is not None:
             return describe(self)
-        if self.children:
-            return f"{self.kind.capitalize()}({_described(self.children)})"
-        return repr(self.space)
+        if not self.children:
+            return repr(self.space)
+        names = [f"{key}: " for key in self.keys] or [""] * len(self.children)
+        parts = [name + child.describe() for name, child in zip(names, self.children, strict=True)]
+        return f"{'OneOf' if self.kind == 'oneof' else self.kind.capitalize()}({', '.join(parts)})"
 
 
 @lru_cache(maxsize=256)
@@ -189,14 +180,10 @@ def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
     The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and still
-    falls back to Box's (see `SpaceInfo.is_a`).
+    falls back to Box's.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
-
-
-def _described(children: Iterable[SpaceInfo]) -> str:
-    return ", ".join(child.describe() for child in children)
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -230,14 +217,8 @@ _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
     "box": lambda info: f"Box{info.shape} {info.dtype}",
     "discrete": lambda info: f"Discrete({info.n}{f', start={info.start}' if info.start else ''})",
     "multi_discrete": lambda info: f"MultiDiscrete({info.space.nvec.tolist()})",
-    "dict": lambda info: (
-        "Dict("
-        + ", ".join(f"{key}: {child.describe()}" for key, child in zip(info.keys, info.children, strict=True))
-        + ")"
-    ),
     "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
     "text": lambda info: (
         f"Text({info.space.min_length} to {info.space.max_length} of {len(info.space.character_set)} characters)"
     ),
-    "oneof": lambda info: f"OneOf({_described(info.children)})",
 }

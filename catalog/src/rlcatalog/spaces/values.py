@@ -1,20 +1,19 @@
-"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding."""
+"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding.
+
+They are dataclasses of tensors, as those of plugins are; dicts, tuples and dataclasses make up a structure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 
-class Structure:
-    """Base of the classes below: dataclasses of tensors that stand for one observation space."""
-
-
 @dataclass(frozen=True, eq=False)
-class RepeatedValues(Structure):
+class RepeatedValues:
     """A batch of lists, padded to one length (Repeated and Sequence spaces).
 
     A Repeated space inside another is pushed outward: the values of `Repeated(Repeated(Box(K), N), M)` are the
@@ -39,13 +38,8 @@ class RepeatedValues(Structure):
         sizes = tuple(self.lengths.shape)
         if any(size is None for size in sizes):
             raise ValueError(f"unbatch_all() needs a known batch size, found lengths of shape {sizes}.")
-
-        def unroll(*index: int) -> list[Any]:
-            if len(index) < len(sizes):
-                return [unroll(*index, i) for i in range(sizes[len(index)])]
-            return _items(self, index)
-
-        return unroll()
+        lists: list[Any] = _unbatch(self)
+        return lists
 
     def unbatch_repeat_dim(self) -> Any:
         """Return `max_len` padded tensors `[B, ...]`, one per place, as a list; a list at each leaf of a structure."""
@@ -53,7 +47,7 @@ class RepeatedValues(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class OneOfValues(Structure):
+class OneOfValues:
     """A batch of values of one of several spaces each.
 
     Attributes:
@@ -67,11 +61,11 @@ class OneOfValues(Structure):
 
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
     """Return a structure of arrays or tensors with each of them changed; what has no shape is left as it is."""
-    if isinstance(values, list):
-        return [map_tensors(value, change) for value in values]
-    return _map(
-        values, lambda leaf: change(leaf) if hasattr(leaf, "shape") else leaf, lambda value: map_tensors(value, change)
-    )
+
+    def leaf(value: Any) -> Any:
+        return change(value) if hasattr(value, "shape") else value
+
+    return _map(values, leaf, lambda value: map_tensors(value, change))
 
 
 def first_tensor(values: Any) -> Any:
@@ -81,20 +75,20 @@ def first_tensor(values: Any) -> Any:
     return tensors[0]
 
 
-def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
-    try:
-        length = float(repeated.lengths[index])
-    except TypeError as error:
-        raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
-    # In a branch of a OneOf that was not taken any number may stand here.
-    count = int(min(length, repeated.max_len)) if length > 0 else 0
-    return [_at(repeated.values, (*index, i)) for i in range(count)]
-
-
-def _at(values: Any, index: tuple[int, ...]) -> Any:
-    if isinstance(values, RepeatedValues):
-        return _items(values, index)
-    return _map(values, lambda tensor: tensor[index], lambda inner: _at(inner, index))
+def _unbatch(values: Any) -> Any:
+    """Return a structure with a list of items, or lists of such, in place of each RepeatedValues."""
+    if not isinstance(values, RepeatedValues):
+        return _map(values, lambda tensor: tensor, _unbatch)
+    if len(values.lengths.shape):
+        count, items = values.lengths.shape[0], values
+    else:
+        try:
+            length = float(values.lengths)
+        except TypeError as error:
+            raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
+        # In a branch of a OneOf that was not taken any number may stand here.
+        count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
+    return [_unbatch(map_tensors(items, lambda tensor, i=i: tensor[i])) for i in range(count)]
 
 
 def _split(values: Any, axis: int, count: int) -> Any:
@@ -113,11 +107,13 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
     """Apply `child` to the children of a structure, or `leaf` to a tensor."""
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [child(value) for value in values]
     if isinstance(values, tuple):
         return tuple(child(value) for value in values)
-    if isinstance(values, Structure):
-        parts = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
-        return replace(values, **{k: child(v) for k, v in parts.items() if v is not None})  # type: ignore[type-var]
+    if is_dataclass(values) and not isinstance(values, type):
+        parts = {field.name: getattr(values, field.name) for field in fields(values)}
+        return replace(values, **{name: child(part) for name, part in parts.items() if part is not None})
     return leaf(values)
 
 

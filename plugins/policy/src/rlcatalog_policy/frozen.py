@@ -10,13 +10,12 @@ import numpy as np
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Step
-from rlcatalog.internals import Acting
 from rlcatalog_policy.policy import Policy
 
 Array = np.ndarray[Any, Any]
 
 
-class FrozenBackend(Acting, Protocol):
+class FrozenBackend(Protocol):
     """What chooses actions for a frozen policy, faster than its backend.
 
     Attributes:
@@ -24,6 +23,11 @@ class FrozenBackend(Acting, Protocol):
     """
 
     reason: str | None
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Choose actions; see `rlcatalog.frameworks.Backend.act`."""
 
     def update(self) -> None:
         """Act with the weights of now."""
@@ -48,7 +52,7 @@ class Frozen(Policy):
 
     def __init__(self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None) -> None:
         self.policy, self._frozen, self._reason = policy, frozen, reason
-        self._acting: Acting = frozen or policy.backend
+        self._acting: Any = frozen or policy.backend
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["policy"], name)

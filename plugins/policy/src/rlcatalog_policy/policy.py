@@ -21,8 +21,8 @@ from rlcatalog.errors import (
     ObservationError,
     reason,
 )
-from rlcatalog.frameworks import Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import Acting, make_filter, public_index
+from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
+from rlcatalog.internals import make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
@@ -196,7 +196,7 @@ class Policy:
         return None if mask is None else self.masks.matrix(mask, len(encoded))
 
     def _step(
-        self, acting: Acting, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool
+        self, acting: Backend, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool
     ) -> Step:
         """Choose actions for encoded observations, and carry the state on.
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from rlcatalog import Policy, frameworks
 from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog.frameworks import Moments
 from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 from rlcatalog_ppo.trees import each
@@ -142,12 +141,12 @@ class Learner:
 
     def get_state(self) -> dict[str, Any]:
         """Return what changes from update to update beside the weights, for `trees.take_apart`."""
-        return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()._asdict()}
+        return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `get_state` returned."""
         self.kl_coeff = state["kl_coeff"]
-        self.optimizer.set_state(Moments(**state["optimizer"]))
+        self.optimizer.set_state(state["optimizer"])
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt what follows the figures; return what was used."""

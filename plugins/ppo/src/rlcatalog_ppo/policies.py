@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from rlcatalog import Policy
-from rlcatalog.actions import DistPart, unbind
+from rlcatalog.actions import unbind
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_ppo.config import OnPolicyConfig
 
@@ -31,14 +31,14 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
         raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
     action, size = policy.action_codec.info, policy.resolution.num_outputs
     dist_class, options = unbind(policy.dist_class)
-    parts = [DistPart(action, policy.dist_class, size)]
+    parts = [(action, policy.dist_class, size)]
     if hasattr(dist_class, "parts"):  # independent ones, each with a distribution
         parts = dist_class.parts(action, size, options)
-    for part in parts:
-        dist_class, _ = unbind(part.dist)
+    for info, dist, _ in parts:
+        dist_class, _ = unbind(dist)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
-                f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
+                f"{info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
                 " none (has_density is False): this part of the policy would never change. Expected a distribution"
                 " that draws; leave custom_action_dist out of the model config, or name another one there."
             )

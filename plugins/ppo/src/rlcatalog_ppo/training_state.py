@@ -32,12 +32,12 @@ class Randomness(msgspec.Struct):
 
 
 class Adam(msgspec.Struct):
-    """State of an optimiser (see `learner.Moments`)."""
+    """State of an optimiser (see `rlcatalog.frameworks.Learner.get_state`)."""
 
     step: _Count
     first: dict[str, np.ndarray]
     second: dict[str, np.ndarray]
-    behind: dict[str, _Count] = {}
+    behind: dict[str, _Count]
 
 
 class Learned(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
-from rlcatalog.spaces import SpaceInfo, Structure
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.arrays import as_array
 from rlcatalog_preprocessors.config import needed_limit
 from rlcatalog_preprocessors.lists import check_item
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValues(Structure):
+class GraphValues:
     """A batch of graphs, padded to one number of nodes and of edges.
 
     Attributes:

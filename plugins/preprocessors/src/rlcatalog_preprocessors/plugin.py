@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlcatalog import ActionCodecSpec, Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
 
 _EXAMPLES = "rlcatalog_preprocessors.examples"
 
 
-def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None) -> PreprocessorSpec:
+def _spec(
+    name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None, **more: Any
+) -> PreprocessorSpec:
     return PreprocessorSpec(
         name,
         {"numpy": f"rlcatalog_preprocessors.{target}"},
         summary,
         config=f"rlcatalog_preprocessors.config:{config}" if config else None,
-        reads=("check_observations",),
         kinds=kinds,
         examples=f"{_EXAMPLES}:of_{name}",
+        **{"reads": ("check_observations",), **more},
     )
 
 
@@ -41,24 +45,14 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
         _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",)),
         _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",)),
         _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete),
-        PreprocessorSpec(
-            "index",
-            {"numpy": "rlcatalog_preprocessors.integers:IndexPreprocessor"},
-            "Discrete, MultiDiscrete: the integers themselves, on request",
-            match=match_index,
-            reads=("check_observations", "_disable_preprocessor_api"),
-            kinds=discrete,
-            examples=f"{_EXAMPLES}:of_index",
+        _spec(
+            "index", "integers:IndexPreprocessor", "Discrete, MultiDiscrete: the integers themselves, on request",
+            discrete, match=match_index, reads=("check_observations", "_disable_preprocessor_api"),
         ),
         _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
-        PreprocessorSpec(
-            "strings",
-            {"numpy": "rlcatalog_preprocessors.text:TextPreprocessor"},
-            "other spaces of strings: padded characters and a mask",
-            match=match_strings,
-            config="rlcatalog_preprocessors.config:TextConfig",
-            reads=("check_observations",),
-            examples=f"{_EXAMPLES}:of_strings",
+        _spec(
+            "strings", "text:TextPreprocessor", "other spaces of strings: padded characters and a mask", (),
+            "TextConfig", match=match_strings,
         ),
         _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
         _spec(

@@ -10,7 +10,6 @@ import numpy as np
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
-from rlcatalog.spaces import Structure
 from rlcatalog_preprocessors.config import limit, needed_limit
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 
 
 @dataclass(frozen=True, eq=False)
-class TextValues(Structure):
+class TextValues:
     """A batch of texts, padded to one length.
 
     Attributes:

@@ -24,6 +24,8 @@ class TFInternals(ModelInternals):
         trace: The graph of the last call, where it was traced; a weak reference.
     """
 
+    of_last_pass = (*ModelInternals.of_last_pass, "trace")
+
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.registered: list[Any] = []
@@ -80,12 +82,9 @@ class TFInternals(ModelInternals):
         turned = tf.transpose(timed, [1, 0, *range(2, rows.shape.rank + 1)])
         return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
 
-    def padding_of(self, seq_lens: Any, rows: Any) -> Padding | None:
+    def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)
-
-    def _fresh(self) -> dict[str, Any]:
-        return {**super()._fresh(), "trace": None}
 
 
 def variables_of(model: Any) -> list[NamedVariable]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.frameworks import Moments, PolicyParts
+from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import TFModelV2, keras, tf
 
@@ -126,18 +126,18 @@ class TFLearner:
         """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
         return map_tensors(columns, lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index])
 
-    def get_state(self) -> Moments:
+    def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
         first, second = (
             {name: part.numpy() if axes is None else part.numpy().transpose(axes) for (name, axes), part in held}
             for held in self._moments()
         )
-        return Moments(int(self.optimizer.iterations.numpy()), first, second)
+        return {"step": int(self.optimizer.iterations.numpy()), "first": first, "second": second, "behind": {}}
 
-    def set_state(self, state: Moments) -> None:
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
-        self.optimizer.iterations.assign(state.step)
-        for values, held in zip((state.first, state.second), self._moments(), strict=True):
+        self.optimizer.iterations.assign(state["step"])
+        for values, held in zip((state["first"], state["second"]), self._moments(), strict=True):
             for (name, axes), part in held:
                 part.assign(values[name] if axes is None else values[name].transpose(np.argsort(axes)))
 

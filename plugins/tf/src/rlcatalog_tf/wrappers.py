@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcatalog.models import ModelWrapper, SeparateValue, ValueSide
+from rlcatalog.models import ModelWrapper, SeparateValue
 from rlcatalog_tf.model import TFModelV2
 from rlcatalog_tf.nn import OutputLayers, features_of
 
@@ -11,15 +11,10 @@ class TFHost(ModelWrapper, TFModelV2):
     """A TensorFlow model that holds another one; see `rlcatalog.models.ModelWrapper`."""
 
 
-class TFValueSide(ValueSide, TFModelV2):
-    """What the last pass left for the value; see `rlcatalog.models.ValueSide`."""
-
-
 class TFSeparateValue(SeparateValue, TFModelV2):
     """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers
-    side = TFValueSide
 
     value_function = SeparateValue.value_function  # which `TFModelV2` completes in the classes that define it

@@ -22,7 +22,12 @@ from .nn import (
     normc_initializer as normc_initializer,
     values_of as values_of,
 )
-from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
+from .ops import (
+    OPS as OPS,
+    flat_sample as flat_sample,
+    flatten_rows as flatten_rows,
+    tensor_interval as tensor_interval,
+)
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.frameworks import Moments, PolicyParts
+from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.load_order import before_torch_optimizers
@@ -227,7 +227,7 @@ class TorchLearner:
         places = torch.from_numpy(index).to(self.policy.device)
         return map_tensors(columns, lambda column: column.index_select(0, places))
 
-    def get_state(self) -> Moments:
+    def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
         named, kept = self.model.trainable_variables(as_dict=True), self.optimizer.state
         counts = {name: int(kept[p].step) if p in kept else 0 for name, p in named.items()}
@@ -238,13 +238,13 @@ class TorchLearner:
             return {name: to_array(value) for name, value in tensors.items()}
 
         behind = {name: count for name, count in counts.items() if count != step}
-        return Moments(step, moments("first"), moments("second"), behind)
+        return {"step": step, "first": moments("first"), "second": moments("second"), "behind": behind}
 
-    def set_state(self, state: Moments) -> None:
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
         for name, p in self.model.trainable_variables(as_dict=True).items():
-            first, second = (torch.from_numpy(moment[name].copy()) for moment in (state.first, state.second))
-            self.optimizer.set_state(p, state.behind.get(name, state.step), first, second)
+            first, second = (torch.from_numpy(moment[name].copy()) for moment in (state["first"], state["second"]))
+            self.optimizer.set_state(p, state["behind"].get(name, state["step"]), first, second)
 
     def means(self, figures: list[Tensor]) -> list[float]:
         """Return the means of the figures of several steps."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlcatalog.actions import Interval, interval
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
@@ -84,6 +85,15 @@ def _order(how: Any, device: torch.device) -> Tensor:
     # Kept for later calls, so it must not be an inference tensor, which training cannot use.
     with torch.inference_mode(False):
         return torch.tensor(how.order, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=256)
+def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
+    """Return `rlcatalog.actions.interval` with tensors on a device in place of arrays."""
+    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
+    # Kept for later calls, so they must not be inference tensors, which training cannot use.
+    with torch.inference_mode(False):
+        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
 
 
 def _array(x: Tensor) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcatalog.models import ModelWrapper, SeparateValue, ValueSide
+from rlcatalog.models import ModelWrapper, SeparateValue
 from rlcatalog_torch.model import TorchModelV2
 from rlcatalog_torch.nn import OutputLayers, features_of
 
@@ -11,13 +11,8 @@ class TorchHost(ModelWrapper, TorchModelV2):
     """A PyTorch model that holds another one; see `rlcatalog.models.ModelWrapper`."""
 
 
-class TorchValueSide(ValueSide, TorchModelV2):
-    """What the last pass left for the value; see `rlcatalog.models.ValueSide`."""
-
-
 class TorchSeparateValue(SeparateValue, TorchModelV2):
     """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers
-    side = TorchValueSide

@@ -28,7 +28,8 @@ class CompositeCodec(ActionCodec):
         self.whole = bool(self.children) and all(child.whole for child in self.children)
         self.choices = [choice for child in self.children for choice in child.choices]
         stops = np.cumsum([child.width for child in self.children], dtype=np.int64).tolist()
-        self._spans = [slice(stop - child.width, stop) for child, stop in zip(self.children, stops, strict=True)]
+        #: Each child with its columns of raw actions.
+        self.parts = [(child, slice(stop - child.width, stop)) for child, stop in self._with(stops)]
 
     def _size(self) -> int:
         return sum(child.width for child in self.children)
@@ -39,7 +40,7 @@ class CompositeCodec(ActionCodec):
             yield from child.leaves
 
     def adapt(self, raw: Array) -> Any:
-        return self.info.join([child.adapt(raw[:, span]) for child, span in self._with_spans()])
+        return self.info.join([child.adapt(raw[:, span]) for child, span in self.parts])
 
     def invert(self, action: Any) -> Array:
         raws = [child.invert(part) for child, part in self._with(self._split(action))]
@@ -68,7 +69,7 @@ class CompositeCodec(ActionCodec):
         return self.info.split(action)
 
     def check_raw(self, raw: Array) -> None:
-        for child, span in self._with_spans():
+        for child, span in self.parts:
             child.check_raw(raw[:, span])
 
     @property
@@ -91,10 +92,10 @@ class CompositeCodec(ActionCodec):
         return np.dtype(np.int32 if alone else np.float32), (None, self.width)
 
     def inputs(self, raw: Array) -> Array:
-        return np.concatenate([child.inputs(raw[:, span]) for child, span in self._with_spans()], axis=1)
+        return np.concatenate([child.inputs(raw[:, span]) for child, span in self.parts], axis=1)
 
     def shown(self, raw: Array) -> Any:
-        return self.info.join([child.shown(raw[..., span]) for child, span in self._with_spans()])
+        return self.info.join([child.shown(raw[..., span]) for child, span in self.parts])
 
     def _join_masks(self, masks: Any, rows: int | None) -> Array:
         if self.info.keys:
@@ -114,7 +115,7 @@ class CompositeCodec(ActionCodec):
         return np.concatenate([columns for columns in found if columns is not None], axis=1)
 
     def mask_taken(self, raw: Array) -> Array | None:
-        found = [child.mask_taken(raw[:, span]) for child, span in self._with_spans()]
+        found = [child.mask_taken(raw[:, span]) for child, span in self.parts]
         widths = [child.mask_width for child in self.children]
         starts = np.cumsum(widths) - widths
         taken = [columns + start for columns, start in zip(found, starts, strict=True) if columns is not None]
@@ -133,9 +134,6 @@ class CompositeCodec(ActionCodec):
 
     def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
         return zip(self.children, parts, strict=True)
-
-    def _with_spans(self) -> Iterator[tuple[ActionCodec, slice]]:
-        return zip(self.children, self._spans, strict=True)
 
 
 def _names(info: SpaceInfo) -> Sequence[Any]:

@@ -104,18 +104,14 @@ class LoweredComposite(LoweredActions):
 
     def __init__(self, codec: Any, ops: TensorOps) -> None:
         super().__init__(codec, ops)
-        self.children = [child.lowered(child, ops) for child in codec.children]
-        stops = np.cumsum([child.width for child in codec.children], dtype=np.int64).tolist()
-        self.spans = [slice(stop - child.width, stop) for child, stop in zip(codec.children, stops, strict=True)]
+        self.parts = [(child.lowered(child, ops), span) for child, span in codec.parts]
 
     def adapt(self, raw: Any) -> Iterator[tuple[ActionCodec, Any]]:
-        for child, span in zip(self.children, self.spans, strict=True):
+        for child, span in self.parts:
             yield from child.adapt(raw[:, span])
 
     def inputs(self, raw: Any) -> Any:
-        parts = [child.inputs(raw[:, span]) for child, span in zip(self.children, self.spans, strict=True)]
-        return self.ops.concat(parts, 1)
+        return self.ops.concat([child.inputs(raw[:, span]) for child, span in self.parts], 1)
 
     def shown(self, raw: Any) -> Any:
-        pairs = zip(self.children, self.spans, strict=True)
-        return self.codec.info.join([child.shown(raw[..., span]) for child, span in pairs])
+        return self.codec.info.join([child.shown(raw[..., span]) for child, span in self.parts])

@@ -1,4 +1,4 @@
-"""A value with a memory of its own: two chains side by side, written once for both frameworks."""
+"""Models around other models, written once for all frameworks, whose own classes join them to theirs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,55 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models.layers import output_plan
 from rlcatalog.models.model import ModelV2, last_values, part_of
-from rlcatalog.models.views import ViewRequirement
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.frameworks.ops import Tensor
+
+
+class ModelWrapper(ModelV2):
+    """Holds a complete model in `self.inner` and behaves like it.
+
+    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
+    width of the inner model's output in `self.num_outputs`.
+
+    Args:
+        *args: See `ModelV2`.
+        **kwargs: The same by name.
+    """
+
+    build_inner: Callable[[int | None], ModelV2]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.inner = self.build_inner(self.num_outputs)
+        self.num_outputs = self.inner.num_outputs
+        self.view_requirements = self.inner.view_requirements
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
+        """Run the inner model."""
+        return self.inner(input_dict, state, seq_lens)
+
+    def value_function(self) -> Any:
+        """Return the inner model's value estimates."""
+        return self.inner.value_function()
+
+    def inner_models(self) -> dict[str, ModelV2]:
+        """Return the inner model."""
+        return {"": self.inner}
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the inner model's initial state."""
+        return self.inner.get_initial_state()
 
 
 class SeparateValue(ModelV2):
     """Two chains that end with features, one for the policy and one for the value, and logits and value behind them.
 
     Its state is that of the first chain, then that of the second. Built as a trunk (`num_outputs=None`), for a head,
-    its output is the features for the policy; the head finds those for the value in `value_side()`. The classes of the
-    frameworks join it to their own.
+    its output is the features for the policy; those for the value the head finds by `value_features()`.
 
     Args:
-        obs_space: See `ModelV2`.
-        action_space: See `ModelV2`.
-        num_outputs: See `ModelV2`.
-        model_config: See `ModelV2`.
-        name: See `ModelV2`.
+        *args: See `ModelV2`.
         trunk: The chain whose features the logits read, built with `num_outputs=None`.
         value_trunk: The chain whose features the value reads, likewise.
 
@@ -36,24 +64,19 @@ class SeparateValue(ModelV2):
         NotServedError: A memory asks for its states through views.
     """
 
-    #: What the framework gives: how a chain is run, the layers at the end, and the class of `value_side()`.
+    #: What the framework gives: how a chain is run, and the layers at the end.
     run_chain: ClassVar[Callable[..., tuple[Any, list[Any]]]]
     output_layers: ClassVar[Callable[..., Any]]
-    side: ClassVar[type[ValueSide]]
 
-    def __init__(
-        self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_outputs: int | None,
-        model_config: Mapping[str, Any], name: str,
-        *, trunk: ModelV2, value_trunk: ModelV2,
-    ) -> None:  # fmt: skip
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+    def __init__(self, *args: Any, trunk: ModelV2, value_trunk: ModelV2) -> None:
+        super().__init__(*args)
         for model in (trunk, value_trunk):
             _check_no_views_of_states(model)
         self.trunk, self.value_trunk = trunk, value_trunk
         self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
         self.parts_of_policy = len(list(trunk.get_initial_state()))
         assert trunk.num_outputs is not None
-        ends = output_plan(self.model_config, trunk.num_outputs, [], num_outputs)
+        ends = output_plan(self.model_config, trunk.num_outputs, [], self.num_outputs)
         self.num_outputs = ends.outputs
         self.outputs = None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
         self.features: Any = None
@@ -73,29 +96,26 @@ class SeparateValue(ModelV2):
         """Return the initial state of the policy's chain, then that of the value's."""
         return [*self.trunk.get_initial_state(), *self.value_trunk.get_initial_state()]
 
-    def value_side(self) -> ValueSide:
-        """Return a model, for a head's `value_trunk`, whose output is what the last pass left for the value."""
-        return self.side(self)
+    def value_features(self) -> _ValueFeatures:
+        """Return what a head is given as `value_trunk`; called after this model it returns the value's features."""
+        return _ValueFeatures(self)
 
 
-class ValueSide(ModelV2):
-    """The features for the value that the last pass of a `SeparateValue` left: what a head holds as `value_trunk`.
+class _ValueFeatures:
+    """The features for the value that the last pass of a `SeparateValue` left: what a head calls as `value_trunk`.
 
     It has no weights and no state; both are the pair's, which the head holds as `trunk`.
-
-    Args:
-        pair: Both chains.
     """
 
     def __init__(self, pair: SeparateValue) -> None:
-        super().__init__(pair.obs_space, pair.action_space, None, pair.model_config, pair.name)  # type: ignore[call-arg]
         self.num_outputs = pair.value_trunk.num_outputs
-        self._rlcatalog.is_trunk = False  # the pair has seen to padding
-        self.pair = (pair,)  # in a tuple, where PyTorch does not look for layers
+        self._rlcatalog_pair = pair
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
+    def __call__(
+        self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tensor | None = None
+    ) -> tuple[Any, list[Any]]:
         """Return the features `[B, width]`; each pass of the pair leaves them once."""
-        (pair,) = self.pair
+        pair = self._rlcatalog_pair
         features, pair.features = pair.features, None
         if features is None:
             raise ModelContractError("a head must call its trunk before its value_trunk in each forward pass.")
@@ -103,8 +123,7 @@ class ValueSide(ModelV2):
 
 
 def _check_no_views_of_states(model: ModelV2) -> None:
-    views: Mapping[str, ViewRequirement] = model.view_requirements
-    if asked := [name for name in views if name.startswith("state_in_")]:
+    if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
         raise NotServedError(
             f"{type(model).__name__}{part_of(model)} asks for the view {asked[0]!r} of its state; with"
             " vf_share_layers=False the value would have such a memory beside it, and the views of both have one name."
