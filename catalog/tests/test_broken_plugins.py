@@ -99,7 +99,7 @@ BROKEN = {
     "error-in-hook": Case(hook("return [1 / 0]"), ("ZeroDivisionError: division by zero",)),
     "argument": Case(
         hook("return []", "rlcatalog_models(config)"),
-        ("'broken_argument'", "rlcatalog_models", "{'config'}", "take no arguments: def rlcatalog_models()."),
+        ("'broken_argument'", "rlcatalog_models", "argument: 'config'", "take no arguments: def rlcatalog_models()."),
     ),
     "misspelt": Case(
         hook("return []", "rlcatalog_model()"),
@@ -115,7 +115,7 @@ BROKEN = {
     ),
     "unmarked-misspelt": Case(
         "def rlcatalog_action_dist():\n    return []\n",
-        ("rlcatalog_action_dist() is not a hook", "Did you mean 'rlcatalog_action_dists'?"),
+        ("'rlcatalog_action_dist' is not a hook", "Did you mean 'rlcatalog_action_dists'?"),
     ),
     "returns-text": Case(
         hook("return 'fcnet'"), ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",)
@@ -206,7 +206,7 @@ def check_report(name, record, messages):
 def check_good(catalog):
     """Everything the good plugins provide is there and works, and nothing else is."""
     assert [c.name for c in catalog.components()] == ["alpha", "omega", "alpha_codec", "omega_codec"]
-    assert catalog.parse_config({"alpha_size": 7}).values["omega_size"] == 3
+    assert catalog.parse_config({"alpha_size": 7})["omega_size"] == 3
     for number in (3, 4):
         space = gym.spaces.Box(-1, 1, (number, 2), np.float32)
         encoded = catalog.preprocessor_for(space).transform(np.ones((number, 2), np.float32))

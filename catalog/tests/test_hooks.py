@@ -265,7 +265,7 @@ def test_a_declared_filter_is_chosen_by_name(catalog_with):
     choice = resolution.choices["filter"]
     assert choice.component is not None
     assert (choice.component.name, choice.why) == ("halve", "named in the config")
-    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config.values)
+    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config)
     assert made(np.array([4.0])).tolist() == [2.0]
 
 

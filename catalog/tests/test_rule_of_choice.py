@@ -26,7 +26,7 @@ from rlcatalog import (
 )
 from rlcatalog.errors import AmbiguousChoiceError, MissingPluginError, NoMatchError, PartError
 from rlcatalog.plugins.discovery import scan
-from rlcatalog.spaces.action_codecs import codec_class
+from rlcatalog.spaces.action_codecs import action_codecs, codec_class
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
 VECTOR, IMAGE, CHOICE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8), Discrete(3)
@@ -223,11 +223,10 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monk
 
     def codecs(distribution, target):
         spec = ActionCodecSpec(f"{distribution}_codec", {"numpy": target}, "", kinds=kinds)
-        catalog_with(plugin(distribution, action_codecs=[spec]))
-        try:
+        with monkeypatch.context() as patch:
+            patch.setattr("rlcatalog.spaces.action_codecs._TABLE", dict(action_codecs()))
+            catalog_with(plugin(distribution, action_codecs=[spec]))
             return [codec_class(info).__name__ for info in (angle, dial)]
-        finally:
-            spec.leave()
 
     assert codec_class(angle).__name__ == "BoxCodec"
     assert codecs("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec") == ["BoxCodec", "DiscreteCodec"]

@@ -357,7 +357,6 @@ def _kept(self, obs):
 @pytest.fixture
 def plugged(monkeypatch, tmp_path):
     """A function that puts a part, with a fault or none, into a catalog."""
-    entered = []
 
     def put(part: str, fault: Fault | None = None) -> rlcatalog.Catalog:
         fault = fault or Fault(part, "")
@@ -387,16 +386,11 @@ def plugged(monkeypatch, tmp_path):
         if part == "program":
             writer = {"export-acme_program": f"{PARTS}:write_program"}
             hooks["rlcatalog_frameworks"] = [FrameworkSpec("torch", writer, "", extends="rlcatalog-torch/torch")]
-            entered.extend(hooks["rlcatalog_frameworks"])
-        if hasattr(spec, "leave"):
-            entered.append(spec)
         return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme"))
 
     _seen.clear()
     _forget()
     yield put
-    for spec in entered:
-        spec.leave()
     _forget()
 
 

@@ -181,7 +181,7 @@ def test_section_gives_the_signature_and_the_fields(hook):
     text = sections()[hook]
     assert blocks(text, "") == [line.partition(":  #")[0] + "\n"]
     spec = HOOK_RETURNS[hook]
-    common = {field.name for field in dataclasses.fields(declarations.PartSpec)}
+    common = {field.name for field in dataclasses.fields(declarations.Declaration)}
     own = {field.name for field in dataclasses.fields(spec)} - common
     assert {quoted(row[0])[0] for row in rows(text)} == own
 
@@ -387,7 +387,7 @@ def catalog():
 
 
 def parse(config):
-    return catalog().parse_config(config).values
+    return catalog().parse_config(config)
 
 
 def test_config_table_is_fresh():

@@ -19,7 +19,7 @@ from scipy.stats import chisquare, kstest
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
-from rlcatalog.frameworks.table import forget_framework
+from rlcatalog.frameworks import table
 from rlcatalog_export import observations
 
 #: TensorFlow's are not frozen.
@@ -245,8 +245,8 @@ def test_ways_of_writing_in_place():
     assert frozen.reason is None
 
 
-def test_without_a_package_that_freezes():
-    forget_framework("torch", ["freeze"])
+def test_without_a_package_that_freezes(monkeypatch):
+    monkeypatch.delitem(table._EXTENSIONS, ("torch", "freeze"))
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-export[torch]'" in frozen.reason

@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 from drift_env import Drift
 
 from rlcatalog.errors import ResumeWarning
-from rlcatalog.frameworks.table import forget_framework
+from rlcatalog.frameworks import table
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
@@ -102,17 +102,17 @@ def test_a_run_stays_what_it_was_decided_to_be(tmp_path):
     assert steps.acting is steps.policy
 
 
-def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
+def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path, monkeypatch):
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    forget_framework("torch", ["freeze"])
+    monkeypatch.delitem(table._EXTENSIONS, ("torch", "freeze"))
     with pytest.warns(ResumeWarning, match="cannot be had here: no installed package does this"):
         PPO.restore(tmp_path / "checkpoint", Drift)
 
 
-def test_what_cannot_be_frozen_collects_as_it_is():
-    forget_framework("torch", ["freeze"])
+def test_what_cannot_be_frozen_collects_as_it_is(monkeypatch):
+    monkeypatch.delitem(table._EXTENSIONS, ("torch", "freeze"))
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     assert "pip install" in algo.acting.reason

@@ -24,9 +24,9 @@ from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.plugins.discovery import normalize, scan
+from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
-from rlcatalog.plugins.registry import PluginRecord, Registry
+from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
 
@@ -105,9 +105,8 @@ class Registrations:
     def _keep(self, component: Component, registry: Registry, old: Registry) -> None:
         """Register a component of the program once more, beside the plugins that are there now."""
         struct = old.config_paths.get(component.declaration.config or "")
-        default = None if struct is None else old.config_defaults[struct]
         try:
-            registry.add_in_process(component, struct, default)
+            registry.add_in_process(component, struct)
         except DuplicateNameError as error:  # one of its config keys is a plugin's now
             tell(f"{component.kind} {component.name!r}, which this program registered, is left out: {error}")
 
@@ -126,9 +125,10 @@ class Registrations:
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")
-        default = None if config is None else default_of(config)
+        if config is not None:
+            default_of(config)  # its keys can be read
         with self._changing:
-            self.registry.add_in_process(component, config, default)
+            self.registry.add_in_process(component, config)
             self._schema = None
             self.slots = Slots(self.registry, self.prefer)
             # Last, and a new one: a lookup that began before this keeps what it finds in the old one.

@@ -38,8 +38,9 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     return tuple(rows)
 
 
+@cache
 def default_of(struct: type) -> Any:
-    """Return a plugin's config struct made of its defaults; its keys are read and checked for that.
+    """Return a config struct made of its defaults; its keys are read and checked for that, once.
 
     Raises:
         DeclarationError: One has none, or another; or the struct cannot be made of its defaults.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,11 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
         return "linear"
     if callable(value):
         return value
-    if isinstance(value, str):
-        name = value.lower()
-        name = ACTIVATION_ALIASES.get(name, name)
-        if name in ACTIVATIONS:
-            return name
-    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{_nearest(value, ACTIVATIONS)}"
+    name = value.lower() if isinstance(value, str) else ""
+    name = ACTIVATION_ALIASES.get(name, name)
+    if name in ACTIVATIONS:
+        return name
+    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
@@ -93,7 +92,7 @@ def initializer_name(
     name = value.lower().rstrip("_") if isinstance(value, str) else ""
     name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
-        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{_nearest(value, INITIALIZERS)}"
+        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
@@ -103,7 +102,7 @@ def initializer_name(
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
         raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():
-        if not isinstance(number, int | float) or not abs(number) < math.inf or abs(number) > sys.float_info.max:
+        if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
             raise ConfigError(
                 f"config key {key + '_config'!r}: {argument!r} must be a finite number, found {shown(number)}."
             )
@@ -143,7 +142,3 @@ def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None
     return raised_as(
         lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"), CatalogError
     )
-
-
-def _nearest(value: str | None, known: Iterable[str]) -> str:
-    return nearest(value.lower(), known) if isinstance(value, str) else ""

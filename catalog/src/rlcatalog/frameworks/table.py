@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
@@ -101,8 +101,8 @@ def _fill() -> None:
             _filling = False
 
 
-def add_framework(framework: Framework) -> bool:
-    """Enter a framework into the table; return whether it was not there before.
+def add_framework(framework: Framework) -> None:
+    """Enter a framework into the table.
 
     Raises:
         DuplicateNameError: One of its names is another one's.
@@ -113,13 +113,11 @@ def add_framework(framework: Framework) -> bool:
             taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
             if taken and other != framework:
                 raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
-        is_new = framework.name not in frameworks()
         _TABLE = {**frameworks(), framework.name: framework}
-    return is_new
 
 
-def extend_framework(name: str, targets: Mapping[str, str]) -> bool:
-    """Add what another package brings for a framework; return whether it was not there before.
+def extend_framework(name: str, targets: Mapping[str, str]) -> None:
+    """Add what another package brings for a framework.
 
     Raises:
         DuplicateNameError: The framework, or a third package, has a target of this name already.
@@ -132,21 +130,7 @@ def extend_framework(name: str, targets: Mapping[str, str]) -> bool:
                 raise DuplicateNameError(
                     f"framework {name!r} has a target {what!r} already; call this one something else."
                 )
-        new = {(name, what): target for what, target in targets.items()}
-        is_new = not new.keys() <= _EXTENSIONS.keys()
-        _EXTENSIONS = {**_EXTENSIONS, **new}
-    return is_new
-
-
-def forget_framework(name: str, extensions: Collection[str] = ()) -> None:
-    """Take a framework out of the table, or what was added to it."""
-    global _TABLE, _EXTENSIONS
-    with _CHANGING:
-        if extensions:
-            gone = {(name, what) for what in extensions}
-            _EXTENSIONS = {key: target for key, target in _EXTENSIONS.items() if key not in gone}
-        else:
-            _TABLE = {known: framework for known, framework in frameworks().items() if known != name}
+        _EXTENSIONS = {**_EXTENSIONS, **{(name, what): target for what, target in targets.items()}}
 
 
 def framework_name(framework: str) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlcatalog.errors import nearest
-from rlcatalog.frameworks.table import Framework, add_framework, extend_framework, forget_framework
-from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.spaces.action_codecs import add_action_codec, forget_action_codec
+from rlcatalog.frameworks.table import Framework, add_framework, extend_framework
+from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
+from rlcatalog.spaces.action_codecs import add_action_codec
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
@@ -25,16 +25,13 @@ class ActionCodecSpec(Declaration):
 
     kind: ClassVar[str] = "action_codec"
     targets_allowed = frozenset({"numpy"})
-
-    kinds: tuple[str, ...] = ()
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
-            yield (
-                "kinds must be a tuple of names of space classes, such as ('package.module.Class',), found"
-                f" {self.kinds!r}"
-            )
+    forms: ClassVar[Forms] = {
+        **Declaration.forms,
+        "kinds": (
+            lambda kinds: are_texts(kinds) and kinds != (),
+            "a tuple of names of space classes, such as ('package.module.Class',)",
+        ),
+    }
 
     @property
     def target(self) -> str:
@@ -45,11 +42,8 @@ class ActionCodecSpec(Declaration):
     def entries(self) -> tuple[str, ...]:
         return self.kinds
 
-    def enter(self) -> bool:
-        return add_action_codec(self.kinds, self.target)
-
-    def leave(self) -> None:
-        forget_action_codec(self.kinds)
+    def enter(self) -> None:
+        add_action_codec(self.kinds, self.target)
 
 
 @dataclass(frozen=True)
@@ -76,6 +70,11 @@ class FrameworkSpec(Declaration):
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
+    forms: ClassVar[Forms] = {
+        **Declaration.forms,
+        "module": (text_like(".*"), "the name of a top-level module"),
+        "aliases": TEXTS,
+    }
 
     module: str = ""
     aliases: tuple[str, ...] = ()
@@ -84,7 +83,7 @@ class FrameworkSpec(Declaration):
         yield from super().problems()
         if self.extends is not None:
             return
-        if not isinstance(self.module, str) or not self.module.isidentifier():
+        if not self.module.isidentifier():
             yield f"module must be the name of a top-level module, found {self.module!r}"
         if unknown := sorted(set(self.targets) - _TARGETS):
             yield (
@@ -93,12 +92,6 @@ class FrameworkSpec(Declaration):
             )
         if missing := {"backend", "ops"} - set(self.targets):
             yield f"targets must have {' and '.join(map(repr, sorted(missing)))}"
-        if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
-            yield f"aliases must be a tuple of text, found {self.aliases!r}"
-
-    def framework(self) -> Framework:
-        """Return the entry for the table of frameworks."""
-        return Framework(self.name, self.module, self.targets, self.aliases)
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -106,10 +99,8 @@ class FrameworkSpec(Declaration):
             return tuple(f"{self.name}: {what}" for what in self.targets)
         return (self.name, *self.aliases)
 
-    def enter(self) -> bool:
+    def enter(self) -> None:
         if self.extends is not None:
-            return extend_framework(self.name, self.targets)
-        return add_framework(self.framework())
-
-    def leave(self) -> None:
-        forget_framework(self.name, () if self.extends is None else tuple(self.targets))
+            extend_framework(self.name, self.targets)
+        else:
+            add_framework(Framework(self.name, self.module, self.targets, self.aliases))

@@ -32,8 +32,8 @@ def action_codecs() -> Mapping[str, str]:
     return _TABLE
 
 
-def add_action_codec(kinds: Sequence[str], target: str) -> bool:
-    """Enter a codec into the table for some kinds; return whether it was not there before.
+def add_action_codec(kinds: Sequence[str], target: str) -> None:
+    """Enter a codec into the table for some kinds.
 
     Raises:
         DuplicateNameError: One of the kinds has another codec.
@@ -47,16 +47,7 @@ def add_action_codec(kinds: Sequence[str], target: str) -> bool:
                     f"actions of the kind {kind!r} have a codec already, {table[kind]}; declare a space class of your"
                     " own."
                 )
-        is_new = not set(kinds) <= set(table)
         _TABLE = {**table, **dict.fromkeys(kinds, target)}
-    return is_new
-
-
-def forget_action_codec(kinds: Sequence[str]) -> None:
-    """Take the codec of some kinds out of the table."""
-    global _TABLE
-    with _CHANGING:
-        _TABLE = {kind: target for kind, target in action_codecs().items() if kind not in kinds}
 
 
 def codec_class(info: SpaceInfo) -> Any:

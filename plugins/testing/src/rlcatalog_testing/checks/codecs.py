@@ -39,7 +39,7 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
     """
     seen = set()
     for example in part.examples:
-        options = part.catalog.parse_config(example.config).values
+        options = part.catalog.parse_config(example.config)
         pending = [_preprocessor(part, example.obs, options)]
         while pending:
             codec = pending.pop()

@@ -27,7 +27,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
     declared = part.component.declaration.examples
     examples: list[Any] = [lambda name=name: gymnasium.make(name) for name in STANDARD]
     if declared is not None:
-        examples = list(part.component.imported(declared)())
+        examples = list(part.component.import_target(declared)())
     pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
@@ -40,7 +40,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
 
 
 def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
-    return ask_wrapper(part.component, env, part.catalog.parse_config(config).values)
+    return ask_wrapper(part.component, env, part.catalog.parse_config(config))
 
 
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:
