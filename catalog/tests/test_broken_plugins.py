@@ -30,7 +30,7 @@ from rlcatalog import (
 from rlcatalog.errors import CatalogError, PartError, PluginError, PluginWarning
 
 GOOD = """
-from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, hookimpl
+from rlcatalog import Match, ModelSpec, PreprocessorSpec, Rank, hookimpl
 from rlcatalog.observations import Preprocessor
 
 
@@ -43,7 +43,7 @@ class Codec(Preprocessor):
 
 
 def match(request):
-    return Match(Rank.GENERIC, "a matrix") if request.obs.shape == ({number}, 2) else NoMatch("another shape")
+    return Match(Rank.GENERIC, "a matrix") if request.obs.shape == ({number}, 2) else Match(None, "another shape")
 
 
 @hookimpl
@@ -317,7 +317,7 @@ def test_an_incompatible_plugin_is_not_imported(write, installed):
 MATCHERS = {
     "raises": ("return 1 / 0", "its match function raised ZeroDivisionError: division by zero"),
     "exits": ("raise SystemExit('bye')", "its match function raised SystemExit: bye"),
-    "returns_true": ("return True", "its match function returned True instead of Match or NoMatch"),
+    "returns_true": ("return True", "its match function returned True instead of a Match"),
     "ranks_wrong": ("return Match('best', 'x')", "its match function returned Match(rank='best', why='x')"),
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, NoMatch, PreprocessorSpec, Rank, Stage
+from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, PreprocessorSpec, Rank, Stage
 from rlcatalog.errors import DeclarationError, DuplicateNameError, ModelContractError, PluginWarning
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
@@ -304,7 +304,7 @@ def test_a_decorated_model_has_keys_stages_a_slot_and_a_match_of_its_own(catalog
         return [Stage("wide", (request.config["mine_width"],))]
 
     def match(request):
-        return Match(Rank.SPECIFIC, "small") if request.encoded_size < 4 else NoMatch("large")
+        return Match(Rank.SPECIFIC, "small") if request.encoded_size < 4 else Match(None, "large")
 
     catalog.register_model("mine", match=match, describe=describe, config=MineConfig, reads=("max_seq_len",))(Net)
     found = catalog.explain(BOX, TWO, {"mine_width": 6}, "torch").as_dict()

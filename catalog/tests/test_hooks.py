@@ -30,7 +30,6 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
-    NoMatch,
     Preprocessor,
     PreprocessorSpec,
     Rank,
@@ -158,13 +157,13 @@ def always(request):
 
 
 def only_boxes(request):
-    return always(request) if request.obs.kind == "box" else NoMatch("takes boxes")
+    return always(request) if request.obs.kind == "box" else Match(None, "takes boxes")
 
 
 def only_cartpole(request):
     if request.env.spec is not None and request.env.spec.id == "CartPole-v1":
         return Match(Rank.SPECIFIC, "it is CartPole")
-    return NoMatch("is for CartPole")
+    return Match(None, "is for CartPole")
 
 
 DECLARATIONS = {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
+from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
@@ -92,7 +92,7 @@ def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
             request.config["fcnet_hiddens"] = [7]
         with pytest.raises(ValueError, match="read-only"):
             request.obs.low.fill(7)
-        return NoMatch("was here")
+        return Match(None, "was here")
 
     point = PluginEntryPoint(plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme")
     catalog = isolated_catalog(*HEALTHY, point, prefer=["acme"])

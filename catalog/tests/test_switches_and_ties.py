@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
+from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.errors import AmbiguousChoiceError, PartError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -162,7 +162,7 @@ def dist(name):
 def on_boxes(request):
     if request.action.kind == "box":
         return Match(Rank.SPECIFIC, "a Box")
-    return NoMatch("no Box")
+    return Match(None, "no Box")
 
 
 def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):

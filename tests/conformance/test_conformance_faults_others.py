@@ -26,7 +26,6 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
-    NoMatch,
     PreprocessorSpec,
     Rank,
 )
@@ -338,7 +337,7 @@ MORE = {
     "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "does not act as the policy", {
         "run": _without_state})),
     "a switch that is off": ("has_a_way_in", Fault("doubled", "it matches none of its examples", None, None, {
-        "match": lambda request: NoMatch("never"), "examples": f"{PARTS}:pendulums"})),
+        "match": lambda request: Match(None, "never"), "examples": f"{PARTS}:pendulums"})),
     "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column of each choice", {
         "mask_taken": lambda self, raw: raw.astype(np.int64)})),
 }  # fmt: skip

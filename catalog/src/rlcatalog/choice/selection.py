@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
-from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
@@ -216,11 +216,10 @@ def verdict(component: Component, request: Request) -> Verdict:
         raise
     except BaseException as error:
         raise component.fault(f"its match function raised {reason(error)}.") from error
-    if type(answer) is Match and type(answer.why) is str and isinstance(answer.rank, int) and answer.rank in [*Rank]:
-        return Verdict(component, Rank(answer.rank), answer.why)
-    if type(answer) is NoMatch and type(answer.why) is str:
-        return Verdict(component, None, answer.why)
-    raise component.fault(f"its match function returned {shown(answer)} instead of Match or NoMatch.")
+    is_match = type(answer) is Match and type(answer.why) is str
+    if is_match and (answer.rank is None or (isinstance(answer.rank, int) and answer.rank in [*Rank])):
+        return Verdict(component, answer.rank and Rank(answer.rank), answer.why)
+    raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -50,16 +50,9 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """The component fits, this well, for this reason."""
+    """How well a component fits, None where it does not, and the reason."""
 
-    rank: Rank
-    why: str
-
-
-@dataclass(frozen=True)
-class NoMatch:
-    """The component does not fit, for this reason."""
-
+    rank: Rank | None
     why: str
 
 
@@ -129,7 +122,7 @@ class Declaration:
     name: str
     targets: Mapping[str, str]
     summary: str
-    match: Callable[[Request], Match | NoMatch] | None = None
+    match: Callable[[Request], Match] | None = None
     config: str | None = None
     reads: tuple[str, ...] = ()
     ignores: Callable[[Request], Mapping[str, str]] | None = None
@@ -200,21 +193,21 @@ class Declaration:
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
-    def judge(self, request: Request) -> Match | NoMatch:
+    def judge(self, request: Request) -> Match:
         """Say whether, how well and why the component fits a request."""
         if self.kinds:
             space = request.space_for(self.kind)
             if space.distance(self.kinds) is None:
-                return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
+                return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:
                 return Match(Rank.GENERIC, f"the space is a {space.kind}")
         if self.match is not None:
             return self.match(request)
         if self.switch is None:
-            return NoMatch("only chosen by name")
+            return Match(None, "only chosen by name")
         if self.is_on(request.config):
             return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return NoMatch(f"{self.switch} is not set")
+        return Match(None, f"{self.switch} is not set")
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,10 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Whether a codec is the checked one, for a space that its declaration says it takes, not merely named for it."""
     if codec.component is not part.component:
         return False
-    declaration: Any = part.component.declaration
+    declaration = part.component.declaration
     if declaration.match is None and not declaration.kinds:
         return True
-    return getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
+    return declaration.judge(Request(codec.info, config=options)).rank is not None
 
 
 @check_preprocessors(hint="let writer and batch_writer compute the same; leave batch_writer out where it is not faster")

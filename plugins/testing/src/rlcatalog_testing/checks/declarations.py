@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcatalog import ExporterSpec, Match, NoMatch
+from rlcatalog import ExporterSpec, Match
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
@@ -179,7 +179,7 @@ def answers_every_request(part: Part) -> None:
         )
         if name == "match" and not isinstance(answer, BaseException):
             require(
-                isinstance(answer, Match | NoMatch) and type(answer.why) is str and bool(answer.why),
+                isinstance(answer, Match) and type(answer.why) is str and bool(answer.why),
                 f"{what} returned {shown(answer)}",
             )
 
@@ -209,7 +209,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
                 answer = function(*arguments)
             except Exception as error:
                 answer = error
-            matches = isinstance(answer, Match) if name == "match" else matches
+            matches = isinstance(answer, Match) and answer.rank is not None if name == "match" else matches
             yield name, request, answer
 
 

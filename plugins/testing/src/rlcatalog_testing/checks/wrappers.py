@@ -90,7 +90,8 @@ def wrapped_environments_conform(part: Part) -> None:
 
 
 @check(
-    "env_wrapper", hint="let match() return NoMatch for environments it is not made for: every user's are asked about"
+    "env_wrapper",
+    hint="let match() return Match(None, why) for environments it is not made for: every user's are asked about",
 )
 def leaves_others_alone(part: Part) -> None:
     """It is not put around CartPole, unless CartPole is among its examples."""
