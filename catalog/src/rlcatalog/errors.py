@@ -248,23 +248,22 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         value: Anything: what holds itself, is nested without end, or has a repr that fails.
         length: Most characters.
     """
-    try:
-        return one_line(_BRIEF.repr(value), length)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # what an extension written in Rust raises is no Exception
-        return f"<{type(value).__qualname__} that cannot be shown>"
+    return one_line(_read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"), length)
 
 
 def reason(error: BaseException) -> str:
     """Return an error's type and text as messages show them, whatever its `str` does."""
+    text = _read(lambda: str(error), "(its text cannot be read)")
+    return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+
+
+def _read(text: Callable[[], str], otherwise: str) -> str:
     try:
-        text = str(error)
+        return text()
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        text = "(its text cannot be read)"
-    return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+    except BaseException:  # what an extension written in Rust raises is no Exception
+        return otherwise
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
 from rlcatalog.choice.slots import collect_trunks
-from rlcatalog.config import same
+from rlcatalog.config import plain, same
 from rlcatalog.config.flat import FlatConfig
-from rlcatalog.config.values import snapshot
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
@@ -223,7 +222,7 @@ class LookupCache:
         result: Resolution | tuple[Any, ...] | dict[str, Any],
     ) -> None:
         """Remember what a lookup found; see `get`."""
-        known = snapshot(config)
+        known = plain(config, alike=True)
         with self._filling:
             if self._count >= self._size:
                 self.clear()

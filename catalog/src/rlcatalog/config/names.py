@@ -85,8 +85,9 @@ def initializer_name(
     Raises:
         ConfigError: The name, or one of its arguments, is unknown.
     """
+    where = f"config key {key + '_config'!r}"
     if value is None and config:
-        raise ConfigError(f"config key {key + '_config'!r} has no {key!r} to go with; name the initialiser.")
+        raise ConfigError(f"{where} has no {key!r} to go with; name the initialiser.")
     if value is None or callable(value):
         return value
     name = value.lower().rstrip("_") if isinstance(value, str) else ""
@@ -100,18 +101,14 @@ def initializer_name(
     unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
-        raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {shown(unknown)}.")
+        raise ConfigError(f"{where}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():
         if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
-            raise ConfigError(
-                f"config key {key + '_config'!r}: {argument!r} must be a finite number, found {shown(number)}."
-            )
+            raise ConfigError(f"{where}: {argument!r} must be a finite number, found {shown(number)}.")
     given: dict[str, float] = {**INITIALIZERS[name], **(config or {})}
     if given.get("std", 0.0) < 0 or given.get("a", 0.0) > given.get("b", math.inf):
-        raise ConfigError(
-            f"config key {key + '_config'!r}: {name!r} needs {'std >= 0' if 'std' in given else 'a <= b'}, found"
-            f" {shown(config)}."
-        )
+        needs = "std >= 0" if "std" in given else "a <= b"
+        raise ConfigError(f"{where}: {name!r} needs {needs}, found {shown(config)}.")
     return name
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from rlcatalog.errors import (
-    AmbiguousChoiceError,
-    CatalogError,
-    NotServedError,
-    PartError,
-    raised_as,
-    shown,
-)
+from rlcatalog.errors import AmbiguousChoiceError, CatalogError, NotServedError, PartError, raised_as, shown
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
@@ -142,9 +135,8 @@ class Component:
         Raises:
             PartError: The import failed, or the module lacks it.
         """
-        module, _, attribute = target.partition(":")
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
-            target_object = getattr(importlib.import_module(module), attribute)
+            target_object = resolve_name(target)
         if not callable(target_object):
             raise self.fault(f"its target {target!r} must be a class or a function, found {shown(target_object)}.")
         return target_object

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pluggy
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rlcatalog.plugins.declarations import (
     ActionDistSpec,
@@ -17,60 +18,54 @@ from rlcatalog.plugins.declarations import (
 )
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
-hookspec = pluggy.HookspecMarker("rlcatalog")
-hookimpl = pluggy.HookimplMarker("rlcatalog")
+Hook = TypeVar("Hook", bound=Callable[[], Any])
 
 
-@hookspec
+def hookimpl(hook: Hook) -> Hook:
+    """Mark a function of a plugin as a hook."""
+    hook.rlcatalog_impl = True  # type: ignore[attr-defined]
+    return hook
+
+
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-body]
     """Return the preprocessors this plugin provides: one codec per kind of space."""
 
 
-@hookspec
 def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
     """Return the observation filters this plugin provides, chosen by name with `observation_filter`."""
 
 
-@hookspec
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
     """Return the environment wrappers this plugin provides, applied by `rlcatalog.wrap_env`."""
 
 
-@hookspec
 def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
     """Return the models this plugin provides: trunks, memories and heads."""
 
 
-@hookspec
 def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
     """Return the action distributions this plugin provides."""
 
 
-@hookspec
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
     """Return the action codecs this plugin provides: one for each kind of action space of its own."""
 
 
-@hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
     """Return the frameworks this plugin provides, beside the kernel's own."""
 
 
-@hookspec
 def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
     """Return the formats this plugin exports policies in, each with what writes and what runs such files."""
 
 
-@hookspec
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands this plugin adds to the command line."""
 
 
-@hookspec
 def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
     """Return the engines this plugin provides: what `rlcatalog train --engine` names."""
 
 
-@hookspec
 def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
     """Return the checks this plugin adds to the conformance kit, such as one update under its engine."""

@@ -1,8 +1,4 @@
-"""Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
-
-pluggy marks the hooks. Its manager is not used: its entry-point loader stops at the first plugin that raises, and its
-`register` is not transactional. Here each plugin's hooks are called alone, so that none can disturb another.
-"""
+"""Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it."""
 
 from __future__ import annotations
 
@@ -28,14 +24,7 @@ from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assignment import assign
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.plugins.discovery import (
-    PluginRecord,
-    disabled_reason,
-    find_plugins,
-    incompatible_reason,
-    name_of,
-    scan,
-)
+from rlcatalog.plugins.discovery import PluginRecord, disabled_reason, find_plugins, incompatible_reason, name_of, scan
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
@@ -51,10 +40,7 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
 def load_plugins(
-    registry: Registry,
-    entry_points: Iterable[Any],
-    environ: Mapping[str, str],
-    default_of: Callable[[type], Any],
+    registry: Registry, entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
 ) -> None:
     """Load the plugins behind entry points and note in the registry how each ended.
 

@@ -34,16 +34,11 @@ class ActionCodecSpec(Declaration):
     }
 
     @property
-    def target(self) -> str:
-        """Import path of the class."""
-        return self.targets["numpy"]
-
-    @property
     def entries(self) -> tuple[str, ...]:
         return self.kinds
 
     def enter(self) -> None:
-        add_action_codec(self.kinds, self.target)
+        add_action_codec(self.kinds, self.targets["numpy"])
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def action_codecs() -> Mapping[str, str]:
     if _TABLE is None:
         with _CHANGING:
             if _TABLE is None:
-                _TABLE = {kind: spec.target for spec in provided.action_codecs() for kind in spec.kinds}
+                _TABLE = {kind: spec.targets["numpy"] for spec in provided.action_codecs() for kind in spec.kinds}
     return _TABLE
 
 
