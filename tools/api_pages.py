@@ -29,7 +29,7 @@ RETURNED = {
     "rlcatalog": [
         "rlcatalog.choice.resolution.Explanation",
         "rlcatalog_policy.stepper.Stepper",
-        "rlcatalog.plugins.registry.PluginRecord",
+        "rlcatalog.plugins.discovery.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",
     ],
     "rlcatalog_ppo": [

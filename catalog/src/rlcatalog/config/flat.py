@@ -34,9 +34,10 @@ class FlatConfig(dict[str, Any]):
         super().__init__(values or {})
         self.given: dict[str, Any] = {}
         self.asked: dict[str, Any] = {}
-        known = isinstance(values, FlatConfig)
-        self.structs: dict[type, Any] = {**values.structs} if known else {}
-        self.names: Mapping[type, Mapping[str, str]] = values.names if known else {}
+        self.structs: dict[type, Any] = {}
+        self.names: Mapping[type, Mapping[str, str]] = {}
+        if isinstance(values, FlatConfig):
+            self.structs, self.names = {**values.structs}, values.names
 
     def fresh(self) -> FlatConfig:
         """Return a config that shares no value with this one: a model may keep it, and change it."""

@@ -35,7 +35,7 @@ class Schema:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        owners = {KernelConfig: "rlcatalog", **registry.config_classes}
+        owners: dict[type, str] = {KernelConfig: "rlcatalog", **registry.config_classes}
         self._defaults = {struct: default_of(struct) for struct in owners}
         self._names = registry.key_names
         self.keys: dict[str, Key] = {}

@@ -76,7 +76,7 @@ class Component:
         """Raise unless the component has this target, and its framework is installed."""
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
             return
-        if len(rivals := self.extensions.get(target, ())) > 1:
+        if len(rivals := self.extensions.get(target, [])) > 1:
             who = " and ".join(c.provider for c in rivals)
             raise AmbiguousChoiceError(
                 f"{self.title}: {who} bring its code for {target!r}. Disable one of them:"

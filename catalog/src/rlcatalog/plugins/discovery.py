@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -104,23 +105,21 @@ def scan() -> tuple[Any, ...]:
         # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
-    return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
+    return tuple(point for name, distribution in installed.items() for point in _entry_points_of(name, distribution))
 
 
 def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
-    try:
+    with suppress(Exception):
         # The folder's name where it has one: reading the metadata of every installed package takes long.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
-    except Exception:
-        return ""
+    return ""
 
 
 def _is_whole(distribution: Distribution) -> bool:
-    try:
+    with suppress(Exception):
         return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
-    except Exception:
-        return False
+    return False
 
 
 def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:

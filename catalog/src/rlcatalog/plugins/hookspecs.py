@@ -18,7 +18,7 @@ from rlcatalog.plugins.declarations import (
 )
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
-Hook = TypeVar("Hook", bound=Callable[[], Any])
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
 def hookimpl(hook: Hook) -> Hook:

@@ -124,7 +124,7 @@ class Registry:
             AmbiguousChoiceError: Several plugins have the name, and it belongs to none of them.
             UnknownNameError: No such name.
         """
-        meanings = self._meanings.get((kind, name), ())
+        meanings = self._meanings.get((kind, name), [])
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, asked: str) -> Component:
@@ -132,7 +132,7 @@ class Registry:
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")
-        meanings = self._meanings.get((kind, f"{distribution}/{name}" if distribution else name), ())
+        meanings = self._meanings.get((kind, f"{distribution}/{name}" if distribution else name), [])
         if len(meanings) > 1:
             raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in meanings)))
         if meanings:
