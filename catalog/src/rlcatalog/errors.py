@@ -221,11 +221,6 @@ _LONGEST = 300
 class _Brief(reprlib.Repr):
     """Python's own repr of short values; of long, deep and endless ones as much as a message has room for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdict = 100
-        self.maxstring = self.maxlong = self.maxother = _LONGEST
-
     def repr1(self, x: Any, level: int) -> str:
         """Return a value's repr; of text of a class of somebody else's, that of the text."""
         return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
@@ -239,6 +234,8 @@ class _Brief(reprlib.Repr):
 
 
 _BRIEF = _Brief()
+_BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxset = _BRIEF.maxfrozenset = _BRIEF.maxdict = 100
+_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = _LONGEST
 
 
 def shown(value: Any, length: int = _LONGEST) -> str:

@@ -52,7 +52,7 @@ class Registrations:
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
         self._changing = threading.RLock()
-        self.registry = self._loaded()
+        self.registry = load_plugins(self.entry_points, self.environ, default_of)
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
         self._cache = LookupCache()
@@ -66,12 +66,6 @@ class Registrations:
     def environ(self) -> Mapping[str, str]:
         """The environment variables that disable or allow plugins."""
         return os.environ if self._environ is None else self._environ
-
-    def _loaded(self) -> Registry:
-        """Return a registry of the plugins there are."""
-        registry = Registry()
-        load_plugins(registry, self.entry_points, self.environ, default_of)
-        return registry
 
     def refresh(self) -> list[PluginRecord]:
         """Find plugins that were installed since the catalog was made, and forget those that were removed.
@@ -90,7 +84,7 @@ class Registrations:
             if self._given is None:
                 importlib.invalidate_caches()  # a package that came since is to be found
                 scan.cache_clear()
-            registry, old = self._loaded(), self.registry
+            registry, old = load_plugins(self.entry_points, self.environ, default_of), self.registry
             for component in old:
                 if component.in_process:
                     self._keep(component, registry, old)

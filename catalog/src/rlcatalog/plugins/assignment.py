@@ -13,9 +13,8 @@ from rlcatalog.plugins.names import may_claim
 from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
-def assign(registry: Registry) -> None:
-    """Put what the plugins in the registry's records brought into it, and note in the records what is left out."""
-    records = registry.records
+def assign(records: list[PluginRecord]) -> Registry:
+    """Return the registry of what plugins brought; their records note what is left out."""
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)
@@ -26,12 +25,14 @@ def assign(registry: Registry) -> None:
             c.declaration.enter()
         except CatalogError as error:
             record.leave_out(c, error)
-    registry.fill(
+    registry = Registry(
+        records,
         [c for _, c in _parts(records) if c.declaration.extends is None],
         {struct: c.distribution for _, c, struct in _holders(records)},
         {str(c.declaration.config): struct for _, c, struct in _holders(records)},
     )
     _extend(registry)
+    return registry
 
 
 def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component]]:

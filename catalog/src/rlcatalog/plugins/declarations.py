@@ -105,7 +105,7 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
-    #: Field → what its value must be, None aside where that is the default.
+    #: Field → what its value must be, None aside where that is the default; a kind's own are added to these.
     forms: ClassVar[Forms] = {
         "name": (text_like(_NAME), "a word of letters, digits, '_', '-' and '.'"),
         "summary": (text_like(".*"), "one line of text"),
@@ -130,6 +130,9 @@ class Declaration:
     examples: str | None = None
     switch: str | None = None
     kinds: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.forms = {**Declaration.forms, **cls.forms}
 
     def __post_init__(self) -> None:
         for problem in self.problems():
@@ -249,8 +252,8 @@ class ModelSpec(Declaration):
 
     kind: ClassVar[str] = "model"
     forms: ClassVar[Forms] = {
-        **Declaration.forms, "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
-        **dict.fromkeys(("claims", "describe", "pinned_keys"), _FUNCTION),
+        "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
+        "claims": _FUNCTION, "describe": _FUNCTION, "pinned_keys": _FUNCTION,
     }  # fmt: skip
 
     slot: str = "trunk"
@@ -273,7 +276,7 @@ class ActionDistSpec(Declaration):
     """
 
     kind: ClassVar[str] = "action_dist"
-    forms: ClassVar[Forms] = {**Declaration.forms, "size": _FUNCTION}
+    forms: ClassVar[Forms] = {"size": _FUNCTION}
 
     composite: bool = False
     wraps_default: bool = False
@@ -328,10 +331,7 @@ class ExporterSpec(Declaration):
     kind: ClassVar[str] = "exporter"
     targets_allowed = frozenset({"runner"})
     shows_classes = False
-    forms: ClassVar[Forms] = {
-        **Declaration.forms,
-        "suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'"),
-    }
+    forms: ClassVar[Forms] = {"suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")}
 
     suffix: str = ""
 

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
+import msgspec
+
 from rlcatalog._version import __version__
 from rlcatalog.errors import (
     CatalogError,
@@ -40,12 +42,11 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
 def load_plugins(
-    registry: Registry, entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
-) -> None:
-    """Load the plugins behind entry points and note in the registry how each ended.
+    entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
+) -> Registry:
+    """Load the plugins behind entry points; return the registry of their parts, and of how each of them ended.
 
     Args:
-        registry: Where the components and records go.
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
@@ -55,14 +56,15 @@ def load_plugins(
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     refuse_while_loading()
-    registry.records = find_plugins(entry_points)
-    for record in registry.records:
+    records = find_plugins(entry_points)
+    for record in records:
         load(record, environ, default_of)
-    assign(registry)
+    registry = assign(records)
     strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
-    for record in registry.records:
+    for record in records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
+    return registry
 
 
 def load_indexed(kind: str) -> list[Any]:
@@ -107,7 +109,7 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     )
     if strict:
         raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem
-    tell(text, stacklevel=6)
+    tell(text, stacklevel=5)
 
 
 def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any]) -> None:
@@ -148,11 +150,16 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
             )
         declarations += items
     for path in dict.fromkeys(d.config for d in declarations if d.config is not None):
-        record.config_classes[path] = _config_class(path, name)
+        module, _, attribute = path.partition(":")
+        struct = getattr(importlib.import_module(module), attribute, None)
+        where = f"plugin {name!r}: config={path!r}"
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            raise DeclarationError(f"{where} must name a msgspec.Struct, found {shown(struct)}.")
         try:
-            default_of(record.config_classes[path])
+            default_of(struct)
         except DeclarationError as error:
-            raise DeclarationError(f"plugin {name!r}: config={path!r}: {error}") from error
+            raise DeclarationError(f"{where}: {error}") from error
+        record.config_classes[path] = struct
     record.parts = [Component(declaration, record.distribution, record.version) for declaration in declarations]
     if not hooks:
         text = f"plugin {name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
@@ -181,13 +188,3 @@ def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], 
             raise DeclarationError(text) from error
         hooks[key] = member
     return hooks
-
-
-def _config_class(path: str, name: str) -> type:
-    import msgspec
-
-    module, _, attribute = path.partition(":")
-    struct = getattr(importlib.import_module(module), attribute, None)
-    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(struct)}.")
-    return struct

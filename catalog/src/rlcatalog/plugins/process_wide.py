@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rlcatalog.errors import nearest
 from rlcatalog.frameworks.table import Framework, add_framework, extend_framework
@@ -13,6 +13,10 @@ from rlcatalog.spaces.action_codecs import add_action_codec
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
+
+
+def _are_classes(kinds: Any) -> bool:
+    return are_texts(kinds) and kinds != ()
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,7 @@ class ActionCodecSpec(Declaration):
     kind: ClassVar[str] = "action_codec"
     targets_allowed = frozenset({"numpy"})
     forms: ClassVar[Forms] = {
-        **Declaration.forms,
-        "kinds": (
-            lambda kinds: are_texts(kinds) and kinds != (),
-            "a tuple of names of space classes, such as ('package.module.Class',)",
-        ),
+        "kinds": (_are_classes, "a tuple of names of space classes, such as ('acme.spaces.Dial',)")
     }
 
     @property
@@ -65,11 +65,7 @@ class FrameworkSpec(Declaration):
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
-    forms: ClassVar[Forms] = {
-        **Declaration.forms,
-        "module": (text_like(".*"), "the name of a top-level module"),
-        "aliases": TEXTS,
-    }
+    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS}
 
     module: str = ""
     aliases: tuple[str, ...] = ()

@@ -27,39 +27,33 @@ class Registry:
     """All components of one catalog, by kind and name, and the config structs of their keys.
 
     Its tables are replaced, never changed: another thread may be going over them.
+
+    Args:
+        records: The plugins, loaded or not.
+        components: The parts of those that are loaded.
+        classes: Config struct → the distribution that owns its keys.
+        paths: Import path, as declarations name it → config struct.
     """
 
-    def __init__(self) -> None:
-        self.records: list[PluginRecord] = []
+    def __init__(
+        self,
+        records: list[PluginRecord],
+        components: Iterable[Component],
+        classes: Mapping[type, str],
+        paths: Mapping[str, type],
+    ) -> None:
+        self.records = records
         #: Sorted by kind, name and distribution.
-        self._components: list[Component] = []
+        self._components = sorted(components, key=_order)
         #: (kind, address or bare name) → the components that it may mean: one, or several whose addresses tell.
         self._meanings: dict[tuple[str, str], list[Component]] = {}
-        #: Config struct → who owns its keys.
-        self.config_classes: dict[type, str] = {}
-        #: Import path, as declarations name it → config struct.
-        self.config_paths: dict[str, type] = {}
-        #: Struct → field → what the key is called in a config, where that is not the field's name.
-        self.key_names: dict[type, dict[str, str]] = {}
-        #: Config key → the distributions that have it, where it means nothing alone.
-        self.homeless_keys: dict[str, list[str]] = {}
-
-    # --- filling ---------------------------------------------------------------------------------------------------
-
-    def fill(self, components: Iterable[Component], classes: Mapping[type, str], paths: Mapping[str, type]) -> None:
-        """Add what plugins bring, once.
-
-        Args:
-            components: Their parts.
-            classes: Config struct → distribution.
-            paths: Import path → config struct.
-        """
-        self._components = sorted(components, key=_order)
         for c in self._components:
             self._meanings[c.kind, c.address] = [c]
             if may_claim(c.kind, c.name, c.distribution):
                 self._meanings.setdefault((c.kind, c.name), []).append(c)
         self.config_classes, self.config_paths = dict(classes), dict(paths)
+        #: Struct → field → what the key is called in a config, where that is not the field's name; and config key → the
+        #: distributions that have it, where it means nothing alone.
         self.key_names, self.homeless_keys = bare_keys(classes)
 
     def add_in_process(self, component: Component, struct: type | None = None) -> None:
