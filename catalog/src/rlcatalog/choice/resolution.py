@@ -174,7 +174,7 @@ class Resolution:
         """
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {v.component.switch for c in self.choices.values() for v in c.verdicts}
-        asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
+        asked = {key: value for key, value in self.config.given.items() if key in self.config.explicit}
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:

@@ -25,7 +25,7 @@ class FlatConfig(dict[str, Any]):
 
     Attributes:
         given: Of a config as it was parsed: the keys whose value is not the catalog's default.
-        asked: Of a config as it was parsed: the keys that the caller gave, under the names of today.
+        explicit: Of a config as it was parsed: the keys that the caller gave, under the names of today.
         structs: Structs made of these values already.
         names: Struct → field → key, where the key is not called like the field.
     """
@@ -33,7 +33,7 @@ class FlatConfig(dict[str, Any]):
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values or {})
         self.given: dict[str, Any] = {}
-        self.asked: dict[str, Any] = {}
+        self.explicit: dict[str, Any] = {}
         self.structs: dict[type, Any] = {}
         self.names: Mapping[type, Mapping[str, str]] = {}
         if isinstance(values, FlatConfig):

@@ -66,22 +66,22 @@ class Schema:
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
-        asked: dict[str, Any] = {}
-        called: dict[str, str] = {}
+        explicit: dict[str, Any] = {}
+        spellings: dict[str, str] = {}
         unreadable = f"model config: {type(config).__name__} cannot be read"  # a mapping of somebody else's
         with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
             entries = list((config or {}).items())
         for key, value in entries:
             names, value = self._current_keys(key, plain(value, f"model config key {shown(key)}"))
             for name in names:
-                if called.setdefault(name, key) != key:
-                    alias = key if key != name else called[name]
+                if spellings.setdefault(name, key) != key:
+                    alias = key if key != name else spellings[name]
                     raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
-                asked[name] = convert(value, self.keys[name])
-        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **asked}
+                explicit[name] = convert(value, self.keys[name])
+        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **explicit}
         given = {name: value for name, value in wanted.items() if not same(value, self.keys[name].default)}
         flat = FlatConfig({**self.defaults(), **given})
-        flat.given, flat.asked, flat.structs, flat.names = given, asked, {**self._defaults}, self._names
+        flat.given, flat.explicit, flat.structs, flat.names = given, explicit, {**self._defaults}, self._names
         for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
             flat.structs[struct] = self._make_struct(struct, flat)
         return flat

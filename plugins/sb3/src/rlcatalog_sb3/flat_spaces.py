@@ -150,7 +150,11 @@ class Flattening:
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = masked or resolution.mask_key is not None
         origin = Origin(
-            observation_space, action_space, resolution.config.asked, encoding_of(resolution, self.preprocessor), given
+            observation_space,
+            action_space,
+            resolution.config.explicit,
+            encoding_of(resolution, self.preprocessor),
+            given,
         )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
