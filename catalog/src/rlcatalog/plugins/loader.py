@@ -86,10 +86,10 @@ def load_indexed(kind: str) -> list[Any]:
 
 
 def refuse_while_loading() -> None:
-    """Raise where a plugin that is being loaded is who asks.
+    """Raise where a plugin asks while it is being loaded.
 
     Raises:
-        PluginError: So it is.
+        PluginError: It does.
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
@@ -169,10 +169,9 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; what looks like one and is none is an error."""
     hooks = {}
-    for key in dir(plugin):
-        member = getattr(plugin, key)
-        is_marked = inspect.isroutine(member) and hasattr(member, "rlcatalog_impl")
-        if not is_marked and not (inspect.isroutine(member) and key.startswith("rlcatalog_")):
+    for key, member in inspect.getmembers(plugin, inspect.isroutine):
+        is_marked = hasattr(member, "rlcatalog_impl")
+        if not is_marked and not key.startswith("rlcatalog_"):
             continue
         if key not in HOOK_RETURNS:
             raise DeclarationError(
