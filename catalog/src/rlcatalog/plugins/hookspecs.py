@@ -22,7 +22,7 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
 def hookimpl(hook: Hook) -> Hook:
-    """Mark a function of a plugin as a hook."""
+    """Mark a function of a plugin as a hook: it takes no arguments and returns a list of declarations."""
     hook.rlcatalog_impl = True  # type: ignore[attr-defined]
     return hook
 

@@ -133,8 +133,8 @@ class Registry:
             return meanings[0]
         names = self.names([kind])
         self.explain_missing(f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name))
-        if called := [c.distribution for c in self.active(kind) if c.name == name]:
-            raise UnknownNameError(ways_to_say(label, name, called))
+        if owners := [c.distribution for c in self.active(kind) if c.name == name]:
+            raise UnknownNameError(ways_to_say(label, name, owners))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
         raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
