@@ -15,7 +15,7 @@ import rlcatalog
 from benchmarks.harness import Case, Figure, Result, report, wanted
 
 _PLUGIN = """
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, hookimpl
 
 @hookimpl
 def rlcatalog_models():

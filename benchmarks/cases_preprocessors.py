@@ -248,7 +248,7 @@ def filters() -> Iterator[Case]:
         return
     config = {"observation_filter": "MeanStdFilter"}
     found = CATALOG.resolve(spaces.Box(-np.inf, np.inf, (17,), np.float32), spaces.Discrete(2), config)
-    ours = make_filter(found.choices["filter"].component, found.preprocessor, found.config.values)
+    ours = make_filter(found.choices["filter"].component, found.preprocessor, found.config)
     assert ours is not None
     floor, rng = floors.MeanStd(17), np.random.default_rng(0)
     for _ in range(3):

@@ -60,8 +60,8 @@ def data() -> dict[str, object]:
         provides[f"{component.kind}/{component.name}"] = component.distribution
         for framework, target in component.declaration.targets.items() if component.declaration.shows_classes else ():
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
-        for target, extension in component.extensions.items() if component.kind == "framework" else ():
-            provides[f"framework/{component.name}: {target}"] = extension.distribution
+        for target, extensions in component.extensions.items() if component.kind == "framework" else ():
+            provides[f"framework/{component.name}: {target}"] = extensions[0].distribution
         for kind in component.declaration.kinds if component.kind == "action_codec" else ():
             provides[f"action_codec/{kind}"] = component.distribution
     for component in catalog.registry.active("exporter"):

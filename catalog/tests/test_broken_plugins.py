@@ -30,7 +30,7 @@ from rlcatalog import (
 from rlcatalog.errors import CatalogError, PartError, PluginError, PluginWarning
 
 GOOD = """
-from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, hookimpl
+from rlcatalog import Match, ModelSpec, PreprocessorSpec, Rank, hookimpl
 from rlcatalog.observations import Preprocessor
 
 
@@ -43,7 +43,7 @@ class Codec(Preprocessor):
 
 
 def match(request):
-    return Match(Rank.GENERIC, "a matrix") if request.obs.shape == ({number}, 2) else NoMatch("another shape")
+    return Match(Rank.GENERIC, "a matrix") if request.obs.shape == ({number}, 2) else Match(None, "another shape")
 
 
 @hookimpl
@@ -115,7 +115,7 @@ BROKEN = {
     ),
     "unmarked-misspelt": Case(
         "def rlcatalog_action_dist():\n    return []\n",
-        ("rlcatalog_action_dist() is not a hook", "Did you mean 'rlcatalog_action_dists'?"),
+        ("'rlcatalog_action_dist' is not a hook", "Did you mean 'rlcatalog_action_dists'?"),
     ),
     "returns-text": Case(
         hook("return 'fcnet'"), ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",)
@@ -206,7 +206,7 @@ def check_report(name, record, messages):
 def check_good(catalog):
     """Everything the good plugins provide is there and works, and nothing else is."""
     assert [c.name for c in catalog.components()] == ["alpha", "omega", "alpha_codec", "omega_codec"]
-    assert catalog.parse_config({"alpha_size": 7}).values["omega_size"] == 3
+    assert catalog.parse_config({"alpha_size": 7})["omega_size"] == 3
     for number in (3, 4):
         space = gym.spaces.Box(-1, 1, (number, 2), np.float32)
         encoded = catalog.preprocessor_for(space).transform(np.ones((number, 2), np.float32))
@@ -317,7 +317,7 @@ def test_an_incompatible_plugin_is_not_imported(write, installed):
 MATCHERS = {
     "raises": ("return 1 / 0", "its match function raised ZeroDivisionError: division by zero"),
     "exits": ("raise SystemExit('bye')", "its match function raised SystemExit: bye"),
-    "returns_true": ("return True", "its match function returned True instead of Match or NoMatch"),
+    "returns_true": ("return True", "its match function returned True instead of a Match"),
     "ranks_wrong": ("return Match('best', 'x')", "its match function returned Match(rank='best', why='x')"),
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, NoMatch, PreprocessorSpec, Rank, Stage
+from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, PreprocessorSpec, Rank, Stage
 from rlcatalog.errors import DeclarationError, DuplicateNameError, ModelContractError, PluginWarning
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
@@ -304,7 +304,7 @@ def test_a_decorated_model_has_keys_stages_a_slot_and_a_match_of_its_own(catalog
         return [Stage("wide", (request.config["mine_width"],))]
 
     def match(request):
-        return Match(Rank.SPECIFIC, "small") if request.encoded_size < 4 else NoMatch("large")
+        return Match(Rank.SPECIFIC, "small") if request.encoded_size < 4 else Match(None, "large")
 
     catalog.register_model("mine", match=match, describe=describe, config=MineConfig, reads=("max_seq_len",))(Net)
     found = catalog.explain(BOX, TWO, {"mine_width": 6}, "torch").as_dict()
@@ -395,10 +395,10 @@ def test_a_cell_that_is_run_again_replaces_class_and_struct(catalog):
     for width in (3, 5):
         struct = msgspec.defstruct("Again", [("again_width", int, width)], frozen=True, kw_only=True, module="cells")
         catalog.register_model("again", Net, config=struct)
-        assert catalog.parse_config({}).values["again_width"] == width
+        assert catalog.parse_config({})["again_width"] == width
     renamed = msgspec.defstruct("Renamed", [("again_width", int, 8)], frozen=True, kw_only=True, module="cells")
     catalog.register_model("again", Net, config=renamed)
-    assert catalog.parse_config({}).values["again_width"] == 8
+    assert catalog.parse_config({})["again_width"] == 8
     catalog.register_model("again", Net)
     assert "again_width" not in catalog.schema.keys
 
@@ -411,7 +411,7 @@ def test_a_key_of_anothers_is_refused(catalog, key):
     with pytest.raises(DuplicateNameError, match=rf"config key '{key}' belongs to {owner}\."):
         catalog.register_model("other", Net, config=struct)
     assert "other" not in catalog.registry.names(["model"])
-    assert catalog.parse_config({}).values["mine_width"] == 3
+    assert catalog.parse_config({})["mine_width"] == 3
 
 
 def test_a_struct_that_does_not_allow_its_own_defaults_is_refused(catalog):

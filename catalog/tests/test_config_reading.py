@@ -59,13 +59,13 @@ def test_a_numpy_value_of_the_wrong_type_is_still_refused(shared):
 def test_custom_options_is_custom_model_config(shared):
     with pytest.warns(DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"):
         parsed = shared.parse_config({"custom_options": {"a": 1}})
-    assert parsed.values["custom_model_config"] == {"a": 1}
-    assert "custom_options" not in parsed.values
+    assert parsed["custom_model_config"] == {"a": 1}
+    assert "custom_options" not in parsed
 
 
 def test_always_check_shapes_is_check_observations(shared):
     with pytest.warns(DeprecationWarning, match="check_observations"):
-        assert shared.parse_config({"always_check_shapes": True}).values["check_observations"] == "always"
+        assert shared.parse_config({"always_check_shapes": True})["check_observations"] == "always"
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -101,13 +101,13 @@ def test_callables_are_kept_as_they_are(shared):
         return x
 
     parsed = shared.parse_config({"fcnet_activation": soft, "post_fcnet_weights_initializer": max})
-    assert parsed.values["fcnet_activation"] is soft
+    assert parsed["fcnet_activation"] is soft
     assert parsed.given == {"fcnet_activation": soft, "post_fcnet_weights_initializer": max}
     assert parsed.fresh()["post_fcnet_weights_initializer"] is max
 
 
 def test_a_numpy_function_is_a_callable(shared):
-    assert shared.parse_config({"fcnet_activation": np.tanh}).values["fcnet_activation"] is np.tanh
+    assert shared.parse_config({"fcnet_activation": np.tanh})["fcnet_activation"] is np.tanh
 
 
 # --- defaults --------------------------------------------------------------------------------------------------------

@@ -139,9 +139,9 @@ def test_the_memory_does_not_take_1_for_true(catalog, order):
 
 def test_the_memory_looks_at_types_deep_inside(catalog):
     def inner(value):
-        return catalog.resolve(VECTOR, TWO, {"custom_model_config": {"a": [value]}}).config.values[
-            "custom_model_config"
-        ]["a"][0]
+        return catalog.resolve(VECTOR, TWO, {"custom_model_config": {"a": [value]}}).config["custom_model_config"]["a"][
+            0
+        ]
 
     assert [type(inner(value)) for value in (True, 1, 1.0, True, 1.0, 1)] == [bool, int, float, bool, float, int]
 
@@ -150,16 +150,16 @@ def test_a_config_changed_in_place_is_looked_up_anew(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
     catalog.resolve(VECTOR, TWO, config)
     config["fcnet_hiddens"].append(5)
-    assert catalog.resolve(VECTOR, TWO, config).config.values["fcnet_hiddens"] == [4, 5]
+    assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [4, 5]
     config["custom_model_config"]["a"].append(2)
-    assert catalog.resolve(VECTOR, TWO, config).config.values["custom_model_config"] == {"a": [1, 2]}
+    assert catalog.resolve(VECTOR, TWO, config).config["custom_model_config"] == {"a": [1, 2]}
 
 
 def test_a_numpy_array_changed_in_place_is_looked_up_anew(catalog):
     config = {"fcnet_hiddens": np.array([4, 4])}
     catalog.resolve(VECTOR, TWO, config)
     config["fcnet_hiddens"][:] = 8
-    assert catalog.resolve(VECTOR, TWO, config).config.values["fcnet_hiddens"] == [8, 8]
+    assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [8, 8]
 
 
 def test_registering_forgets_remembered_lookups(catalog):
@@ -248,7 +248,7 @@ def test_a_lookup_converts_what_it_is_given_and_nothing_more(converted):
 
 
 def test_a_struct_is_handed_on_and_made_anew_where_a_value_has_changed(converted):
-    config = catalog_of("fcnet").parse_config({"post_fcnet_hiddens": [4]}).values
+    config = catalog_of("fcnet").parse_config({"post_fcnet_hiddens": [4]})
     converted.clear()
     first = read_config(config, KernelConfig)
     assert first.post_fcnet_hiddens == [4]
@@ -271,7 +271,7 @@ def test_a_struct_is_handed_on_and_made_anew_where_a_value_has_changed(converted
 
 
 def test_a_changed_value_of_the_wrong_type_is_still_refused():
-    config = catalog_of("fcnet").parse_config({}).values
+    config = catalog_of("fcnet").parse_config({})
     config["vf_share_layers"] = 0
     with pytest.raises(ConfigTypeError, match="'vf_share_layers'"):
         read_config(config, KernelConfig)
@@ -294,7 +294,7 @@ def test_a_model_finds_its_config_changed_as_it_left_it():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
 def test_a_config_is_copied_like_any_dictionary(copied):
-    config = catalog_of("fcnet").parse_config({"fcnet_hiddens": [3]}).values
+    config = catalog_of("fcnet").parse_config({"fcnet_hiddens": [3]})
     again = copied(config)
     assert again == config == dict(config)
     again["fcnet_hiddens"].append(4)

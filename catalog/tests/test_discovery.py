@@ -10,10 +10,10 @@ import importlib_metadata
 import pytest
 
 from rlcatalog import Catalog
-from rlcatalog.internals import candidates, disabled_reason
+from rlcatalog.internals import disabled_reason, find_plugins
 from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, scan
 
-# --- candidates ------------------------------------------------------------------------------------------------------
+# --- plugins ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelling", ["some-dist", "Some_Dist", "some.dist", "SOME--DIST", " some-_.dist "])
@@ -21,30 +21,37 @@ def test_names_of_distributions_have_one_spelling(spelling):
     assert normalize(spelling) == "some-dist"
 
 
-def test_a_candidate_says_what_the_metadata_says(entry_point):
-    (found,) = candidates([entry_point("Some_Dist", name="some", version="2.3", requires=["rlcatalog>=0.1", "numpy"])])
-    assert (found.name, found.value, found.distribution, found.version) == ("some", "some.plugin", "some-dist", "2.3")
+def test_a_record_says_what_the_metadata_says(entry_point):
+    (found,) = find_plugins(
+        [entry_point("Some_Dist", name="some", version="2.3", requires=["rlcatalog>=0.1", "numpy"])]
+    )
+    assert (found.name, found.entry_point.value, found.distribution, found.version) == (
+        "some",
+        "some.plugin",
+        "some-dist",
+        "2.3",
+    )
     assert found.requires == ("rlcatalog>=0.1", "numpy")
 
 
 def test_a_distribution_without_requirements(entry_point):
-    (found,) = candidates([entry_point("alone")])
+    (found,) = find_plugins([entry_point("alone")])
     assert found.requires == ()
 
 
 def test_an_entry_point_without_distribution(entry_point):
-    (found,) = candidates([replace(entry_point("x"), dist=None)])
+    (found,) = find_plugins([replace(entry_point("x"), dist=None)])
     assert (found.distribution, found.version, found.requires) == ("x", "", ())  # or it would be the program's own
 
 
-def test_one_plugin_seen_twice_is_one_candidate(entry_point):
+def test_one_plugin_seen_twice_is_one_plugin(entry_point):
     twice = [entry_point("Some.Dist", name="some"), entry_point("some_dist", name="some")]
-    assert [c.distribution for c in candidates(twice)] == ["some-dist"]
+    assert [c.distribution for c in find_plugins(twice)] == ["some-dist"]
 
 
 def test_of_two_installations_the_first_on_the_path_counts(entry_point):
     twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]  # the one that would be imported
-    assert [c.version for c in candidates(twice)] == ["2.0"]
+    assert [c.version for c in find_plugins(twice)] == ["2.0"]
 
 
 def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
@@ -54,13 +61,15 @@ def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
         entry_point("a", name="y", value="m"),
         entry_point("a", name="x", value="n"),
     ]
-    found = [(c.distribution, c.name, c.value) for c in candidates(different)]
+    found = [(c.distribution, c.name, c.entry_point.value) for c in find_plugins(different)]
     assert found == [("a", "x", "m"), ("a", "x", "n"), ("a", "y", "m"), ("b", "x", "m")]
 
 
 def test_the_order_depends_on_names_alone(entry_point):
     points = [entry_point(name) for name in ("Beta", "alpha", "gamma-2", "gamma-10")]
-    orders = {tuple(c.distribution for c in candidates(permutation)) for permutation in itertools.permutations(points)}
+    orders = {
+        tuple(c.distribution for c in find_plugins(permutation)) for permutation in itertools.permutations(points)
+    }
     assert orders == {("alpha", "beta", "gamma-10", "gamma-2")}
 
 
@@ -73,7 +82,7 @@ def test_the_metadata_is_read_once_per_plugin(entry_point):
             reads.append(1)
             return entry_point("counted").dist.metadata
 
-    candidates([SimpleNamespace(name="counted", value="counted.plugin", dist=Counting())])
+    find_plugins([SimpleNamespace(name="counted", value="counted.plugin", dist=Counting())])
     assert len(reads) == 1
 
 
@@ -81,8 +90,8 @@ def test_the_metadata_is_read_once_per_plugin(entry_point):
 
 
 @pytest.fixture
-def candidate(entry_point):
-    (found,) = candidates([entry_point("Some-Dist", name="the_plugin")])
+def record(entry_point):
+    (found,) = find_plugins([entry_point("Some-Dist", name="the_plugin")])
     return found
 
 
@@ -101,41 +110,41 @@ def candidate(entry_point):
         "other, *",
     ],
 )
-def test_the_disable_list_takes_distributions_and_entry_points(candidate, names):
-    reason = disabled_reason(candidate, {"RLCATALOG_DISABLE_PLUGINS": names})
+def test_the_disable_list_takes_distributions_and_entry_points(record, names):
+    reason = disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names})
     assert reason == f"disabled by RLCATALOG_DISABLE_PLUGINS={names!r}"
 
 
 @pytest.mark.parametrize("names", ["", " ", ",", "some", "some-dist-2", "dist", "plugin", "some-dist*", "some dist"])
-def test_the_disable_list_leaves_other_names_alone(candidate, names):
-    assert disabled_reason(candidate, {"RLCATALOG_DISABLE_PLUGINS": names}) is None
+def test_the_disable_list_leaves_other_names_alone(record, names):
+    assert disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names}) is None
 
 
 @pytest.mark.parametrize("names", ["some-dist", "Some_Dist", "the-plugin", " other , THE_PLUGIN "])
-def test_the_allow_list_takes_distributions_and_entry_points(candidate, names):
-    assert disabled_reason(candidate, {"RLCATALOG_LOAD_PLUGINS": names}) is None
+def test_the_allow_list_takes_distributions_and_entry_points(record, names):
+    assert disabled_reason(record, {"RLCATALOG_LOAD_PLUGINS": names}) is None
 
 
 @pytest.mark.parametrize("names", ["", " ", ",", "other", "some"])
-def test_the_allow_list_leaves_everything_else_out(candidate, names):
-    reason = disabled_reason(candidate, {"RLCATALOG_LOAD_PLUGINS": names})
+def test_the_allow_list_leaves_everything_else_out(record, names):
+    reason = disabled_reason(record, {"RLCATALOG_LOAD_PLUGINS": names})
     assert reason == f"not in RLCATALOG_LOAD_PLUGINS={names!r}"
 
 
-def test_without_lists_everything_is_loaded(candidate):
-    assert disabled_reason(candidate, {}) is None
+def test_without_lists_everything_is_loaded(record):
+    assert disabled_reason(record, {}) is None
 
 
-def test_the_disable_list_wins_over_the_allow_list(candidate):
+def test_the_disable_list_wins_over_the_allow_list(record):
     both = {"RLCATALOG_DISABLE_PLUGINS": "the_plugin", "RLCATALOG_LOAD_PLUGINS": "some-dist"}
-    assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(candidate, both))
+    assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(record, both))
 
 
 # --- the kernel a plugin asks for ------------------------------------------------------------------------------------
 
 
 def bound(entry_point, *requires: str, kernel: str = "0.1.0") -> str | None:
-    (found,) = candidates([entry_point("bounded", requires=requires)])
+    (found,) = find_plugins([entry_point("bounded", requires=requires)])
     return incompatible_reason(found, kernel)
 
 

@@ -41,7 +41,7 @@ def test_it_holds_where_the_config_is_silent(catalog):
     assert shares(rlcatalog.build(OBS, ACTIONS, SMALL, "torch", catalog=catalog))
     found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=APART)
     assert found.config.given == {**SMALL, **APART}
-    assert found.config.asked == SMALL
+    assert found.config.explicit == SMALL
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -30,7 +30,6 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
-    NoMatch,
     Preprocessor,
     PreprocessorSpec,
     Rank,
@@ -158,13 +157,13 @@ def always(request):
 
 
 def only_boxes(request):
-    return always(request) if request.obs.kind == "box" else NoMatch("takes boxes")
+    return always(request) if request.obs.kind == "box" else Match(None, "takes boxes")
 
 
 def only_cartpole(request):
     if request.env.spec is not None and request.env.spec.id == "CartPole-v1":
         return Match(Rank.SPECIFIC, "it is CartPole")
-    return NoMatch("is for CartPole")
+    return Match(None, "is for CartPole")
 
 
 DECLARATIONS = {
@@ -265,7 +264,7 @@ def test_a_declared_filter_is_chosen_by_name(catalog_with):
     choice = resolution.choices["filter"]
     assert choice.component is not None
     assert (choice.component.name, choice.why) == ("halve", "named in the config")
-    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config.values)
+    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config)
     assert made(np.array([4.0])).tolist() == [2.0]
 
 

@@ -18,7 +18,6 @@ from rlcatalog import (
     EnvWrapperSpec,
     Match,
     ModelSpec,
-    NoMatch,
     PreprocessorSpec,
     Rank,
     Request,
@@ -163,9 +162,8 @@ def test_a_switch_that_cannot_be_served_is_an_error(switch):
     acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
     with pytest.raises(NoMatchError, match=r"acme_on=True asks for 'acme_head' .* has no code for framework 'tf'"):
         chosen(catalog_with(acme), config={"acme_on": True}, slot="head", framework="tf")
-    picky = plugin(
-        "acme", models=[ModelSpec("acme_head", NET, "", slot="head", match=lambda r: NoMatch("too small"), **switch)]
-    )
+    spec = ModelSpec("acme_head", NET, "", slot="head", match=lambda r: Match(None, "too small"), **switch)
+    picky = plugin("acme", models=[spec])
     with pytest.raises(NoMatchError, match=r"too small\. Leave acme_on out of the config"):
         chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
+from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
@@ -92,13 +92,13 @@ def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
             request.config["fcnet_hiddens"] = [7]
         with pytest.raises(ValueError, match="read-only"):
             request.obs.low.fill(7)
-        return NoMatch("was here")
+        return Match(None, "was here")
 
     point = PluginEntryPoint(plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme")
     catalog = isolated_catalog(*HEALTHY, point, prefer=["acme"])
     found = catalog.resolve(BOX, DISCRETE, {"fcnet_hiddens": [64, 64]}, "torch")
     assert seen == [[64, 64]]
-    assert found.config.values["fcnet_hiddens"] == found.config.fresh()["fcnet_hiddens"] == [64, 64]
+    assert found.config["fcnet_hiddens"] == found.config.fresh()["fcnet_hiddens"] == [64, 64]
     assert read_config(found.config.fresh(), FcnetConfig).fcnet_hiddens == [64, 64]
     assert [stage.shape for stage in found.shapes if "hidden" in stage.name] == [(64,), (64,)]
     assert (BOX.low == -1).all()
@@ -129,7 +129,7 @@ def two_sizes(plugin, module):
 def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_sizes):
     with pytest.raises(ConfigError, match=r"'size' means nothing alone\. Say 'first/size' or 'second/size'"):
         two_sizes.parse_config({"size": 3})
-    values = two_sizes.parse_config({"first/size": 3, "second/size": "four", "second_depth": 9}).values
+    values = two_sizes.parse_config({"first/size": 3, "second/size": "four", "second_depth": 9})
     assert (read_config(values, First).size, read_config(values, Second).size) == (3, "four")
     assert (values["first/size"], values["second/size"], values["second_depth"]) == (3, "four", 9)
     fresh = two_sizes.parse_config(None).fresh()
@@ -140,7 +140,7 @@ def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_siz
 
 
 def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
-    values = two_sizes.parse_config({"max_seq_len": 7, "second/max_seq_len": 8}).values
+    values = two_sizes.parse_config({"max_seq_len": 7, "second/max_seq_len": 8})
     assert (values["max_seq_len"], read_config(values, Second).max_seq_len) == (7, 8)
 
 

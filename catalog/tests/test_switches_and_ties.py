@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import sys
 from types import ModuleType
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
+from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.errors import AmbiguousChoiceError, PartError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -83,6 +85,17 @@ def test_a_match_function_decides_beside_a_switch():
 
     part = memory("acme", "gru", "acme_on", match=match)
     assert part.judge(Request(SpaceInfo.read(BOX))) == Match(Rank.GENERIC, "even so")
+
+
+def test_a_model_may_be_for_kinds_of_observation():
+    part = ModelSpec("net", {"torch": "m:C"}, "", kinds=("discrete", "multi_binary"))
+    assert part.judge(Request(SpaceInfo.read(TWO))) == Match(Rank.GENERIC, "the space is a discrete")
+    assert part.judge(Request(SpaceInfo.read(BOX))) == Match(None, "takes discrete or multi_binary, not box")
+
+
+def test_a_declaration_is_copied_and_pickled_like_any_value():
+    part = ModelSpec("net", {"torch": "m:C"}, "a net", reads=("max_seq_len",))
+    assert copy.deepcopy(part) == pickle.loads(pickle.dumps(part)) == part
 
 
 @pytest.mark.parametrize(
@@ -162,7 +175,7 @@ def dist(name):
 def on_boxes(request):
     if request.action.kind == "box":
         return Match(Rank.SPECIFIC, "a Box")
-    return NoMatch("no Box")
+    return Match(None, "no Box")
 
 
 def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):

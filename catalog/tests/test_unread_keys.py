@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
+from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, Rank, Stage
 from rlcatalog.config import KernelConfig
 from rlcatalog.errors import DeclarationError, PartError, PluginWarning, UnreadKeysWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
@@ -177,7 +177,7 @@ def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
 
 
 def test_a_key_of_an_environment_wrapper_was_read_before(acme):
-    wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: NoMatch("no"),
+    wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: Match(None, "no"),
                              config="made_up_acme:AcmeConfig")  # fmt: skip
     asked = acme(rlcatalog_env_wrappers=[wrapper], environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
     assert unread(asked, BOX, {"acme_width": 4}) == []

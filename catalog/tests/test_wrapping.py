@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, EnvWrapperSpec, Match, NoMatch, Rank
+from rlcatalog import Catalog, EnvWrapperSpec, Match, Rank
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
@@ -50,7 +50,7 @@ def nothing(env, config):
 def only_cartpole(request):
     if request.env.spec is not None and request.env.spec.id.startswith("CartPole"):
         return Match(Rank.GENERIC, "a cart with a pole")
-    return NoMatch("for carts with poles")
+    return Match(None, "for carts with poles")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_wrapper_that_returns_the_environment_may_be_asked_again(catalog):
 def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plugin):
     seen = []
     spec = EnvWrapperSpec(
-        "watcher", {"numpy": "made_up_parts:watcher"}, "", match=lambda r: seen.append(r) or NoMatch("no")
+        "watcher", {"numpy": "made_up_parts:watcher"}, "", match=lambda r: seen.append(r) or Match(None, "no")
     )
     catalog = Catalog([entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={}, prefer=["acme"])
     for name in ("CartPole-v1", "Pendulum-v1"):

@@ -144,12 +144,12 @@ def use(catalog, kind, rng):
     config = {"observation_filter": "wrong_part" if kind == "filter" else "NoFilter"}
     resolution = catalog.resolve(space, Discrete(2), config, "torch")
     resolution.explain().as_dict()
-    preprocessor = catalog.preprocessor_for(space, resolution.config.values)
+    preprocessor = catalog.preprocessor_for(space, resolution.config)
     encoded = preprocessor.encode_batch([space.sample() for _ in range(3)])
     assert encoded.shape == (3, *preprocessor.shape)
     restore_original_dimensions(encoded.reshape(3, -1), preprocessor.observation_space)
     if kind == "filter":
-        made = make_filter(resolution.choices["filter"].component, preprocessor, resolution.config.values)
+        made = make_filter(resolution.choices["filter"].component, preprocessor, resolution.config)
         assert made.filtered(encoded, update=True).shape == (3, *made.processed_space(preprocessor).shape)
 
 

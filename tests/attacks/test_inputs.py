@@ -57,7 +57,7 @@ SIZES = {"sequence_max_len": 3, "graph_max_nodes": 4, "graph_max_edges": 4}
 
 
 def codec_of(space, check="first"):
-    options = rlcatalog.default_catalog().parse_config({**SIZES, "check_observations": check}).values
+    options = rlcatalog.default_catalog().parse_config({**SIZES, "check_observations": check})
     return rlcatalog.default_catalog().preprocessor_for(space, options)
 
 

@@ -65,7 +65,7 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
         env = gym.make("CartPole-v1")
         catalog.explain_wrapping(env)
         env.close()
-        assert catalog.parse_config(CONFIG).values["fcnet_hiddens"] == [32, 16]
+        assert catalog.parse_config(CONFIG)["fcnet_hiddens"] == [32, 16]
         print_list(catalog.plugins, catalog.components())
         for one in explained[:1]:
             print(explanation_sheet(one, all=True).text())

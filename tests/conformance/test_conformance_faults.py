@@ -10,7 +10,7 @@ import faulty_parts
 import pytest
 from planted_mutants import MUTANTS
 
-from rlcatalog import Match, NoMatch, Rank, Stage
+from rlcatalog import Match, Rank, Stage
 from rlcatalog.errors import CatalogError
 from rlcatalog_testing import (
     Check,
@@ -48,7 +48,7 @@ def memory(cls):
 
 
 def narrow(request):
-    return NoMatch("takes vectors") if len(request.encoded_shape) != 1 else Match(Rank.FALLBACK, "a vector")
+    return Match(None, "takes vectors") if len(request.encoded_shape) != 1 else Match(Rank.FALLBACK, "a vector")
 
 
 def too_wide(request):

@@ -26,7 +26,6 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
-    NoMatch,
     PreprocessorSpec,
     Rank,
 )
@@ -338,7 +337,7 @@ MORE = {
     "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "does not act as the policy", {
         "run": _without_state})),
     "a switch that is off": ("has_a_way_in", Fault("doubled", "it matches none of its examples", None, None, {
-        "match": lambda request: NoMatch("never"), "examples": f"{PARTS}:pendulums"})),
+        "match": lambda request: Match(None, "never"), "examples": f"{PARTS}:pendulums"})),
     "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column of each choice", {
         "mask_taken": lambda self, raw: raw.astype(np.int64)})),
 }  # fmt: skip
@@ -357,7 +356,6 @@ def _kept(self, obs):
 @pytest.fixture
 def plugged(monkeypatch, tmp_path):
     """A function that puts a part, with a fault or none, into a catalog."""
-    entered = []
 
     def put(part: str, fault: Fault | None = None) -> rlcatalog.Catalog:
         fault = fault or Fault(part, "")
@@ -387,16 +385,11 @@ def plugged(monkeypatch, tmp_path):
         if part == "program":
             writer = {"export-acme_program": f"{PARTS}:write_program"}
             hooks["rlcatalog_frameworks"] = [FrameworkSpec("torch", writer, "", extends="rlcatalog-torch/torch")]
-            entered.extend(hooks["rlcatalog_frameworks"])
-        if hasattr(spec, "leave"):
-            entered.append(spec)
         return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme"))
 
     _seen.clear()
     _forget()
     yield put
-    for spec in entered:
-        spec.leave()
     _forget()
 
 

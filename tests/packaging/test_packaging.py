@@ -330,7 +330,7 @@ values |= {key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_ma
 
 def fits(component, *wanted, **more):
     requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
-    return [s for s, request in requests if isinstance(component.declaration.judge(request), rlcatalog.Match)]
+    return [s for s, request in requests if component.declaration.judge(request).rank is not None]
 
 
 def trunk_class(framework):

@@ -15,7 +15,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 import rlcatalog
-from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank, SpaceInfo
+from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, Rank, SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
 from rlcatalog.provided import declarations
@@ -120,7 +120,7 @@ KIND = f"{__name__}.Permutation"
 def match(request):
     if request.action is not None and request.action.kind == KIND:
         return Match(Rank.GENERIC, "the action is an order")
-    return NoMatch("takes orders")
+    return Match(None, "takes orders")
 
 
 CODEC = ActionCodecSpec("permutation", {"numpy": "permutations:PermutationCodec"}, "orders", kinds=(KIND,))

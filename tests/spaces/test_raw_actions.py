@@ -10,7 +10,7 @@ from action_kinds import ACTIONS, DEPENDENT, PAIR
 from gymnasium.vector.utils import batch_space, iterate
 
 import rlcatalog
-from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank
+from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, Rank
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, MissingColumnError, NotServedError, PartError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
@@ -239,7 +239,7 @@ def policy_with(monkeypatch, cls, space):
 
     def match(request):
         fits = request.action is not None and request.action.kind == KIND
-        return Match(Rank.GENERIC, "an angle") if fits else NoMatch("takes angles")
+        return Match(Rank.GENERIC, "an angle") if fits else Match(None, "takes angles")
 
     dist = ActionDistSpec("angle", {"torch": "angles:Point"}, "angles", match=match, size=lambda action, config: 1)
     plugin = plugin_of(rlcatalog_action_codecs=[codec], rlcatalog_action_dists=[dist])

@@ -24,7 +24,6 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
-    NoMatch,
     Preprocessor,
     PreprocessorSpec,
     Rank,
@@ -130,8 +129,8 @@ def fits(request: Any) -> Match:
     return Match(Rank.SPECIFIC, "fits everything")
 
 
-def fits_none(request: Any) -> NoMatch:
-    return NoMatch("fits nothing")
+def fits_none(request: Any) -> Match:
+    return Match(None, "fits nothing")
 
 
 #: What functions and classes there are to be broken: place → the hook and a declaration with the function in it.
@@ -259,7 +258,7 @@ class GreedyConfig(msgspec.Struct):
     fcnet_hiddens: str = "wide"
 
 
-def _change_request(request: Any) -> NoMatch:
+def _change_request(request: Any) -> Match:
     for change in (
         lambda: request.config.__setitem__("fcnet_hiddens", [7]),
         lambda: request.config.update(fcnet_hiddens=[7]),
@@ -271,7 +270,7 @@ def _change_request(request: Any) -> NoMatch:
     ):
         with contextlib.suppress(TypeError, AttributeError, ValueError):
             change()
-    return NoMatch("was here")
+    return Match(None, "was here")
 
 
 def _ask_for_the_catalog() -> list[Any]:
@@ -347,12 +346,14 @@ def table() -> list[Broken]:
     for name, value in ANSWERS.items():
         if name not in ("text",):
             found.append(_quiet(f"reason {name}", lambda w, v=value: {
-                "rlcatalog_models": [model(w, match=lambda request: NoMatch(v))]}))  # fmt: skip
+                "rlcatalog_models": [model(w, match=lambda request: Match(None, v))]}))  # fmt: skip
         if name not in ("None", "list of numbers"):
             found.append(_quiet(f"stage {name}", lambda w, v=value: {
                 "rlcatalog_models": [model(w, match=fits, describe=lambda request: [Stage("x", v)])]}))  # fmt: skip
-        found.append(_quiet(f"rank {name}", lambda w, v=value: {
-            "rlcatalog_models": [model(w, match=lambda request: Match(v if v is not True else 9, "x"))]}))  # fmt: skip
+        if name != "None":
+            rank = 9 if value is True else value
+            found.append(_quiet(f"rank {name}", lambda w, v=rank: {
+                "rlcatalog_models": [model(w, match=lambda request: Match(v, "x"))]}))  # fmt: skip
     for name, declare in DECLARATIONS.items():
         found.append(Broken(f"declares {name}", lambda w, d=declare: plugin_of(
             rlcatalog_models=types.FunctionType((lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from msgspec import Meta
 from torch import nn
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Stage
+from rlcatalog import Match, ModelSpec, Rank, Stage
 from rlcatalog.config import read_config
 from rlcatalog.models import ModelV2
 from rlcatalog_testing import Example
@@ -194,7 +194,8 @@ class OneSize(Net):
 
 
 def recalls(request):
-    return Match(Rank.SPECIFIC, "switched on") if request.config["acme_recall"] else NoMatch("acme_recall is not set")
+    is_on = request.config["acme_recall"]
+    return Match(Rank.SPECIFIC, "switched on") if is_on else Match(None, "acme_recall is not set")
 
 
 def describe_memory(request):
@@ -310,7 +311,7 @@ class MeetsPadding(Recall):
 def aims(request):
     if request.config["acme_goal"] and request.obs.kind == "dict" and "goal" in request.obs.keys:
         return Match(Rank.SPECIFIC, "switched on")
-    return NoMatch("acme_goal is not set")
+    return Match(None, "acme_goal is not set")
 
 
 def claims(request):

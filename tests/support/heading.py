@@ -4,7 +4,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 import rlcatalog
-from rlcatalog import Match, NoMatch, Rank
+from rlcatalog import Match, Rank
 
 
 class Headings(Box):
@@ -14,7 +14,7 @@ class Headings(Box):
 
 def is_heading(request):
     fits = "heading.Headings" in request.obs.classes
-    return Match(Rank.SPECIFIC, "a heading") if fits else NoMatch("takes headings")
+    return Match(Rank.SPECIFIC, "a heading") if fits else Match(None, "takes headings")
 
 
 class Heading(rlcatalog.Preprocessor):

@@ -25,7 +25,6 @@ from rlcatalog import (
     FilterSpec,
     Match,
     ModelSpec,
-    NoMatch,
     PreprocessorSpec,
     Rank,
 )
@@ -98,7 +97,7 @@ def spec_of(fault: Fault, framework: str) -> tuple[str, Any]:
 
     def match_matrix(request: Any) -> Match:
         fits = request.obs.shape == OBSERVED.shape
-        return Match(Rank.SPECIFIC, "a matrix") if fits else NoMatch("for matrices")
+        return Match(Rank.SPECIFIC, "a matrix") if fits else Match(None, "for matrices")
 
     return "rlcatalog_preprocessors", PreprocessorSpec(NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",))
 

@@ -18,7 +18,7 @@ import toy_framework
 from gymnasium import spaces
 from planted_parts import Broken, instead, mean, outputs, over, said, sound, states, values
 
-from rlcatalog import ActionDistSpec, ModelSpec, NoMatch
+from rlcatalog import ActionDistSpec, Match, ModelSpec
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import ops_of
 from rlcatalog_testing import Case, Example, PluginEntryPoint, cases, isolated_catalog, plugin_of
@@ -326,7 +326,7 @@ MEMORIES: dict[str, tuple[Any, ...]] = {
     "features without gradient": (
         "every_weight_is_trained", over(prepared=lambda base, self, x: without_gradient(x)), BOTH),
     "a switch that is off when it is on": (
-        "has_a_way_in", as_it_is, BOTH, {"match": lambda request: NoMatch("off")}),
+        "has_a_way_in", as_it_is, BOTH, {"match": lambda request: Match(None, "off")}),
 }  # fmt: skip
 
 HEADS: dict[str, tuple[Any, ...]] = {

@@ -63,7 +63,7 @@ class Case:
     def make(self, check: str = "always") -> Any:
         """Return the catalog's preprocessor."""
         catalog = rlcatalog.default_catalog()
-        values = catalog.parse_config(self.options).values
+        values = catalog.parse_config(self.options)
         return catalog.preprocessor_for(SpaceInfo.read(self.space, self.root), values, check=check)
 
     def samples(self, n: int, seed: int) -> list[Any]:

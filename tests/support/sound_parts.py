@@ -305,4 +305,4 @@ def mixed():
 def matches_pendulum(request):
     if request.env is not None and request.env.spec is not None and request.env.spec.id == "Pendulum-v1":
         return rlcatalog.Match(rlcatalog.Rank.SPECIFIC, "a pendulum")
-    return rlcatalog.NoMatch("for pendulums")
+    return rlcatalog.Match(None, "for pendulums")

@@ -20,7 +20,6 @@ from rlcatalog import (
     Match,
     ModelSpec,
     ModelV2,
-    NoMatch,
     Rank,
     Request,
     SpaceInfo,
@@ -300,9 +299,9 @@ FRAMEWORK = FrameworkSpec(
 PPO_STEP = FrameworkSpec("toy", targets(ppo="Optimizer"), "a step of PPO", extends="toy/toy")
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     if request.encoded_shape is None or len(request.encoded_shape) != 1:
-        return NoMatch("takes vectors")
+        return Match(None, "takes vectors")
     return Match(Rank.FALLBACK, "takes any vector")
 
 
@@ -311,8 +310,8 @@ def describe(request: Request) -> list[Stage]:
     return [Stage("value", (), values), Stage("logits", (outputs,), request.encoded_size * outputs)]
 
 
-def match_choice(request: Request) -> Match | NoMatch:
-    return Match(Rank.FALLBACK, "a choice") if request.action.kind == "discrete" else NoMatch("takes Discrete")
+def match_choice(request: Request) -> Match:
+    return Match(Rank.FALLBACK, "a choice") if request.action.kind == "discrete" else Match(None, "takes Discrete")
 
 
 def size_of_choice(action: SpaceInfo, config: Mapping[str, Any]) -> int:

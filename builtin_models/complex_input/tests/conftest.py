@@ -57,7 +57,7 @@ def build(catalog):
     """Build a model for a space; its weights, biases included, are random values of a seed."""
 
     def build(space, config, framework, num_outputs=4, seed=0):
-        preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config).values)
+        preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config))
         config = {"custom_model": "complex_input", **config}
         actions = spaces.Discrete(num_outputs or 2)
         model = catalog.model_v2(preprocessor.observation_space, actions, num_outputs, config, framework)

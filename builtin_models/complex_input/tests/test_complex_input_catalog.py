@@ -109,7 +109,7 @@ def test_a_net_that_does_not_tell_its_shapes(fresh_catalog):
 
 def test_sizes_that_only_the_preprocessor_knows(catalog):
     space = spaces.Dict({"frames": spaces.Sequence(IMAGE)})
-    preprocessor = catalog.preprocessor_for(space, catalog.parse_config({"sequence_max_len": 2}).values)
+    preprocessor = catalog.preprocessor_for(space, catalog.parse_config({"sequence_max_len": 2}))
     model = catalog.model_v2(preprocessor.observation_space, ACTIONS, 3, CONFIG, "torch")
     assert model.hidden.outputs == 6
 

@@ -299,7 +299,7 @@ def test_an_image_goes_through_the_vision_net(framework, run, randomize):
     space = spaces.Dict({"camera": image, "speed": VECTOR})
     assert catalog.explain(space, ACTIONS).as_dict()["model"]["chosen"] == "complex_input"
     settings = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
-    encoder = catalog.preprocessor_for(space, catalog.parse_config(settings).values)
+    encoder = catalog.preprocessor_for(space, catalog.parse_config(settings))
     model = randomize(catalog.model_v2(encoder.observation_space, ACTIONS, None, settings, framework))
     assert [type(net).__name__ for net in model.nets] == ["VisionNetwork", "FullyConnectedNetwork"]
     alone = catalog.model_v2(image, ACTIONS, None, settings, framework)

@@ -92,7 +92,7 @@ def test_the_frameworks_agree(build, run, assert_close, case, seed):
 def test_described_widths_are_those_of_the_built_nets(build, catalog, case):
     model, preprocessor = built(build, case, "torch", post_fcnet_hiddens=[3])
     config = {**CONFIG, **case.options, "post_fcnet_hiddens": [3], "custom_model": "complex_input"}
-    values = catalog.parse_config(config).values
+    values = catalog.parse_config(config)
     component = catalog.registry.get("model", "complex_input")
     request = Request(SpaceInfo.read(case.space), None, values, "torch", preprocessor.shape, 2, catalog=catalog)
     stages = {stage.name: stage.shape for stage in component.declaration.describe(request)}

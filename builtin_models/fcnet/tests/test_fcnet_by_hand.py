@@ -213,7 +213,7 @@ def test_a_call_makes_no_variables(case, run):
 @pytest.mark.parametrize("case", CASES[::5], ids=label)
 def test_describe_tells_the_shapes_of_the_built_network(case, build, run):
     catalog = default_catalog()
-    values = catalog.parse_config(config_of(case)).values
+    values = catalog.parse_config(config_of(case))
     info = SpaceInfo.read(OBS)
     stages = describe(Request(info, None, values, None, OBS.shape, case["num_outputs"]))
     model, shapes = build(TorchNet, case), []

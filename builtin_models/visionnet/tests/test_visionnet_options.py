@@ -221,7 +221,7 @@ def test_traced_it_is_the_same(case, assert_close, build, images, run):
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_describe_tells_the_shapes_of_the_built_network(case, build, images):
     shape, shapes = shape_of(case), []
-    values = default_catalog().parse_config(config_of(case)).values
+    values = default_catalog().parse_config(config_of(case))
     info = SpaceInfo.read(spaces.Box(0, 255, shape, np.uint8))
     stages = describe(Request(info, None, values, None, shape, case["num_outputs"]))
     model = build(TorchNet, shape, config_of(case), case["num_outputs"], case["dtype"])

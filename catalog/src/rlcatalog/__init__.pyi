@@ -35,7 +35,6 @@ from .plugins import (
     FrameworkSpec as FrameworkSpec,
     Match as Match,
     ModelSpec as ModelSpec,
-    NoMatch as NoMatch,
     PreprocessorSpec as PreprocessorSpec,
     Rank as Rank,
     Request as Request,

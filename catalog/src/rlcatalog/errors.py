@@ -221,11 +221,6 @@ _LONGEST = 300
 class _Brief(reprlib.Repr):
     """Python's own repr of short values; of long, deep and endless ones as much as a message has room for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdict = 100
-        self.maxstring = self.maxlong = self.maxother = _LONGEST
-
     def repr1(self, x: Any, level: int) -> str:
         """Return a value's repr; of text of a class of somebody else's, that of the text."""
         return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
@@ -239,6 +234,8 @@ class _Brief(reprlib.Repr):
 
 
 _BRIEF = _Brief()
+_BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxset = _BRIEF.maxfrozenset = _BRIEF.maxdict = 100
+_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = _LONGEST
 
 
 def shown(value: Any, length: int = _LONGEST) -> str:
@@ -248,23 +245,22 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         value: Anything: what holds itself, is nested without end, or has a repr that fails.
         length: Most characters.
     """
-    try:
-        return one_line(_BRIEF.repr(value), length)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # what an extension written in Rust raises is no Exception
-        return f"<{type(value).__qualname__} that cannot be shown>"
+    return one_line(_read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"), length)
 
 
 def reason(error: BaseException) -> str:
     """Return an error's type and text as messages show them, whatever its `str` does."""
+    text = _read(lambda: str(error), "(its text cannot be read)")
+    return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+
+
+def _read(text: Callable[[], str], otherwise: str) -> str:
     try:
-        text = str(error)
+        return text()
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        text = "(its text cannot be read)"
-    return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+    except BaseException:  # what an extension written in Rust raises is no Exception
+        return otherwise
 
 
 @contextmanager

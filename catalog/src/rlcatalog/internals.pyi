@@ -22,13 +22,12 @@ from .observations.watch import check_bounds as check_bounds
 from .plugins import public_index as public_index
 from .plugins.component import blame_part as blame_part
 from .plugins.discovery import (
-    Candidate as Candidate,
-    candidates as candidates,
+    PluginRecord as PluginRecord,
     disabled_reason as disabled_reason,
+    find_plugins as find_plugins,
     normalize as normalize,
     scan as scan,
 )
 from .plugins.names import may_claim as may_claim
-from .plugins.registry import PluginRecord as PluginRecord
 from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS

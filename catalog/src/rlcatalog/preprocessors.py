@@ -27,7 +27,7 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
         UnsupportedSpaceError: No installed preprocessor takes it.
     """
     catalog = default_catalog()
-    request = Request(SpaceInfo.read(space), config=catalog.parse_config(None).values.read_only())
+    request = Request(SpaceInfo.read(space), config=catalog.parse_config(None).read_only())
     component = catalog.slots.preprocessor(request, None).component
     assert component is not None
     cls: type = component.load("numpy")

@@ -14,7 +14,6 @@ from rlcatalog import (
     Catalog,
     Match,
     ModelCatalog,
-    NoMatch,
     Preprocessor,
     PreprocessorSpec,
     Rank,
@@ -165,7 +164,7 @@ def test_the_children_of_a_composite_are_the_catalogs(monkeypatch):
 
 
 def _boxes_of_two(request):
-    return Match(Rank.SPECIFIC, "two values") if request.obs.shape == (2,) else NoMatch("another shape")
+    return Match(Rank.SPECIFIC, "two values") if request.obs.shape == (2,) else Match(None, "another shape")
 
 
 class Negated(DictFlatteningPreprocessor):
@@ -190,7 +189,7 @@ def test_a_subclass_of_a_composite_writes_as_it_says_wherever_it_stands(monkeypa
 
 def _dicts_with_minus(request):
     found = request.obs.kind == "dict" and "minus" in request.obs.keys
-    return Match(Rank.SPECIFIC, "minus") if found else NoMatch("another space")
+    return Match(Rank.SPECIFIC, "minus") if found else Match(None, "another space")
 
 
 def test_keys_are_never_read_as_code():

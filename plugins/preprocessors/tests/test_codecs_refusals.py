@@ -15,7 +15,7 @@ CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], 
 
 
 def make(space, options=None, check="always"):
-    return CATALOG.preprocessor_for(space, CATALOG.parse_config(options).values, check=check)
+    return CATALOG.preprocessor_for(space, CATALOG.parse_config(options), check=check)
 
 
 def samples(space, n, seed):

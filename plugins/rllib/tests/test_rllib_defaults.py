@@ -86,7 +86,7 @@ def test_a_spec_by_itself_leaves_it_to_the_algorithm():
 def test_a_config_as_ray_makes_it_gives_nothing(make):
     made = module(make())
     known = {"max_seq_len", "vf_share_layers", "fcnet_weights_initializer", "fcnet_bias_initializer"}
-    assert made.policy.resolution.config.asked.keys() <= known
+    assert made.policy.resolution.config.explicit.keys() <= known
 
 
 def test_dense_layers_begin_as_those_of_rays_own_net():

@@ -186,12 +186,12 @@ def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeyp
     [
         ({}, "it has no switch, and is never put around an environment"),
         (
-            {"match": lambda request: faulty_parts.NoMatch("sails only")},
+            {"match": lambda request: faulty_parts.Match(None, "sails only")},
             "no standard environment: .*CartPole.*: sails only",
         ),
         ({"match": lambda request: request.nope}, "its match function raised AttributeError"),
         (
-            {"match": lambda request: faulty_parts.NoMatch("sails only"), "examples": "faulty_parts:environments"},
+            {"match": lambda request: faulty_parts.Match(None, "sails only"), "examples": "faulty_parts:environments"},
             "none of its examples: .*CartPole.* with {'max_seq_len': 7}: sails",
         ),
     ],

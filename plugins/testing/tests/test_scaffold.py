@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from rlcatalog.plugins.discovery import Candidate, incompatible_reason
+from rlcatalog.plugins.discovery import PluginRecord, incompatible_reason
 from rlcatalog_cli import main
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes
 from rlcatalog_testing.scaffold import (
@@ -311,8 +311,8 @@ def test_the_table_of_keys_is_that_of_the_config(made, catalog_with, kind):
 )  # fmt: skip
 def test_the_bound_takes_the_kernel_it_was_made_with(version, bound):
     assert kernel_bound(version) == bound
-    candidate = Candidate("x", "x.plugin", "x", "1.0", (f"rlcatalog{bound}",), None)
-    assert incompatible_reason(candidate, version) is None
+    plugin = PluginRecord("x", "x", "1.0", (f"rlcatalog{bound}",))
+    assert incompatible_reason(plugin, version) is None
 
 
 def test_the_command_writes_the_package_and_says_what_comes_next(tmp_path, capsys):

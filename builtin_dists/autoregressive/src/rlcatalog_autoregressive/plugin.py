@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, Rank, Request, SpaceInfo, Stage, hookimpl
+from rlcatalog import ActionDistSpec, Match, ModelSpec, Rank, Request, SpaceInfo, Stage, hookimpl
 
 _CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say whether parts of an action shall depend on one another."""
     from rlcatalog_autoregressive.config import asked_for
 
     why = asked_for(request.config)
-    return NoMatch("use_autoregressive is not set") if why is None else Match(Rank.SPECIFIC, why)
+    return Match(None, "use_autoregressive is not set") if why is None else Match(Rank.SPECIFIC, why)
 
 
-def match_dist(request: Request) -> Match | NoMatch:
+def match_dist(request: Request) -> Match:
     """Say the same for the whole action space; its parts have distributions of their own."""
     if request.action is None or request.action.path != "action":
-        return NoMatch("takes whole actions")
+        return Match(None, "takes whole actions")
     return match(request)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
 #: Inputs of Beta are cut off here, on both sides: concentrations lie between 1 and 101.
@@ -25,12 +25,12 @@ def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return 2 * low.size
 
 
-def match_simplex(request: Request) -> Match | NoMatch:
+def match_simplex(request: Request) -> Match:
     """Say whether the action space is a Simplex."""
     action = request.action
     if action is not None and action.kind == "simplex":
         return Match(Rank.GENERIC, f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values")
-    return NoMatch(f"takes Simplex, not {action.kind if action else 'nothing'}")
+    return Match(None, f"takes Simplex, not {action.kind if action else 'nothing'}")
 
 
 def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:

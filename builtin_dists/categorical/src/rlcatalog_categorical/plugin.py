@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import UnsupportedSpaceError
 
@@ -16,30 +16,30 @@ MAX_LOGITS = 100_000
 MAX_SLATES = 10_000
 
 
-def match_discrete(request: Request) -> Match | NoMatch:
+def match_discrete(request: Request) -> Match:
     action = request.action
     if action is not None and action.kind == "discrete":
         return Match(Rank.GENERIC, f"the action is one of {action.n} values")
-    return NoMatch(f"takes Discrete, not {action.kind if action else 'nothing'}")
+    return Match(None, f"takes Discrete, not {action.kind if action else 'nothing'}")
 
 
 def _lists_choices(action: SpaceInfo) -> bool:
     return action.kind == "multi_discrete" or action.is_integer_box
 
 
-def match_multi(request: Request) -> Match | NoMatch:
+def match_multi(request: Request) -> Match:
     action = request.action
     if action is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} choices at once")
     found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
-    return NoMatch(f"takes MultiDiscrete or a Box of integers, not {found}")
+    return Match(None, f"takes MultiDiscrete or a Box of integers, not {found}")
 
 
-def match_bernoulli(request: Request) -> Match | NoMatch:
+def match_bernoulli(request: Request) -> Match:
     action = request.action
     if action is not None and action.kind == "multi_binary":
         return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} bits")
-    return NoMatch(f"takes MultiBinary, not {action.kind if action else 'nothing'}")
+    return Match(None, f"takes MultiBinary, not {action.kind if action else 'nothing'}")
 
 
 def _discrete_size(action: SpaceInfo, name: str) -> int:

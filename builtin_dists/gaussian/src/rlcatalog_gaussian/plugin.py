@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
 #: Log standard deviations beyond this are cut off: exp of a number much larger is infinite in float32.
@@ -23,13 +23,13 @@ DIVERGENCE_LIMITS = {4: (88.0, 1.8e19), 8: (709.0, 1.3e154)}
 _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say whether the action space is a Box of floats."""
     action = request.action
     if action is None or action.kind != "box":
-        return NoMatch(f"takes Box, not {action.kind if action else 'nothing'}")
+        return Match(None, f"takes Box, not {action.kind if action else 'nothing'}")
     if not (action.dtype or "").startswith("float"):
-        return NoMatch(f"takes a Box of floats, not of {action.dtype}")
+        return Match(None, f"takes a Box of floats, not of {action.dtype}")
     return Match(Rank.GENERIC, f"the action is a Box of {math.prod(action.shape or ())} floats")
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say whether the action space is a Tuple or a Dict."""
     action = request.action
     if action is None or not action.is_composite:
-        return NoMatch(f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
+        return Match(None, f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
     if not action.children:
-        return NoMatch(f"the {action.kind} is empty")
+        return Match(None, f"the {action.kind} is empty")
     return Match(Rank.GENERIC, f"the action is a {action.kind.capitalize()} of {len(action.children)}")
 
 

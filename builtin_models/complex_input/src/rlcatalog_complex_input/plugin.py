@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say how well the network fits: Dict and Tuple observations with an image in them."""
     if request.encoded_shape is None:
-        return NoMatch(
-            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        return Match(
+            None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
         )
     if not request.obs.is_composite:
-        return NoMatch(f"takes Dict and Tuple observations; this is a {request.obs.kind}")
+        return Match(None, f"takes Dict and Tuple observations; this is a {request.obs.kind}")
     if not request.sees_parts:
-        return NoMatch(f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
+        return Match(None, f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
     image = next((node.path for node in request.obs.walk() if node.is_image), None)
     if image is None:
-        return NoMatch("there is no image among the parts of the observation; one net for all of them will do")
+        return Match(None, "there is no image among the parts of the observation; one net for all of them will do")
     return Match(Rank.GENERIC, f"gives the image {image}, and each other part, a net of its own")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say how well the network fits: vectors well, images only for want of something better."""
     if request.encoded_shape is None:
-        return NoMatch(
-            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        return Match(
+            None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
         )
     images = [request.obs.path] if request.is_image else []
     if request.sees_parts:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say whether the observation holds embeddings of the actions, or an action mask."""
     from rlcatalog_parametric.config import embeddings_key
 
     wanted, config = request.config["use_parametric"], request.config
     if wanted is False:
-        return NoMatch("use_parametric is False")
+        return Match(None, "use_parametric is False")
     key = embeddings_key(request.obs, request.action, config, request.mask_key)
     found = [f"embeddings of the actions in obs[{key!r}]"] if key is not None else []
     if request.mask_key is not None:
         found.append(f"an action mask in obs{''.join(f'[{step!r}]' for step in request.mask_key.split('.'))}")
     if wanted is None:
         if not found:
-            return NoMatch("the observation has neither an action mask nor embeddings of the actions")
+            return Match(None, "the observation has neither an action mask nor embeddings of the actions")
         if request.preprocessor is None:
-            return NoMatch("takes encoded observations")
+            return Match(None, "takes encoded observations")
         if config["custom_preprocessor"] is not None:
-            return NoMatch("there is a custom_preprocessor, which encodes the observation as a whole")
+            return Match(None, "there is a custom_preprocessor, which encodes the observation as a whole")
         if config["custom_model"] is not None:
-            return NoMatch(f"there is a custom_model; use_parametric=True reads {' and '.join(found)} all the same")
+            return Match(None, f"there is a custom_model; use_parametric=True reads {' and '.join(found)} all the same")
     why = " and ".join(found) or "use_parametric is set"
     return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Say how well the network fits: images only."""
     shape = request.encoded_shape
     if shape is None:
-        return NoMatch("takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space")
+        why = "takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        return Match(None, why)
     if not request.is_image:
         if request.obs.is_image:
-            return NoMatch(f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape {shape}")
-        return NoMatch(f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}")
+            why = f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape {shape}"
+            return Match(None, why)
+        return Match(None, f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}")
     axes = "channels, height, width" if request.config.get("image_layout") == "chw" else "height, width, channels"
     return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {axes}")
 

@@ -14,8 +14,8 @@ from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.config import KernelConfig, keys_of
-from rlcatalog.config.flat import ReadOnlyConfig
-from rlcatalog.config.schema import ModelConfig, Schema
+from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
+from rlcatalog.config.schema import Schema
 from rlcatalog.config.values import plain_values
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
@@ -24,7 +24,7 @@ from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.observations.watch import check_answers
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.registry import PluginRecord
+from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Catalog(Registrations):
                 schema = self._schema = self._schema or Schema(self.registry)
         return schema
 
-    def parse_config(self, config: Mapping[str, Any] | None) -> ModelConfig:
+    def parse_config(self, config: Mapping[str, Any] | None) -> FlatConfig:
         """Check and complete a model config (see `Schema.parse`)."""
         return self.schema.parse(config)
 
@@ -82,9 +82,9 @@ class Catalog(Registrations):
             component: The component.
             framework: Where another package brings the code for it, that one's `reads` count, if it has any.
         """
-        extension = component.extensions.get(framework or "")
-        if extension is not None and extension.declaration.reads:
-            return list(extension.declaration.reads)
+        for extension in component.extensions.get(framework or "", ()):
+            if extension.declaration.reads:
+                return list(extension.declaration.reads)
         struct = self.registry.config_paths.get(component.declaration.config or "")
         names = self.registry.key_names.get(struct or KernelConfig, {})
         own = [names.get(k.name, k.name) for k in keys_of(struct)] if struct is not None else []
@@ -224,7 +224,7 @@ class Catalog(Registrations):
         """
         vector: Any = env  # or what has the spaces of one
         if hasattr(vector, "single_observation_space"):
-            values = self.parse_config(config).values
+            values = self.parse_config(config)
             check_wrapped(self.slots.env_wrappers(values), vector, values)
             return vector.single_observation_space, vector.single_action_space, []
         if isinstance(env, str):
@@ -343,7 +343,7 @@ class Catalog(Registrations):
         obs_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any] | None,
         num_outputs: int | None,
-        config: ModelConfig,
+        config: FlatConfig,
         framework: str,
         *,
         name: str = "default_model",
@@ -379,5 +379,5 @@ class Catalog(Registrations):
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
-        values = self.parse_config(config).values
+        values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

@@ -14,9 +14,8 @@ from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
 from rlcatalog.choice.slots import collect_trunks
-from rlcatalog.config import same
+from rlcatalog.config import plain, same
 from rlcatalog.config.flat import FlatConfig
-from rlcatalog.config.values import snapshot
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
@@ -43,8 +42,7 @@ def find_resolution(
     defaults: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Choose a part for every slot; see `Catalog.resolve`."""
-    slots, parsed = catalog.slots, catalog.schema.parse(config, defaults)
-    values = parsed.values
+    slots, values = catalog.slots, catalog.schema.parse(config, defaults)
     custom_model = slots.named("model", values["custom_model"], in_process_model)
     names = NamedDistributions(slots, values["custom_action_dist"], pins=pins)
     framework = slots.framework(framework, custom_model, *names.components)
@@ -72,8 +70,8 @@ def find_resolution(
     parts, unclaimed = slots.model(request, custom_model, pins)
     keys_of = partial(catalog.config_keys, framework=framework)
     resolution = Resolution(
-        request, parsed, framework, choices | parts, preprocessor, actions, keys_of, pins, key, unclaimed,
-        catalog.slots.env_wrappers(parsed.values), steps,
+        request, values, framework, choices | parts, preprocessor, actions, keys_of, pins, key, unclaimed,
+        slots.env_wrappers(values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
     with collect_trunks() as inner:
@@ -118,7 +116,7 @@ def _warn_of_unread(catalog: Catalog, resolution: Resolution) -> None:
 
 def _warn_of_unused_masks(resolution: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
-    key, action = resolution.config.values["action_mask_key"], resolution.request.action
+    key, action = resolution.config["action_mask_key"], resolution.request.action
     assert action is not None
     way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
     if not ActionMasks(action).size:
@@ -138,7 +136,7 @@ def find_action_dist(
     framework: str | None,
 ) -> tuple[Any, int]:
     """Return distribution class and number of inputs; see `Catalog.action_dist`."""
-    slots, values = catalog.slots, catalog.parse_config(config).values
+    slots, values = catalog.slots, catalog.parse_config(config)
     names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
     if framework is None:  # the model that makes the inputs decides as well
         framework = slots.framework(
@@ -169,7 +167,7 @@ def find_model_parts(
 ) -> dict[str, Any]:
     """Choose the parts of a model; return arguments of `Catalog.model`."""
     slots, parsed = catalog.slots, catalog.parse_config(config)
-    values = FlatConfig.of(parsed.values)
+    values = FlatConfig(parsed)
     values["custom_model"] = values["custom_model"] or default
     custom = slots.named("model", values["custom_model"], in_process_model)
     framework = slots.framework(framework, custom)
@@ -224,7 +222,7 @@ class LookupCache:
         result: Resolution | tuple[Any, ...] | dict[str, Any],
     ) -> None:
         """Remember what a lookup found; see `get`."""
-        known = snapshot(config)
+        known = plain(config, alike=True)
         with self._filling:
             if self._count >= self._size:
                 self.clear()

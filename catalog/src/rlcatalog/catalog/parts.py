@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlcatalog.choice import MODEL_SLOTS
-from rlcatalog.config.schema import ModelConfig
+from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
@@ -50,7 +50,7 @@ def make_preprocessor(
 
 
 def load_model_classes(
-    choices: Mapping[str, Component | None], config: ModelConfig, framework: str, kwargs: Mapping[str, Any] | None
+    choices: Mapping[str, Component | None], config: FlatConfig, framework: str, kwargs: Mapping[str, Any] | None
 ) -> list[ModelPart]:
     """Load the classes of a model's slots, from trunk to head.
 
@@ -67,7 +67,7 @@ def load_model_classes(
     for slot in MODEL_SLOTS:
         if (component := choices.get(slot)) is None:
             continue
-        custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
+        custom = config.fresh()["custom_model_config"] if config["custom_model"] is not None else {}
         own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
         cls = component.load(framework)
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:

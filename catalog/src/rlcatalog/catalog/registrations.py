@@ -24,9 +24,9 @@ from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.plugins.discovery import normalize, scan
+from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
-from rlcatalog.plugins.registry import PluginRecord, Registry
+from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
 
@@ -52,7 +52,7 @@ class Registrations:
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
         self._changing = threading.RLock()
-        self.registry = self._loaded()
+        self.registry = load_plugins(self.entry_points, self.environ, default_of)
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
         self._cache = LookupCache()
@@ -66,12 +66,6 @@ class Registrations:
     def environ(self) -> Mapping[str, str]:
         """The environment variables that disable or allow plugins."""
         return os.environ if self._environ is None else self._environ
-
-    def _loaded(self) -> Registry:
-        """Return a registry of the plugins there are."""
-        registry = Registry()
-        load_plugins(registry, self.entry_points, self.environ, default_of)
-        return registry
 
     def refresh(self) -> list[PluginRecord]:
         """Find plugins that were installed since the catalog was made, and forget those that were removed.
@@ -90,7 +84,7 @@ class Registrations:
             if self._given is None:
                 importlib.invalidate_caches()  # a package that came since is to be found
                 scan.cache_clear()
-            registry, old = self._loaded(), self.registry
+            registry, old = load_plugins(self.entry_points, self.environ, default_of), self.registry
             for component in old:
                 if component.in_process:
                     self._keep(component, registry, old)
@@ -105,9 +99,8 @@ class Registrations:
     def _keep(self, component: Component, registry: Registry, old: Registry) -> None:
         """Register a component of the program once more, beside the plugins that are there now."""
         struct = old.config_paths.get(component.declaration.config or "")
-        default = None if struct is None else old.config_defaults[struct]
         try:
-            registry.add_in_process(component, struct, default)
+            registry.add_in_process(component, struct)
         except DuplicateNameError as error:  # one of its config keys is a plugin's now
             tell(f"{component.kind} {component.name!r}, which this program registered, is left out: {error}")
 
@@ -126,9 +119,10 @@ class Registrations:
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")
-        default = None if config is None else default_of(config)
+        if config is not None:
+            default_of(config)  # its keys can be read
         with self._changing:
-            self.registry.add_in_process(component, config, default)
+            self.registry.add_in_process(component, config)
             self._schema = None
             self.slots = Slots(self.registry, self.prefer)
             # Last, and a new one: a lookup that began before this keeps what it finds in the old one.

@@ -10,7 +10,7 @@ from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.observations import Filter, Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, PreprocessorSpec
-from rlcatalog.plugins.declarations import PartSpec
+from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -69,7 +69,7 @@ def in_process_filter(cls: Any, name: str | None = None, **fields: Any) -> Compo
     return _neutral_part(FilterSpec, cls, name, fields)
 
 
-def _neutral_part(spec: type[PartSpec], cls: type, name: str | None, fields: dict[str, Any]) -> Component:
+def _neutral_part(spec: type[Declaration], cls: type, name: str | None, fields: dict[str, Any]) -> Component:
     declaration = spec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
     return Component(declaration, "", "", objects={"numpy": cls})
 

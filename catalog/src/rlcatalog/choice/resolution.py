@@ -13,8 +13,8 @@ from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.explanation import Explanation
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
+from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
-from rlcatalog.config.schema import ModelConfig
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.filter import make_filter
@@ -103,7 +103,7 @@ class Resolution:
     """
 
     request: Request
-    config: ModelConfig
+    config: FlatConfig
     framework: str
     choices: dict[str, Choice]
     preprocessor: Preprocessor
@@ -174,7 +174,7 @@ class Resolution:
         """
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {v.component.switch for c in self.choices.values() for v in c.verdicts}
-        asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
+        asked = {key: value for key, value in self.config.given.items() if key in self.config.explicit}
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
@@ -219,7 +219,7 @@ class Resolution:
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
         """What a model finds in its input: name, shape without the batch axis, dtype."""
-        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config.values, self.unclaimed)
+        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed)
         space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
         return model_views(self.preprocessor, space.dtype)
 

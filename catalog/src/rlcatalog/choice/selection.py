@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
-from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
@@ -82,7 +82,7 @@ def choose(
         PartError: A candidate's match function raises, or returns something else.
     """
     candidates, asked, chosen = list(components), list[Verdict](), None
-    on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]  # type: ignore[attr-defined]
+    on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
     if named is not None:  # its match is asked for its rank alone
         chosen = Verdict(named, verdict(named, request).rank, "named in the config")
     elif on:
@@ -110,7 +110,7 @@ def _in_order(
     for c in candidates:
         spec = c.declaration
         # A part without a match waits for its name or its switch, and one of the program's for no class.
-        if spec.match is None and not getattr(spec, "kinds", ()):
+        if spec.match is None and not spec.kinds:
             continue
         if c.in_process:
             program.append(c)
@@ -141,7 +141,7 @@ def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequ
 def _distance(component: Component, request: Request) -> int:
     """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
     space = request.space_for(component.kind)
-    distance = space.distance(getattr(component.declaration, "kinds", ()))
+    distance = space.distance(component.declaration.kinds)
     return len(space.classes) if distance is None else distance
 
 
@@ -149,7 +149,7 @@ def _is_at_home(component: Component, request: Request) -> bool:
     """Whether a part is for a class of space that its own package defines."""
     space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
-    kinds = getattr(component.declaration, "kinds", ())
+    kinds = component.declaration.kinds
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
@@ -211,16 +211,15 @@ def verdict(component: Component, request: Request) -> Verdict:
     if by_framework and framework not in spec.targets and framework not in component.extensions:
         return Verdict(component, None, f"has no code for framework {framework!r}")
     try:
-        answer: Any = spec.judge(request)  # type: ignore[attr-defined]
+        answer: Any = spec.judge(request)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise component.fault(f"its match function raised {reason(error)}.") from error
-    if type(answer) is Match and type(answer.why) is str and isinstance(answer.rank, int) and answer.rank in [*Rank]:
-        return Verdict(component, Rank(answer.rank), answer.why)
-    if type(answer) is NoMatch and type(answer.why) is str:
-        return Verdict(component, None, answer.why)
-    raise component.fault(f"its match function returned {shown(answer)} instead of Match or NoMatch.")
+    is_match = type(answer) is Match and type(answer.why) is str
+    if is_match and (answer.rank is None or (isinstance(answer.rank, int) and answer.rank in [*Rank])):
+        return Verdict(component, answer.rank and Rank(answer.rank), answer.why)
+    raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

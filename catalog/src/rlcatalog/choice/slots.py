@@ -15,7 +15,7 @@ from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
+from rlcatalog.plugins import Component, ModelSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
@@ -69,7 +69,7 @@ class Slots:
         """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
         return [
             c for c in self._parts.get("env_wrapper", ())
-            if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
+            if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)
         ]  # fmt: skip
 
     def _refuse_failed(self, what: str, *entries: str) -> None:
@@ -107,8 +107,7 @@ class Slots:
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
-        codecs = [(c.name, c.declaration) for c in self.registry.active("preprocessor")]
-        declared = [(n, kind) for n, spec in codecs if isinstance(spec, PreprocessorSpec) for kind in spec.kinds]
+        declared = [(c.name, kind) for c in self.registry.active("preprocessor") for kind in c.declaration.kinds]
         near = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
         return f" Its kind is {info.kind!r}{''.join(near)}."
 
@@ -117,7 +116,7 @@ class Slots:
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ())
-                if not (kinds := c.declaration.kinds) or info.distance(kinds) is not None  # type: ignore[attr-defined]
+                if not (kinds := c.declaration.kinds) or info.distance(kinds) is not None
             ]  # fmt: skip
         return self._known_takers[info.classes]
 

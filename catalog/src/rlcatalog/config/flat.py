@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,30 +21,29 @@ class FlatConfig(dict[str, Any]):
     once had for it (`OLD_NAMES`), a key gives its value, so that a model of that time finds it.
 
     Args:
-        values: The keys with their values.
+        values: The keys with their values; a copy of another FlatConfig takes over its structs.
+
+    Attributes:
+        given: Of a config as it was parsed: the keys whose value is not the catalog's default.
+        explicit: Of a config as it was parsed: the keys that the caller gave, under the names of today.
         structs: Structs made of these values already.
         names: Struct → field → key, where the key is not called like the field.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        structs: Mapping[type, Any] | None = None,
-        names: Mapping[type, Mapping[str, str]] | None = None,
-    ) -> None:
-        super().__init__(values)
-        self._structs = dict(structs or {})
-        self._names = names or {}
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any] | None) -> FlatConfig:
-        """Return a config with the same values, which may be given other ones without changing this one."""
-        known = (config._structs, config._names) if isinstance(config, FlatConfig) else ()
-        return cls(config or {}, *known)
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values or {})
+        self.given: dict[str, Any] = {}
+        self.explicit: dict[str, Any] = {}
+        self.structs: dict[type, Any] = {}
+        self.names: Mapping[type, Mapping[str, str]] = {}
+        if isinstance(values, FlatConfig):
+            self.structs, self.names = {**values.structs}, values.names
 
     def fresh(self) -> FlatConfig:
-        """Return a config that shares no value with this one."""
-        return FlatConfig(plain_values(self), self._structs, self._names)
+        """Return a config that shares no value with this one: a model may keep it, and change it."""
+        config = FlatConfig(self)
+        config.update(plain_values(self))
+        return config
 
     def __missing__(self, key: str) -> Any:
         return self[OLD_NAMES[key]]  # a KeyError of its own where there is none
@@ -58,8 +56,8 @@ class FlatConfig(dict[str, Any]):
         """Return a view of this config that cannot change it."""
         return ReadOnlyConfig(self)
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return FlatConfig, (dict(self), None, self._names)  # a struct is made anew where it is needed
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "structs": {}}  # made anew where they are needed
 
 
 class ReadOnlyConfig(Mapping[str, Any]):
@@ -69,8 +67,6 @@ class ReadOnlyConfig(Mapping[str, Any]):
         config: The config behind it.
     """
 
-    __slots__ = ("_config",)
-
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
 
@@ -78,17 +74,11 @@ class ReadOnlyConfig(Mapping[str, Any]):
         value = self._config[key]
         return plain(value) if isinstance(value, list | dict | set) else value
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._config
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._config)
 
     def __len__(self) -> int:
         return len(self._config)
-
-    def __repr__(self) -> str:
-        return repr(self._config)
 
 
 def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
@@ -103,23 +93,20 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """
     flat = config._config if isinstance(config, ReadOnlyConfig) else config
     if not isinstance(flat, FlatConfig):
-        return _converted(flat, struct)
-    known, names = flat._structs.get(struct), flat._names.get(struct, {})
+        return _make_struct(flat, struct, {})
+    known, names = flat.structs.get(struct), flat.names.get(struct, {})
     for name in struct.__struct_fields__:
         key, value = names.get(name, name), getattr(known, name, None)
         if known is None or key not in flat or not (flat[key] is value or same(flat[key], value)):
-            known = flat._structs[struct] = _converted(flat, struct, names)
+            known = flat.structs[struct] = _make_struct(flat, struct, names)
             break
     assert isinstance(known, struct)
     return known
 
 
-def _converted(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str] = MappingProxyType({})) -> S:
-    rows = {row.name: (names.get(row.name, row.name), row) for row in keys_of(struct)}
-    return struct(
-        **{
-            field: convert(plain(config[key], f"model config key {key!r}"), row)
-            for field, (key, row) in rows.items()
-            if key in config
-        }
-    )
+def _make_struct(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str]) -> S:
+    values = {}
+    for row in keys_of(struct):
+        if (key := names.get(row.name, row.name)) in config:
+            values[row.name] = convert(plain(config[key], f"model config key {key!r}"), row)
+    return struct(**values)

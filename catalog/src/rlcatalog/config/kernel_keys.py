@@ -90,9 +90,6 @@ IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect without one of others, and those.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),
-    "post_fcnet_activation": ("post_fcnet_hiddens",),
-    "post_fcnet_weights_initializer": ("post_fcnet_hiddens",),
-    "post_fcnet_weights_initializer_config": ("post_fcnet_hiddens",),
-    "post_fcnet_bias_initializer": ("post_fcnet_hiddens",),
-    "post_fcnet_bias_initializer_config": ("post_fcnet_hiddens",),
-}
+    **{key: ("post_fcnet_hiddens",) for key in KernelConfig.__struct_fields__
+       if key.startswith("post_fcnet_") and key != "post_fcnet_hiddens"},
+}  # fmt: skip

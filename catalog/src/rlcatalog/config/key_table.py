@@ -38,27 +38,27 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     return tuple(rows)
 
 
+@cache
 def default_of(struct: type) -> Any:
-    """Return a plugin's config struct made of its defaults; its keys are read and checked for that.
+    """Return a config struct made of its defaults; its keys are read and checked for that, once.
 
     Raises:
         DeclarationError: One has none, or another; or the struct cannot be made of its defaults.
     """
-    where = f"config struct {struct.__name__}"
+    where, what = f"config struct {struct.__name__}", "its keys cannot be read"
 
-    def unreadable(why: str) -> DeclarationError:
+    def unusable(why: str) -> DeclarationError:
         hint = " Types of its keys must be imported at run time." if why.startswith("NameError") else ""
-        return DeclarationError(f"{where}: its keys cannot be read: {why}.{hint}")
+        return DeclarationError(f"{where}: {what}: {why}.{hint}")
 
-    with raised_as(unreadable):
+    with raised_as(unusable, DeclarationError):
         rows = keys_of(struct)
-    for row in rows:
-        if row.default is msgspec.NODEFAULT:
-            raise DeclarationError(f"{where}: key {row.name!r} has no default.")
-        wrong = f"{where}: key {row.name!r} does not allow its own default"
-        with raised_as(lambda why, wrong=wrong: DeclarationError(f"{wrong}: {why}")):  # type: ignore[misc]
+        for row in rows:
+            if row.default is msgspec.NODEFAULT:
+                raise DeclarationError(f"{where}: key {row.name!r} has no default.")
+            what = f"key {row.name!r} does not allow its own default"
             convert(plain(row.default), row)
-    with raised_as(lambda why: DeclarationError(f"{where}: it cannot be made of its defaults: {why}")):
+        what = "it cannot be made of its defaults"
         return struct(**{row.name: plain(row.default) for row in rows})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,11 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
         return "linear"
     if callable(value):
         return value
-    if isinstance(value, str):
-        name = value.lower()
-        name = ACTIVATION_ALIASES.get(name, name)
-        if name in ACTIVATIONS:
-            return name
-    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{_nearest(value, ACTIVATIONS)}"
+    name = value.lower() if isinstance(value, str) else ""
+    name = ACTIVATION_ALIASES.get(name, name)
+    if name in ACTIVATIONS:
+        return name
+    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
@@ -86,14 +85,15 @@ def initializer_name(
     Raises:
         ConfigError: The name, or one of its arguments, is unknown.
     """
+    where = f"config key {key + '_config'!r}"
     if value is None and config:
-        raise ConfigError(f"config key {key + '_config'!r} has no {key!r} to go with; name the initialiser.")
+        raise ConfigError(f"{where} has no {key!r} to go with; name the initialiser.")
     if value is None or callable(value):
         return value
     name = value.lower().rstrip("_") if isinstance(value, str) else ""
     name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
-        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{_nearest(value, INITIALIZERS)}"
+        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
@@ -101,18 +101,14 @@ def initializer_name(
     unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
-        raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {shown(unknown)}.")
+        raise ConfigError(f"{where}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():
-        if not isinstance(number, int | float) or not abs(number) < math.inf or abs(number) > sys.float_info.max:
-            raise ConfigError(
-                f"config key {key + '_config'!r}: {argument!r} must be a finite number, found {shown(number)}."
-            )
+        if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
+            raise ConfigError(f"{where}: {argument!r} must be a finite number, found {shown(number)}.")
     given: dict[str, float] = {**INITIALIZERS[name], **(config or {})}
     if given.get("std", 0.0) < 0 or given.get("a", 0.0) > given.get("b", math.inf):
-        raise ConfigError(
-            f"config key {key + '_config'!r}: {name!r} needs {'std >= 0' if 'std' in given else 'a <= b'}, found"
-            f" {shown(config)}."
-        )
+        needs = "std >= 0" if "std" in given else "a <= b"
+        raise ConfigError(f"{where}: {name!r} needs {needs}, found {shown(config)}.")
     return name
 
 
@@ -143,7 +139,3 @@ def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None
     return raised_as(
         lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"), CatalogError
     )
-
-
-def _nearest(value: str | None, known: Iterable[str]) -> str:
-    return nearest(value.lower(), known) if isinstance(value, str) else ""

@@ -7,12 +7,12 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
-from rlcatalog.config.key_table import Key, convert, keys_of
+from rlcatalog.config.key_table import Key, convert, default_of, keys_of
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, asks_nothing, translate
 from rlcatalog.config.values import plain, plain_values, same
 from rlcatalog.errors import (
@@ -22,7 +22,6 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     nearest,
     raised_as,
-    reason,
     shown,
 )
 from rlcatalog.plugins import public_index
@@ -31,36 +30,18 @@ from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import warn_deprecated
 
 
-@dataclass(frozen=True)
-class ModelConfig:
-    """A parsed model config.
-
-    Attributes:
-        values: Every key with its value; belongs to this object alone.
-        given: The keys whose value is not the catalog's default.
-        asked: The keys that the caller gave, under the names of today.
-    """
-
-    values: FlatConfig
-    given: dict[str, Any]
-    asked: dict[str, Any]
-
-    def fresh(self) -> FlatConfig:
-        """Return a copy that a model may keep, and change, as its `model_config`."""
-        return self.values.fresh()
-
-
 class Schema:
     """The table of all keys of one catalog."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._defaults = {KernelConfig: KernelConfig(), **registry.config_defaults}
+        owners: dict[type, str] = {KernelConfig: "rlcatalog", **registry.config_classes}
+        self._defaults = {struct: default_of(struct) for struct in owners}
         self._names = registry.key_names
         self.keys: dict[str, Key] = {}
         #: Key → the structs it is a field of.
         self._structs_of: dict[str, list[type]] = {}
-        for struct, owner in {KernelConfig: "rlcatalog", **registry.config_classes}.items():
+        for struct, owner in owners.items():
             for row in keys_of(struct):
                 name = self._names.get(struct, {}).get(row.name, row.name)
                 self.keys[name] = replace(row, name=name, owner=owner)
@@ -71,7 +52,7 @@ class Schema:
         """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
         return plain_values(self._values)
 
-    def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> ModelConfig:
+    def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> FlatConfig:
         """Check and complete a user's config; the user's object is not changed and not kept.
 
         Args:
@@ -85,42 +66,39 @@ class Schema:
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
-        asked: dict[str, Any] = {}
-        called: dict[str, str] = {}
-        try:
+        explicit: dict[str, Any] = {}
+        spellings: dict[str, str] = {}
+        unreadable = f"model config: {type(config).__name__} cannot be read"  # a mapping of somebody else's
+        with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
             entries = list((config or {}).items())
-        except (KeyboardInterrupt, CatalogError):
-            raise
-        except BaseException as error:  # a mapping of somebody else's
-            raise ConfigError(f"model config: {type(config).__name__} cannot be read: {reason(error)}.") from error
         for key, value in entries:
-            names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
+            names, value = self._current_keys(key, plain(value, f"model config key {shown(key)}"))
             for name in names:
-                if called.setdefault(name, key) != key:
-                    alias = key if key != name else called[name]
+                if spellings.setdefault(name, key) != key:
+                    alias = key if key != name else spellings[name]
                     raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
-                asked[name] = convert(value, self.keys[name])
-        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **asked}
+                explicit[name] = convert(value, self.keys[name])
+        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **explicit}
         given = {name: value for name, value in wanted.items() if not same(value, self.keys[name].default)}
-        values = {**self.defaults(), **given}
-        structs = dict(self._defaults)
+        flat = FlatConfig({**self.defaults(), **given})
+        flat.given, flat.explicit, flat.structs, flat.names = given, explicit, {**self._defaults}, self._names
         for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
-            structs[struct] = self._made(struct, values, given)
-        return ModelConfig(FlatConfig(values, structs, self._names), given, asked)
+            flat.structs[struct] = self._make_struct(struct, flat)
+        return flat
 
-    def _made(self, struct: type, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        names = self._names.get(struct, {})
+    def _make_struct(self, struct: type, flat: FlatConfig) -> Any:
         fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
+        keys = {field: self._names.get(struct, {}).get(field, field) for field in fields}
 
         def refused(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")
-            keys = ", ".join(f"{key}={shown(given[key])}" for key in (names.get(f, f) for f in fields) if key in given)
-            return ConfigError(f"model config: {struct.__name__} of {owner} refuses {keys or 'its defaults'}: {why}.")
+            given = ", ".join(f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given)
+            return ConfigError(f"model config: {struct.__name__} of {owner} refuses {given or 'its defaults'}: {why}.")
 
         with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
-            return struct(**{field: plain(values[names.get(field, field)]) for field in fields})
+            return struct(**{field: plain(flat[key]) for field, key in keys.items()})
 
-    def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
+    def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
         """Return today's keys for a key, none for one without effect, and the value they take."""
         if not isinstance(key, str):
             raise UnknownConfigKeyError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, raised_as
-
-T = TypeVar("T")
 
 #: How deep a config value may be nested, and how many entries it and its parts may have; an array is one.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
@@ -16,12 +14,13 @@ _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 _CONTAINERS = frozenset({list, dict, set})
 
 
-def plain(value: Any, what: str = "config value") -> Any:
+def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
     """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep all else, spaces too.
 
     Args:
         value: The value.
         what: What it is called in messages.
+        alike: Whether tuples and NumPy's values stay what they are, so that `same` compares the copy with later ones.
 
     Raises:
         ConfigError: It holds itself, is nested too deep or too large, or cannot be read.
@@ -31,30 +30,6 @@ def plain(value: Any, what: str = "config value") -> Any:
         return value
     if kind is list and len(value) < MOST_ENTRIES and _ATOMS.issuperset(map(type, value)):
         return value.copy()
-    return _copy(value, what)
-
-
-def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a dictionary with its values, each by `plain`."""
-    return {
-        key: value if (kind := type(value)) in _ATOMS else kind() if kind in _CONTAINERS and not value else plain(value)
-        for key, value in values.items()
-    }
-
-
-def snapshot(value: T) -> T:
-    """Copy a value that `plain` could read, its types as they are, to be compared with later ones by `same`."""
-    return value if type(value) in _ATOMS else _copy(value, "config value", alike=True)
-
-
-def _copy(value: Any, what: str, alike: bool = False) -> Any:
-    """Copy a value in one walk that ends.
-
-    Args:
-        value: The value.
-        what: What it is called in messages.
-        alike: Whether tuples and NumPy's values stay what they are.
-    """
     left = MOST_ENTRIES
 
     def walk(value: Any, level: int) -> Any:
@@ -87,6 +62,14 @@ def _copy(value: Any, what: str, alike: bool = False) -> Any:
     # It may be a mapping or sequence of somebody else's.
     with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
         return walk(value, 0)
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy a dictionary with its values, each by `plain`."""
+    return {
+        key: value if (kind := type(value)) in _ATOMS else kind() if kind in _CONTAINERS and not value else plain(value)
+        for key, value in values.items()
+    }
 
 
 def _is_space(value: Any) -> bool:

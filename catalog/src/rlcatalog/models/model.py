@@ -54,7 +54,7 @@ class ModelV2:
         self.obs_space = obs_space
         self.action_space = action_space
         self.num_outputs = num_outputs
-        self.model_config = FlatConfig.of(model_config)
+        self.model_config = FlatConfig(model_config)
         self.name = name or "default_model"
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))

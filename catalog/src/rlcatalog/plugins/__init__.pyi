@@ -9,7 +9,6 @@ from .declarations import (
     FilterSpec as FilterSpec,
     Match as Match,
     ModelSpec as ModelSpec,
-    NoMatch as NoMatch,
     PreprocessorSpec as PreprocessorSpec,
     Rank as Rank,
     Stage as Stage,

@@ -3,148 +3,131 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.names import find_losers, may_claim
-from rlcatalog.plugins.registry import PluginRecord, Registry, check_frameworks, unknown_key
+from rlcatalog.plugins.discovery import PluginRecord
+from rlcatalog.plugins.names import may_claim
+from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
-def assign(registry: Registry) -> None:
-    """Put what the plugins in the registry's records declared into it, and note in the records what is left out."""
-    parts = _Parts(registry.records)
-    parts.refuse_twice()
-    parts.enter()
-    for component in parts.left():
+def assign(records: list[PluginRecord]) -> Registry:
+    """Return the registry of what plugins brought; their records note what is left out."""
+    _refuse_twice(records)
+    _refuse_claims(records)
+    _refuse_unknown_frameworks(records)
+    _refuse_shared_structs(records)
+    _refuse_unknown_keys(records)
+    for record, c in _parts(records):  # of plugins that are usable: what is entered stays
         try:
-            if not component.declaration.entries:  # whose targets are called by frameworks
-                check_frameworks(component)
+            c.declaration.enter()
         except CatalogError as error:
-            parts.record_of[id(component)].fail(error)
-    parts.refuse_shared_structs()
-    parts.refuse_unknown_keys()
-    registry.add_configs({struct: c.distribution for c, struct in parts.holders()})
-    registry.add_components(c for c in parts.left() if c.declaration.extends is None)
-    parts.extend(registry)
-    parts.fail_empty()
-    parts.leave()
+            record.leave_out(c, error)
+    registry = Registry(
+        records,
+        [c for _, c in _parts(records) if c.declaration.extends is None],
+        {struct: c.distribution for _, c, struct in _holders(records)},
+        {str(c.declaration.config): struct for _, c, struct in _holders(records)},
+    )
+    _extend(registry)
+    return registry
 
 
-class _Parts:
-    """The parts of all plugins, on their way into the registry."""
+def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component]]:
+    """Return the parts that are usable so far, each with its plugin."""
+    return [(record, c) for record in records for c in record.parts]
 
-    def __init__(self, records: list[PluginRecord]) -> None:
-        self._records = records
-        self.record_of: dict[int, PluginRecord] = {}
-        self._all: list[Component] = []
-        self._lost: set[int] = set()
-        #: Components that this catalog added to the tables of the process.
-        self._entered: list[Component] = []
-        for record in records:
-            for declaration in record.declarations:
-                self._all.append(component := Component(declaration, record.distribution, record.version))
-                self.record_of[id(component)] = record
 
-    def left(self) -> list[Component]:
-        """Return the parts that are usable so far."""
-        return [c for c in self._all if self.record_of[id(c)].status == "loaded" and id(c) not in self._lost]
+def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component, type]]:
+    """Return the usable parts that have a config struct, with it."""
+    return [
+        (record, c, record.config_classes[c.declaration.config])
+        for record, c in _parts(records)
+        if c.declaration.config is not None and c.declaration.extends is None
+    ]
 
-    def lose(self, component: Component, error: CatalogError) -> None:
-        """Leave a part out, and say why in its plugin's record."""
-        self._lost.add(id(component))
-        self.record_of[id(component)].note(error)
 
-    def refuse_twice(self) -> None:
-        """Fail the plugins of a distribution that declares one name twice."""
-        own = [c for c in self._all if c.declaration.extends is None]
-        count = Counter((c.kind, c.address) for c in own)
-        for c in own:
-            if count[c.kind, c.address] > 1:
-                text = f"{c.distribution} declares {c.kind} {c.name!r} twice."
-                self.record_of[id(c)].fail(DuplicateNameError(text))
+def _refuse_twice(records: Sequence[PluginRecord]) -> None:
+    """Fail the plugins of a distribution that declares one name twice."""
+    own = [(record, c) for record, c in _parts(records) if c.declaration.extends is None]
+    count = Counter((c.kind, c.address) for _, c in own)
+    for record, c in own:
+        if count[c.kind, c.address] > 1:
+            record.fail(DuplicateNameError(f"{c.distribution} declares {c.kind} {c.name!r} twice."))
 
-    def enter(self) -> None:
-        """Enter what goes into tables of the process: parts of any plugin may be written in a framework of another."""
-        for component, error in find_losers(self.left()):
-            self.lose(component, error)
-        for component in self.left():
-            try:
-                if component.declaration.enter():
-                    self._entered.append(component)
-            except CatalogError as error:
-                self.lose(component, error)
 
-    def leave(self) -> None:
-        """Take what plugins entered that have failed since out of the tables again."""
-        for component in self._entered:
-            if self.record_of[id(component)].status != "loaded":
-                component.declaration.leave()
-
-    def refuse_shared_structs(self) -> None:
-        """Leave out the parts whose config struct another distribution has, too."""
-        users: dict[type, set[str]] = defaultdict(set)
-        for c, struct in self.holders():
-            users[struct].add(c.distribution)
-        for c, struct in self.holders():
-            if len(users[struct]) > 1:
-                self.lose(c, DuplicateNameError(
-                    f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
-                    f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
+def _refuse_claims(records: Sequence[PluginRecord]) -> None:
+    """Leave out the parts that claim another's entry in a table of the process; of two strangers neither has it."""
+    claims: dict[tuple[str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
+    for record, c in _parts(records):
+        for entry in c.declaration.entries:
+            claims[c.kind, entry].append((record, c))
+    for (kind, entry), rivals in sorted(claims.items()):
+        distributions = sorted({c.distribution for _, c in rivals})
+        owner = public_index.provider_of(kind, entry)
+        keepers = [d for d in distributions if may_claim(kind, entry, d)] or ([] if owner else distributions)
+        for record, c in rivals:
+            if keepers != [c.distribution] and c in record.parts:
+                text = f"belongs to {owner}, and {c.distribution} claims it" if owner else (
+                    f"is claimed by {' and '.join(distributions)}")  # fmt: skip
+                record.leave_out(c, DuplicateNameError(
+                    f"{kind} {c.name!r}: {entry!r} {text}. Call yours something else, or disable one:"
+                    f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
                 ))  # fmt: skip
 
-    def refuse_unknown_keys(self) -> None:
-        """Leave out the parts that name a config key which nobody has; one of a package that is absent may be there."""
-        known = {*public_index.keys_of("rlcatalog")}
-        for c, struct in self.holders():
-            fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-            known |= {key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}" for key in fields}
-        loaded = {record.distribution for record in self._records if record.declarations}
-        for c in self.left():
-            for key in c.declaration.named_keys:
-                if key not in known and public_index.provider_of("config", key) in {None, *loaded}:
-                    self.lose(c, unknown_key(c, key, known))
-                    break
 
-    def holders(self) -> list[tuple[Component, type]]:
-        """Return the parts that are left and have a config struct, with it."""
-        return [
-            (c, self.record_of[id(c)].config_classes[c.declaration.config])
-            for c in self.left()
-            if c.declaration.config is not None and c.declaration.extends is None
-        ]
+def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
+    """Fail the plugins with parts for frameworks that nobody has; one may be declared by any plugin."""
+    declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
+    for record, c in _parts(records):
+        error = None if c.declaration.entries else unknown_framework(c, declared)  # whose targets frameworks call
+        if error is not None:
+            record.fail(error)
 
-    def extend(self, registry: Registry) -> None:
-        """Give components the code that other packages bring for them; the framework's own package comes first."""
-        owners = {c.name: c.distribution for c in registry.active("framework")}
-        brought: dict[tuple[str, str, str], list[Component]] = defaultdict(list)
-        for c in self.left():
-            for framework in c.declaration.targets if c.declaration.extends is not None else ():
-                brought[c.kind, str(c.declaration.extends), framework].append(c)
-        victims = {(c.kind, c.address): c for c in registry}
-        for (kind, address, framework), rivals in brought.items():
-            victim = victims.get((kind, address))
-            if victim is None:
-                continue
-            own = victim.distribution if framework in victim.declaration.targets else owners.get(framework)
-            kept = [c for c in rivals if c.distribution == own]
-            if kept or own == victim.distribution:
-                for c in rivals:
-                    if c.distribution != own:
-                        text = f"{c.distribution} extends {kind} {address}, whose code for {framework!r} is {own}'s."
-                        self.lose(c, DuplicateNameError(text))
+
+def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
+    """Leave out the parts whose config struct another distribution has, too."""
+    users: dict[type, set[str]] = defaultdict(set)
+    for _, c, struct in _holders(records):
+        users[struct].add(c.distribution)
+    for record, c, struct in _holders(records):
+        if len(users[struct]) > 1:
+            record.leave_out(c, DuplicateNameError(
+                f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
+                f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
+            ))  # fmt: skip
+
+
+def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
+    """Leave out the parts that name a config key which nobody has."""
+    known = {
+        key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}"
+        for _, c, struct in _holders(records)
+        for key in struct.__struct_fields__  # type: ignore[attr-defined]
+    }
+    for record, c in _parts(records):
+        if (error := unknown_key(c, known)) is not None:
+            record.leave_out(c, error)
+
+
+def _extend(registry: Registry) -> None:
+    """Give components the code that other packages bring for them; the framework's own package comes first."""
+    owners = {c.name: c.distribution for c in registry.active("framework")}
+    parts = {(c.kind, c.address): c for c in registry}
+    brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
+    for record, c in _parts(registry.records):
+        for framework in c.declaration.targets if c.declaration.extends is not None else ():
+            brought[c.kind, str(c.declaration.extends), framework].append((record, c))
+    for (kind, address, framework), rivals in brought.items():
+        if (part := parts.get((kind, address))) is None:
+            continue
+        own = part.distribution if framework in part.declaration.targets else owners.get(framework)
+        is_owned = own == part.distribution or any(c.distribution == own for _, c in rivals)
+        for record, c in rivals:
+            if is_owned and c.distribution != own:
+                text = f"{c.distribution} extends {kind} {address}, whose code for {framework!r} is {own}'s."
+                record.leave_out(c, DuplicateNameError(text))
             else:
-                kept = rivals
-            if len(kept) == 1:
-                victim.extensions[framework] = kept[0]
-            elif kept:
-                victim.rivals[framework] = kept
-
-    def fail_empty(self) -> None:
-        """Fail plugins of which nothing is left."""
-        left = {id(self.record_of[id(c)]) for c in self.left()}
-        for record in self._records:
-            if record.declarations and record.status == "loaded" and id(record) not in left:
-                text = record.error
-                record.fail(record.problems[0])
-                record.error = text
+                part.extensions.setdefault(framework, []).append(c)

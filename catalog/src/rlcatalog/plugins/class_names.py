@@ -7,6 +7,7 @@ from typing import Any
 from rlcatalog import provided
 from rlcatalog.errors import AmbiguousChoiceError
 from rlcatalog.plugins import public_index
+from rlcatalog.plugins.component import Component
 
 
 def part_class(module: str, name: str, framework: str, kind: str | None = None) -> Any:
@@ -25,29 +26,29 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    catalog = provided.default_catalog()
-    owner = public_index.provider_of(f"export/{framework}", name)
-    owners = {
-        component.distribution: component
-        for component in catalog.components(kind)
-        if component.declaration.targets.get(framework, "").endswith(f":{name}")
-        and component.declaration.shows_classes
-        and not component.in_process
-    }
-    if owner in owners:
-        return owners[owner].load(framework)
-    catalog.registry.explain_missing(f"{module}.{name}", owner)
-    if owner is None and len(owners) > 1:
-        raise AmbiguousChoiceError(
-            f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."
-        )
-    if owner is None and owners:
-        return next(iter(owners.values())).load(framework)
-    raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
+    catalog, owner = provided.default_catalog(), public_index.provider_of(f"export/{framework}", name)
+    owners = {c.distribution: c for c, class_name in _classes(framework, kind) if class_name == name}
+    if owner not in owners:
+        catalog.registry.explain_missing(f"{module}.{name}", owner)
+        if owner is not None or not owners:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
+        if len(owners) > 1:
+            raise AmbiguousChoiceError(
+                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."
+            )
+        (owner,) = owners
+    return owners[owner].load(framework)
 
 
 def part_classes(framework: str, kind: str | None = None) -> list[str]:
     """Return the names `part_class` finds."""
-    parts = [c for c in provided.default_catalog().components(kind) if c.declaration.shows_classes and not c.in_process]
-    targets = [c.declaration.targets.get(framework, "") for c in parts]
-    return sorted({target.partition(":")[2] for target in targets if target})
+    return sorted({class_name for _, class_name in _classes(framework, kind)})
+
+
+def _classes(framework: str, kind: str | None) -> list[tuple[Component, str]]:
+    """Return the plugins' parts that have a class for a framework, each with the class's name."""
+    return [
+        (c, c.declaration.targets[framework].partition(":")[2])
+        for c in provided.default_catalog().components(kind)
+        if c.declaration.shows_classes and not c.in_process and framework in c.declaration.targets
+    ]

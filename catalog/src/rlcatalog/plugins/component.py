@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from rlcatalog.errors import (
-    AmbiguousChoiceError,
-    CatalogError,
-    NotServedError,
-    PartError,
-    raised_as,
-    reason,
-    shown,
-)
+from rlcatalog.errors import AmbiguousChoiceError, CatalogError, NotServedError, PartError, raised_as, shown
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
@@ -34,12 +25,15 @@ class Component:
         distribution: Distribution that provides it; empty for one registered in process.
         version: That distribution's version.
         objects: Classes by framework, for a component registered in process.
-        extensions: Framework → the component of another package that brings the code for it.
-        rivals: Framework → the components of several packages that bring it, none of them the framework's own.
+        extensions: Framework → the component of another package that brings the code for it; where several bring it,
+            and none of them is the framework's own, all of them.
         kind: The kind: `"model"`, `"preprocessor"`, …
         name: The name users write into a config.
         switch: The config key that turns it on, or None.
         in_process: Whether it was registered by the running program.
+        is_indexed: Whether it is the one that the public index has under its name.
+        is_third_party: Whether it is a plugin's that the public index does not list.
+        undeclared: Whether it is a class of the running program that declares no keys, as RLlib's custom classes do.
         address: `"distribution/name"`, by which it is found again; the name alone for one of the running program.
         provider: Distribution and version as one text.
         title: `"model 'glu' (acme-glu 1.0)"`, for messages.
@@ -49,38 +43,24 @@ class Component:
     distribution: str
     version: str
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    extensions: dict[str, Component] = field(default_factory=dict, repr=False)
-    rivals: dict[str, list[Component]] = field(default_factory=dict, repr=False)
+    extensions: dict[str, list[Component]] = field(default_factory=dict, repr=False)
 
     #: Framework → what `load` has imported for it.
     _targets: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.kind, self.name = self.declaration.kind, self.declaration.name
-        self.switch: str | None = getattr(self.declaration, "switch", None)
+        self.switch = self.declaration.switch
         self.in_process = not self.distribution
         self.address = f"{self.distribution}/{self.name}" if self.distribution else self.name
+        self.is_indexed = not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
+        self.is_third_party = not (self.in_process or self.is_indexed)
+        self.undeclared = self.in_process and self.declaration.config is None and not self.declaration.reads
         self.provider = f"{self.distribution} {self.version}" if self.distribution else "registered in process"
         self.title = f"{self.kind} {self.name!r} ({self.provider})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_targets": {}}
-
-    @cached_property
-    def is_indexed(self) -> bool:
-        """Whether it is the one that the public index has under its name."""
-        return not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
-
-    @cached_property
-    def is_third_party(self) -> bool:
-        """Whether it is a plugin's that the public index does not list."""
-        return not (self.in_process or self.is_indexed)
-
-    @property
-    def undeclared(self) -> bool:
-        """Whether it is a class of the running program that declares no keys, as RLlib's custom classes do."""
-        declaration = self.declaration
-        return self.in_process and declaration.config is None and not declaration.reads
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -94,19 +74,19 @@ class Component:
 
     def check_framework(self, target: str) -> None:
         """Raise unless the component has this target, and its framework is installed."""
-        framework = _framework_of(target)
-        if framework is not None:
-            if target in self.rivals:
-                who = " and ".join(c.provider for c in self.rivals[target])
-                raise AmbiguousChoiceError(
-                    f"{self.title}: {who} bring its code for {target!r}. Disable one of"
-                    f" them: RLCATALOG_DISABLE_PLUGINS={self.rivals[target][0].distribution}."
-                )
-            if target not in self.frameworks:
-                raise NotServedError(
-                    f"{self.title} has no code for framework={target!r}; it serves: {', '.join(self.frameworks)}."
-                )
-            require_framework(framework, self.distribution)
+        if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
+            return
+        if len(rivals := self.extensions.get(target, [])) > 1:
+            who = " and ".join(c.provider for c in rivals)
+            raise AmbiguousChoiceError(
+                f"{self.title}: {who} bring its code for {target!r}. Disable one of them:"
+                f" RLCATALOG_DISABLE_PLUGINS={rivals[0].distribution}."
+            )
+        if target not in self.frameworks:
+            raise NotServedError(
+                f"{self.title} has no code for framework={target!r}; it serves: {', '.join(self.frameworks)}."
+            )
+        require_framework(target, self.distribution)
 
     def ask(self, name: str, *arguments: Any, returns: Callable[[Any], T]) -> T:
         """Call a function of the declaration and convert what it returns.
@@ -119,16 +99,11 @@ class Component:
         Raises:
             PartError: The function raised, or its answer is of the wrong kind.
         """
-        try:
+        what = f"its {name} function"
+        with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):  # ours is about the request
             answer = getattr(self.declaration, name)(*arguments)
-        except (KeyboardInterrupt, CatalogError):  # an error of ours is about the request, not about the plugin
-            raise
-        except BaseException as error:
-            raise self.fault(f"its {name} function raised {reason(error)}.") from error
-        try:
+        with raised_as(lambda why: self.fault(f"{what} returned {shown(answer)}: {why}.")):
             return returns(answer)
-        except Exception as error:
-            raise self.fault(f"its {name} function returned {shown(answer)}: {reason(error)}.") from error
 
     def fault(self, what: str) -> PartError:
         """Return the error that says what is wrong with this component."""
@@ -148,30 +123,23 @@ class Component:
         if framework in self.objects:
             return self.objects[framework]
         if framework in self.extensions:
-            return self.extensions[framework].load(framework)
-        target, needed = self.declaration.target_of(framework), _framework_of(framework)
-        if needed is not None:
-            frameworks()[needed].prepare()
-        imported = self._targets[framework] = self.imported(target)
-        return imported
+            return self.extensions[framework][0].load(framework)
+        if framework in frameworks():
+            frameworks()[framework].prepare()
+        self._targets[framework] = self.import_target(self.declaration.target_of(framework))
+        return self._targets[framework]
 
-    def imported(self, target: str) -> Any:
+    def import_target(self, target: str) -> Any:
         """Import a class or a function that the declaration names.
 
         Raises:
             PartError: The import failed, or the module lacks it.
         """
-        module, _, attribute = target.partition(":")
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
-            target_object = getattr(importlib.import_module(module), attribute)
+            target_object = resolve_name(target)
         if not callable(target_object):
             raise self.fault(f"its target {target!r} must be a class or a function, found {shown(target_object)}.")
         return target_object
-
-
-def _framework_of(target: str) -> str | None:
-    """Return the framework that a target is code for; None: of none."""
-    return target if target in {*frameworks(), *public_index.frameworks()} else None
 
 
 def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
@@ -186,9 +154,8 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
         return target(*arguments, **options)
 
 
-@contextmanager
-def blame_part(component: Component, what: str = "") -> Iterator[None]:
-    """Run a part's code under its name.
+def blame_part(component: Component, what: str = "") -> AbstractContextManager[None]:
+    """Run a part's code under its name; an error of ours is about the environment, the observation or the config.
 
     Args:
         component: The part.
@@ -197,9 +164,5 @@ def blame_part(component: Component, what: str = "") -> Iterator[None]:
     Raises:
         PartError: The code raised something that is not ours.
     """
-
-    def error(why: str) -> PartError:
-        return PartError(f"{component.title}{what and f': its {what}'} raised {why}", component)
-
-    with raised_as(error, CatalogError):  # ours is about the environment, the observation or the config
-        yield
+    title = f"{component.title}: its {what}" if what else component.title
+    return raised_as(lambda why: PartError(f"{title} raised {why}", component), CatalogError)

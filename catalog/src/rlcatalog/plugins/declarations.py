@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog import provided
@@ -21,10 +20,25 @@ from rlcatalog.plugins.discovery import normalize
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
-_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
-_SUFFIX = re.compile(r"\.[A-Za-z0-9_.\-]+\Z")
-_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+#: A test that a field's value must pass, and what it must be, for messages; and a form for each field.
+Form = tuple[Callable[[Any], bool], str]
+Forms = Mapping[str, Form]
+
+
+def text_like(pattern: str) -> Callable[[Any], bool]:
+    """Return the test of whether a value is text of a pattern."""
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
+
+
+def are_texts(value: Any) -> bool:
+    """Whether a value is a tuple of text."""
+    return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
+
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+_PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package.module:Name'")
+_FUNCTION: Form = (callable, "a function")
+TEXTS: Form = (are_texts, "a tuple of text")
 
 
 class Rank(IntEnum):
@@ -37,16 +51,9 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """The component fits, this well, for this reason."""
+    """How well a component fits, None where it does not, and the reason."""
 
-    rank: Rank
-    why: str
-
-
-@dataclass(frozen=True)
-class NoMatch:
-    """The component does not fit, for this reason."""
-
+    rank: Rank | None
     why: str
 
 
@@ -66,11 +73,6 @@ class Stage:
     shape: tuple[int, ...] | None
     weights: int | None = None
     whole: bool = True
-
-    @property
-    def counted(self) -> bool:
-        """Whether its number of weights is known."""
-        return self.weights is not None and self.whole
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ class Declaration:
             no code for, or None; of the rest of this declaration only `reads` counts, where it has any.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit, or None:
             the standard spaces that it fits will do.
+        switch: The config key that turns a slot's part on, or None. On means neither None nor False. Without a `match`
+            the part fits where it is on, as `SPECIFIC`, and nowhere else.
+        kinds: The kinds of space that the part takes: `SpaceInfo.kind` or the qualified name of a space class; `match`
+            is asked about those only, and without a `match` the part fits them all. Empty: it is asked about every
+            space.
     """
 
     kind: ClassVar[str] = ""
@@ -99,19 +106,34 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
-    #: Fields that hold functions; fields that hold tuples of text.
-    functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
-    tuples: ClassVar[tuple[str, ...]] = ("reads",)
+    #: Field → what its value must be, None aside where that is the default; a kind's own are added to these.
+    forms: ClassVar[Forms] = {
+        "name": (text_like(_NAME), "a word of letters, digits, '_', '-' and '.'"),
+        "summary": (text_like(".*"), "one line of text"),
+        "match": _FUNCTION,
+        "config": _PATH,
+        "reads": TEXTS,
+        "ignores": _FUNCTION,
+        "extends": (text_like(rf"[A-Za-z0-9][A-Za-z0-9_.\-]*/{_NAME}"), "'distribution/name'"),
+        "examples": _PATH,
+        "switch": (text_like(".+"), "the name of a config key"),
+        "kinds": TEXTS,
+    }
 
     name: str
     targets: Mapping[str, str]
     summary: str
-    match: Callable[[Request], Match | NoMatch] | None = None
+    match: Callable[[Request], Match] | None = None
     config: str | None = None
     reads: tuple[str, ...] = ()
     ignores: Callable[[Request], Mapping[str, str]] | None = None
     extends: str | None = None
     examples: str | None = None
+    switch: str | None = None
+    kinds: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.forms = {**Declaration.forms, **cls.forms}
 
     def __post_init__(self) -> None:
         for problem in self.problems():
@@ -119,35 +141,18 @@ class Declaration:
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with its fields, and bring them into their form."""
-        if type(self.name) is not str or not _NAME.match(self.name):
-            yield "name must be a word of letters, digits, '_', '-' and '.'"
-        if not isinstance(self.targets, Mapping) or not self.targets:
+        for name, (fits, form) in self.forms.items():
+            value = getattr(self, name)
+            if not fits(value) and not (value is None and getattr(type(self), name, "") is None):
+                yield f"{name} must be {form}, found {shown(value)}"
+        if not isinstance(self.targets, Mapping) or not self.targets or not are_texts(tuple(self.targets)):
             yield "targets must map a framework to 'package.module:Class'"
-        object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
         for framework, target in self.targets.items():
-            if type(framework) is not str:
-                yield f"a framework is called by text, found {shown(framework)} in targets"
             if self.targets_allowed is not None and framework not in self.targets_allowed:
                 yield f"unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}"
-            if type(target) is not str or not _TARGET.match(target):
+            if not _PATH[0](target):
                 yield f"target {shown(target)} must be a string 'package.module:Class'"
-        if type(self.summary) is not str:
-            yield f"summary must be one line of text, found {shown(self.summary)}"
-        for field in ("config", "examples"):
-            path = getattr(self, field)
-            if path is not None and not (type(path) is str and _TARGET.match(path)):
-                yield f"{field} must be a string 'package.module:Name', found {shown(path)}"
-        for field in self.tuples:
-            names = getattr(self, field)
-            if not isinstance(names, tuple) or not all(type(name) is str for name in names):
-                yield f"{field} must be a tuple of text, found {shown(names)}"
-        for field in self.functions:
-            function = getattr(self, field)
-            if function is not None and not callable(function):
-                yield f"{field} must be a function, found {shown(function)}"
         if self.extends is not None:
-            if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
-                yield f"extends must be 'distribution/name', found {shown(self.extends)}"
             distribution, _, name = self.extends.partition("/")
             object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
             if name != self.name:
@@ -155,6 +160,11 @@ class Declaration:
                     f"an extension has the name of what it extends; found extends={self.extends!r}."
                     f" Name this component {name!r}"
                 )
+
+    @property
+    def functions(self) -> list[str]:
+        """The fields that hold a function."""
+        return [name for name, form in self.forms.items() if form is _FUNCTION and getattr(self, name) is not None]
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -186,41 +196,9 @@ class Declaration:
         """Return what is wrong where another declaration stands in its place."""
         return f"{self.kind} {entry!r} is known already; call this one something else."
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
-        return self  # frozen; and its targets' view cannot be copied
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _made, (type(self), values | {"targets": dict(self.targets)})  # nor pickled
-
     @property
     def named_keys(self) -> tuple[str, ...]:
         """The config keys that the declaration names."""
-        return self.reads
-
-
-def _made(kind: type[Declaration], values: dict[str, Any]) -> Declaration:
-    return kind(**values)
-
-
-@dataclass(frozen=True)
-class PartSpec(Declaration):
-    """What the declarations of a slot's parts have in common.
-
-    Attributes:
-        switch: The config key that turns the part on, or None. On means neither None nor False. Without a `match` the
-            part fits where it is on, as `SPECIFIC`, and nowhere else.
-    """
-
-    switch: str | None = None
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.switch is not None and (type(self.switch) is not str or not self.switch):
-            yield f"switch must be the name of a config key, found {shown(self.switch)}"
-
-    @property
-    def named_keys(self) -> tuple[str, ...]:
         return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
 
     def is_on(self, config: Mapping[str, Any]) -> bool:
@@ -228,44 +206,25 @@ class PartSpec(Declaration):
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
-    def judge(self, request: Request) -> Match | NoMatch:
+    def judge(self, request: Request) -> Match:
         """Say whether, how well and why the component fits a request."""
+        if self.kinds:
+            space = request.space_for(self.kind)
+            if space.distance(self.kinds) is None:
+                return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")
+            if self.match is None and self.switch is None:
+                return Match(Rank.GENERIC, f"the space is a {space.kind}")
         if self.match is not None:
             return self.match(request)
         if self.switch is None:
-            return NoMatch("only chosen by name")
-        return (
-            Match(Rank.SPECIFIC, f"{self.switch} is set")
-            if self.is_on(request.config)
-            else NoMatch(f"{self.switch} is not set")
-        )
+            return Match(None, "only chosen by name")
+        if self.is_on(request.config):
+            return Match(Rank.SPECIFIC, f"{self.switch} is set")
+        return Match(None, f"{self.switch} is not set")
 
 
 @dataclass(frozen=True)
-class _SpaceSpec(PartSpec):
-    """What the declarations of parts that are for a space have in common.
-
-    Attributes:
-        kinds: The kinds it takes: `SpaceInfo.kind` or the qualified name of a space class; `match` is asked about
-            those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
-    """
-
-    tuples = ("reads", "kinds")
-
-    kinds: tuple[str, ...] = ()
-
-    def judge(self, request: Request) -> Match | NoMatch:
-        if self.kinds:
-            space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
-            if space.distance(self.kinds) is None:
-                return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
-            if self.match is None and self.switch is None:
-                return Match(Rank.GENERIC, f"the space is a {space.kind}")
-        return super().judge(request)
-
-
-@dataclass(frozen=True)
-class PreprocessorSpec(_SpaceSpec):
+class PreprocessorSpec(Declaration):
     """A `Preprocessor` class: the codec of one or a few kinds of space."""
 
     kind: ClassVar[str] = "preprocessor"
@@ -273,7 +232,7 @@ class PreprocessorSpec(_SpaceSpec):
 
 
 @dataclass(frozen=True)
-class FilterSpec(PartSpec):
+class FilterSpec(Declaration):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
 
     kind: ClassVar[str] = "filter"
@@ -281,7 +240,7 @@ class FilterSpec(PartSpec):
 
 
 @dataclass(frozen=True)
-class EnvWrapperSpec(PartSpec):
+class EnvWrapperSpec(Declaration):
     """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
 
     kind: ClassVar[str] = "env_wrapper"
@@ -289,7 +248,7 @@ class EnvWrapperSpec(PartSpec):
 
 
 @dataclass(frozen=True)
-class ModelSpec(PartSpec):
+class ModelSpec(Declaration):
     """A model class.
 
     Attributes:
@@ -302,21 +261,19 @@ class ModelSpec(PartSpec):
     """
 
     kind: ClassVar[str] = "model"
-    functions = ("match", "ignores", "claims", "describe", "pinned_keys")
+    forms: ClassVar[Forms] = {
+        "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
+        "claims": _FUNCTION, "describe": _FUNCTION, "pinned_keys": _FUNCTION,
+    }  # fmt: skip
 
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if type(self.slot) is not str or self.slot not in ("trunk", "memory", "head"):
-            yield f"slot must be trunk, memory or head, found {shown(self.slot)}"
-
 
 @dataclass(frozen=True)
-class ActionDistSpec(_SpaceSpec):
+class ActionDistSpec(Declaration):
     """An action-distribution class.
 
     Attributes:
@@ -329,6 +286,7 @@ class ActionDistSpec(_SpaceSpec):
     """
 
     kind: ClassVar[str] = "action_dist"
+    forms: ClassVar[Forms] = {"size": _FUNCTION}
 
     composite: bool = False
     wraps_default: bool = False
@@ -336,7 +294,7 @@ class ActionDistSpec(_SpaceSpec):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if not callable(self.size) and not (self.size is None and (self.composite or self.extends)):
+        if self.size is None and not self.composite and not self.extends:
             yield "size must be a function of the action SpaceInfo and the config"
 
 
@@ -383,6 +341,7 @@ class ExporterSpec(Declaration):
     kind: ClassVar[str] = "exporter"
     targets_allowed = frozenset({"runner"})
     shows_classes = False
+    forms: ClassVar[Forms] = {"suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")}
 
     suffix: str = ""
 
@@ -403,5 +362,3 @@ class ExporterSpec(Declaration):
         yield from super().problems()
         if "runner" not in self.targets:
             yield "targets must have 'runner', which runs what was exported"
-        if type(self.suffix) is not str or (self.suffix and not _SUFFIX.match(self.suffix)):
-            yield f"suffix must be text such as '.onnx', found {shown(self.suffix)}"

@@ -1,18 +1,21 @@
-"""Discovery, from entry points to a load plan in pure functions: scan, de-duplicate, sort, mark what is left out."""
+"""Discovery, from entry points to plugins in pure functions: scan, de-duplicate, sort, mark what is left out."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.errors import PluginError, reason
+from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginError, reason
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
+
+    from rlcatalog.plugins.component import Component
 
 GROUP = "rlcatalog.plugins"
 #: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
@@ -24,25 +27,56 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A plugin found, not yet imported.
+@dataclass
+class PluginRecord:
+    """A plugin, from its entry point to how it ended.
 
     Attributes:
-        name: The entry point's name.
-        value: The module the entry point names.
-        distribution: Normalised name of the distribution, or an empty string.
-        version: Its version, or an empty string.
-        requires: Its `Requires-Dist` lines.
-        entry_point: The object whose `load()` imports the module.
+        name: Entry-point name.
+        distribution: Normalised name of the distribution that provides it.
+        version: That distribution's version, or an empty string.
+        requires: That distribution's `Requires-Dist` lines.
+        entry_point: The object whose `load()` imports the plugin.
+        status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
+        error: Why it is not loaded, or what of it is left out, as text; None when all is well.
+        exception: The exception behind `error` where it failed.
+        problems: What is wrong with it, one by one, where it is loaded.
+        parts: The parts it brings, those that are left out aside.
+        config_classes: Import path → struct that holds config keys of its parts.
     """
 
     name: str
-    value: str
     distribution: str
     version: str
-    requires: tuple[str, ...]
-    entry_point: Any
+    requires: tuple[str, ...] = field(default=(), repr=False)
+    entry_point: Any = field(default=None, repr=False)
+    status: str = "loaded"
+    error: str | None = None
+    exception: BaseException | None = field(default=None, repr=False)
+    problems: list[CatalogError] = field(default_factory=list, repr=False)
+    parts: list[Component] = field(default_factory=list, repr=False)
+    config_classes: dict[str, type] = field(default_factory=dict, repr=False)
+
+    def fail(self, exception: BaseException, status: str = "failed") -> None:
+        """Note that the plugin is not usable, and why."""
+        self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
+
+    def note(self, problem: CatalogError) -> None:
+        """Note what is wrong with a plugin that is usable all the same."""
+        self.problems.append(problem)
+        self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
+
+    def leave_out(self, part: Component, problem: CatalogError) -> None:
+        """Leave a part out, and note why; a plugin of which nothing is left has failed."""
+        self.note(problem)
+        self.parts = [other for other in self.parts if other is not part]
+        if not self.parts:
+            self.status, self.exception = "failed", self.problems[0]
+
+
+def _text(exception: BaseException) -> str:
+    text = reason(exception)
+    return text.partition(": ")[2] if isinstance(exception, DeclarationError | IncompatiblePluginError) else text
 
 
 @dataclass(frozen=True)
@@ -71,23 +105,21 @@ def scan() -> tuple[Any, ...]:
         # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
-    return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
+    return tuple(point for name, distribution in installed.items() for point in _entry_points_of(name, distribution))
 
 
 def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
-    try:
+    with suppress(Exception):
         # The folder's name where it has one: reading the metadata of every installed package takes long.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
-    except Exception:
-        return ""
+    return ""
 
 
 def _is_whole(distribution: Distribution) -> bool:
-    try:
+    with suppress(Exception):
         return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
-    except Exception:
-        return False
+    return False
 
 
 def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
@@ -109,43 +141,35 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
             )
 
 
-def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
-    """Describe each entry point once, in an order that depends on names alone.
+def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
+    """Return the plugin behind each entry point once, in an order that depends on names alone.
 
     An editable install can show one distribution twice; equal (distribution, name, value) triples are one plugin.
     """
-    by_key: dict[tuple[str, str, str], Candidate] = {}
-    for entry_point in entry_points:
-        name, version, requires = _metadata(entry_point.dist)
-        name = name or normalize(entry_point.name)  # without one it would pass for a part of the running program
-        key = (name, entry_point.name, entry_point.value)
-        if key not in by_key:
-            by_key[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
-    return [by_key[key] for key in sorted(by_key)]
-
-
-def _metadata(dist: Distribution) -> tuple[str, str, tuple[str, ...]]:
-    """Return name, version and requirements; empty ones for an installation whose metadata is damaged."""
-    try:
-        metadata = dist.metadata  # parsed anew at each access, hence read once
-        version = metadata["Version"]
-        requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
-        return normalize(metadata["Name"]), "" if version is None else str(version), requires
-    except Exception:
-        return "", "", ()
+    plugins: dict[tuple[str, str, str], PluginRecord] = {}
+    for point in entry_points:
+        try:
+            metadata = point.dist.metadata  # parsed anew at each access, hence read once
+            distribution, version = normalize(metadata["Name"] or point.name), str(metadata["Version"] or "")
+            requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
+        except Exception:  # damaged; without a name the plugin would pass for a part of the running program
+            distribution, version, requires = normalize(point.name), "", ()
+        record = PluginRecord(point.name, distribution, version, requires, point)
+        plugins.setdefault((distribution, point.name, point.value), record)
+    return [plugins[key] for key in sorted(plugins)]
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(normalize(part) for part in text.split(",") if part.strip())
 
 
-def disabled_reason(candidate: Candidate, environ: Mapping[str, str]) -> str | None:
+def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | None:
     """Say why the environment variables keep a plugin from being imported, or None.
 
     `RLCATALOG_DISABLE_PLUGINS` lists plugins to leave out (`*` for all), `RLCATALOG_LOAD_PLUGINS` the only ones to load
     (empty: none). Both take distribution and entry-point names, separated by commas.
     """
-    own = {candidate.distribution, normalize(candidate.name)}
+    own = {plugin.distribution, normalize(plugin.name)}
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")
     if own & _names(blocked) or "*" in (part.strip() for part in blocked.split(",")):
         return f"disabled by RLCATALOG_DISABLE_PLUGINS={blocked!r}"
@@ -155,9 +179,9 @@ def disabled_reason(candidate: Candidate, environ: Mapping[str, str]) -> str | N
     return None
 
 
-def incompatible_reason(candidate: Candidate, kernel_version: str) -> str | None:
+def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
     """Say why a distribution's own metadata rules this kernel out, or None."""
-    for line in candidate.requires:
+    for line in plugin.requires:
         if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
             continue
         from packaging.requirements import Requirement
@@ -165,11 +189,10 @@ def incompatible_reason(candidate: Candidate, kernel_version: str) -> str | None
         try:
             with _PARSING:
                 requirement = Requirement(line)
-            if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-                continue
+            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
             served = requirement.specifier.contains(kernel_version, prereleases=True)
         except Exception as error:  # of many kinds, for a marker is evaluated
             return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
-        if not served:
+        if applies and not served:
             return f"it needs rlcatalog{requirement.specifier} and this is rlcatalog {kernel_version}"
     return None

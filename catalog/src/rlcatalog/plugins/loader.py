@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pluggy
 
 from rlcatalog._version import __version__
@@ -28,16 +29,10 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assignment import assign
+from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.plugins.discovery import (
-    Candidate,
-    candidates,
-    disabled_reason,
-    incompatible_reason,
-    name_of,
-    scan,
-)
-from rlcatalog.plugins.registry import PluginRecord, Registry
+from rlcatalog.plugins.discovery import PluginRecord, disabled_reason, find_plugins, incompatible_reason, name_of, scan
+from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
 #: Hook name → the declaration its list must hold.
@@ -52,15 +47,11 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
 def load_plugins(
-    registry: Registry,
-    entry_points: Iterable[Any],
-    environ: Mapping[str, str],
-    default_of: Callable[[type], Any],
-) -> None:
-    """Load the plugins behind entry points and note in the registry how each ended.
+    entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
+) -> Registry:
+    """Load the plugins behind entry points; return the registry of their parts, and of how each of them ended.
 
     Args:
-        registry: Where the components and records go.
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
@@ -70,13 +61,15 @@ def load_plugins(
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     refuse_while_loading()
-    listed = candidates(entry_points)
-    registry.records += [load(candidate, environ, __version__, default_of) for candidate in listed]
-    assign(registry)
+    records = find_plugins(entry_points)
+    for record in records:
+        load(record, environ, default_of)
+    registry = assign(records)
     strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
-    for record in registry.records:
+    for record in records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
+    return registry
 
 
 def load_indexed(kind: str) -> list[Any]:
@@ -89,18 +82,19 @@ def load_indexed(kind: str) -> list[Any]:
         The declarations: frameworks in the index's order, and behind them what extends them.
     """
     packages = set(public_index.distributions(f"{kind}/"))
-    listed = candidates(point for point in scan() if name_of(point.dist) in packages)
-    records = [load(candidate, os.environ, __version__, lambda struct: struct()) for candidate in listed]
-    specs = [spec for record in records for spec in record.declarations if spec.kind == kind]
+    records = find_plugins(point for point in scan() if name_of(point.dist) in packages)
+    for record in records:
+        load(record, os.environ, lambda struct: struct())
+    specs = [part.declaration for record in records for part in record.parts if part.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
     return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
 
 
 def refuse_while_loading() -> None:
-    """Raise where a plugin that is being loaded is who asks.
+    """Raise where a plugin asks while it is being loaded.
 
     Raises:
-        PluginError: So it is.
+        PluginError: It does.
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
@@ -120,48 +114,32 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     )
     if strict:
         raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem
-    tell(text, stacklevel=6)
+    tell(text, stacklevel=5)
 
 
-def load(
-    candidate: Candidate, environ: Mapping[str, str], kernel_version: str, default_of: Callable[[type], Any]
-) -> PluginRecord:
-    """Load one plugin in a `try` of its own, and return how it ended and what it declared."""
-    record = PluginRecord(candidate.name, candidate.distribution, candidate.version)
-    if why := disabled_reason(candidate, environ):
+def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any]) -> None:
+    """Load one plugin in a `try` of its own, and note in its record how it ended and what it brings."""
+    if why := disabled_reason(record, environ):
         record.status, record.error = "disabled", why
-        return record
-    if why := incompatible_reason(candidate, kernel_version):
-        fix = f"Install a version of {candidate.distribution} made for it, or change rlcatalog's."
-        record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {why}. {fix}"),
-                    "incompatible")  # fmt: skip
-        return record
-    here = _LOADING.set(candidate.name)
+        return
+    if why := incompatible_reason(record, __version__):
+        fix = f"Install a version of {record.distribution} made for it, or change rlcatalog's."
+        text = f"{record.distribution} {record.version}: {why}. {fix}"
+        record.fail(IncompatiblePluginError(text), "incompatible")
+        return
+    here = _LOADING.set(record.name)
     try:
-        hooks = read_declarations(candidate.entry_point.load(), record, default_of)
+        _read_declarations(record.entry_point.load(), record, default_of)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever it is, it is this plugin's alone
         record.fail(error)
-        return record
     finally:
         _LOADING.reset(here)
-    if not hooks:
-        text = f"plugin {candidate.name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
-        record.note(DeclarationError(text))
-    return record
 
 
-def read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> int:
-    """Call every hook of a plugin, check what it returns, and note it in the plugin's record.
-
-    Args:
-        plugin: The plugin's module, or any object with hook methods.
-        record: The record.
-        default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
-
-    Returns:
-        How many hooks it has.
+def _read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> None:
+    """Call every hook of a plugin, check what it returns, and note the parts in the plugin's record.
 
     Raises:
         DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
@@ -175,19 +153,26 @@ def read_declarations(plugin: ModuleType | object, record: PluginRecord, default
             raise DeclarationError(
                 f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found {shown(returned)}."
             )
-        declarations.extend(items)
-    paths = dict.fromkeys(d.config for d in declarations if d.config is not None)
-    structs = {path: _config_class(path, name) for path in paths}
-    for path, struct in structs.items():
+        declarations += items
+    for path in dict.fromkeys(d.config for d in declarations if d.config is not None):
+        module, _, attribute = path.partition(":")
+        struct = getattr(importlib.import_module(module), attribute, None)
+        where = f"plugin {name!r}: config={path!r}"
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            raise DeclarationError(f"{where} must name a msgspec.Struct, found {shown(struct)}.")
         try:
-            record.config_defaults[struct] = default_of(struct)
+            default_of(struct)
         except DeclarationError as error:
-            raise DeclarationError(f"plugin {name!r}: config={path!r}: {error}") from error
-    record.declarations, record.config_classes = tuple(declarations), structs
-    return len(hooks)
+            raise DeclarationError(f"{where}: {error}") from error
+        record.config_classes[path] = struct
+    record.parts = [Component(declaration, record.distribution, record.version) for declaration in declarations]
+    if not hooks:
+        text = f"plugin {name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
+        record.note(DeclarationError(text))
 
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
+    """Return a plugin's hooks by name; what looks like one and is none is an error."""
     manager = pluggy.PluginManager("rlcatalog")
     manager.add_hookspecs(hookspecs)
     try:
@@ -198,23 +183,13 @@ def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], 
             f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
         ) from error
     hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
-    for key in hooks.keys() - HOOK_RETURNS.keys():
-        raise DeclarationError(
-            f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
-            f" Hooks: {', '.join(HOOK_RETURNS)}."
-        )
-    for key in dir(plugin):
-        if key.startswith("rlcatalog_") and key not in hooks and inspect.isroutine(getattr(plugin, key)):
-            what = "lacks @rlcatalog.hookimpl" if key in HOOK_RETURNS else "is not a hook of rlcatalog"
-            raise DeclarationError(f"plugin {name!r}: {key}() {what}.{nearest(key, HOOK_RETURNS)}")
+    alike = [key for key, _ in inspect.getmembers(plugin, inspect.isroutine) if key.startswith("rlcatalog_")]
+    for key in dict.fromkeys([*hooks, *alike]):
+        if key not in HOOK_RETURNS:
+            raise DeclarationError(
+                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
+                f" Hooks: {', '.join(HOOK_RETURNS)}."
+            )
+        if key not in hooks:
+            raise DeclarationError(f"plugin {name!r}: {key}() lacks @rlcatalog.hookimpl.")
     return hooks
-
-
-def _config_class(path: str, name: str) -> type:
-    import msgspec
-
-    module, _, attribute = path.partition(":")
-    struct = getattr(importlib.import_module(module), attribute, None)
-    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(struct)}.")
-    return struct

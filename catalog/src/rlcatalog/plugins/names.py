@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import public_index
-from rlcatalog.plugins.component import Component
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
@@ -41,17 +39,8 @@ def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
     return f"{what} {name!r} means nothing alone. Say {addresses}."
 
 
-def bare_names(components: Iterable[Component]) -> dict[tuple[str, str], list[Component]]:
-    """Return (kind, name) → the components that the name alone may mean: one, or several whose addresses tell."""
-    meanings: dict[tuple[str, str], list[Component]] = defaultdict(list)
-    for c in components:
-        if may_claim(c.kind, c.name, c.distribution):
-            meanings[c.kind, c.name].append(c)
-    return dict(meanings)
-
-
 def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
-    """Say how the config keys are called.
+    """Return how the config keys are called.
 
     Args:
         structs: Config struct → distribution.
@@ -60,40 +49,15 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
         Struct → field → `"distribution/key"`, where that is how the key is called; and key → distributions, where the
         key alone means nothing.
     """
-    holders: dict[str, dict[type, str]] = defaultdict(dict)
+    fields: dict[type, tuple[str, ...]] = {s: s.__struct_fields__ for s in structs}  # type: ignore[attr-defined]
+    users: dict[str, set[str]] = defaultdict(set)
     for struct, distribution in structs.items():
-        for key in struct.__struct_fields__:  # type: ignore[attr-defined]
-            holders[key][struct] = distribution
-    renamed: dict[type, dict[str, str]] = defaultdict(dict)
-    homeless: dict[str, list[str]] = {}
-    for key, users in holders.items():
-        bare = {d for d in users.values() if may_claim("config", key, d)}
-        if len(bare) != 1:
-            homeless[key] = sorted(set(users.values()))
-            bare = set()
-        for struct, distribution in users.items():
-            if distribution not in bare:
-                renamed[struct][key] = f"{distribution}/{key}"
-    return dict(renamed), homeless
-
-
-def find_losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
-    """Return the components that claim another's entry in a table of the process, each with why it is left out."""
-    claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
-    for c in components:
-        for entry in c.declaration.entries:
-            claims[c.kind, entry].append(c)
-    lost: dict[int, tuple[Component, DuplicateNameError]] = {}
-    for (kind, entry), rivals in sorted(claims.items()):
-        distributions = sorted({c.distribution for c in rivals})
-        owner = public_index.provider_of(kind, entry)
-        keepers = [d for d in distributions if may_claim(kind, entry, d)] or ([] if owner else distributions)
-        for c in rivals:
-            if keepers != [c.distribution]:
-                text = f"{kind} {c.name!r}: {entry!r} is claimed by {' and '.join(distributions)}"
-                if owner is not None:
-                    text = f"{kind} {c.name!r}: {entry!r} belongs to {owner}, and {c.distribution} claims it"
-                lost.setdefault(id(c), (c, DuplicateNameError(
-                    f"{text}. Call yours something else, or disable one: RLCATALOG_DISABLE_PLUGINS={c.distribution}."
-                )))  # fmt: skip
-    return list(lost.values())
+        for key in fields[struct]:
+            users[key].add(distribution)
+    owners = {key: [d for d in distributions if may_claim("config", key, d)] for key, distributions in users.items()}
+    homeless = {key: sorted(users[key]) for key, bare in owners.items() if len(bare) != 1}
+    renamed = {
+        struct: {key: f"{d}/{key}" for key in fields[struct] if key in homeless or d not in owners[key]}
+        for struct, d in structs.items()
+    }
+    return {struct: names for struct, names in renamed.items() if names}, homeless

@@ -12,13 +12,17 @@ from typing import Any, ClassVar
 from rlcatalog import provided
 from rlcatalog.errors import DuplicateNameError, NotServedError, nearest
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins.declarations import Declaration
+from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
 
 
 _load = cache(resolve_name)
+
+
+def _are_classes(kinds: Any) -> bool:
+    return are_texts(kinds) and kinds != ()
 
 
 @dataclass(frozen=True)
@@ -31,28 +35,16 @@ class ActionCodecSpec(Declaration):
 
     kind: ClassVar[str] = "action_codec"
     targets_allowed = frozenset({"numpy"})
-
-    kinds: tuple[str, ...] = ()
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
-            yield (
-                "kinds must be a tuple of names of space classes, such as ('package.module.Class',), found"
-                f" {self.kinds!r}"
-            )
-
-    @property
-    def target(self) -> str:
-        """Import path of the class."""
-        return self.targets["numpy"]
+    forms: ClassVar[Forms] = {
+        "kinds": (_are_classes, "a tuple of names of space classes, such as ('acme.spaces.Dial',)")
+    }
 
     @property
     def entries(self) -> tuple[str, ...]:
         return self.kinds
 
     def describe_clash(self, entry: str, other: Any) -> str:
-        return f"actions of the kind {entry!r} have a codec already, {other.target}; declare a space class of your own."
+        return f"actions of the kind {entry!r} have a codec already, {other.targets['numpy']}; declare a space class of your own."
 
 
 @dataclass(frozen=True)
@@ -79,6 +71,7 @@ class FrameworkSpec(Declaration):
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
+    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS}
 
     module: str = ""
     aliases: tuple[str, ...] = ()
@@ -87,7 +80,7 @@ class FrameworkSpec(Declaration):
         yield from super().problems()
         if self.extends is not None:
             return
-        if not isinstance(self.module, str) or not self.module.isidentifier():
+        if not self.module.isidentifier():
             yield f"module must be the name of a top-level module, found {self.module!r}"
         if unknown := sorted(set(self.targets) - _TARGETS):
             yield (
@@ -96,8 +89,6 @@ class FrameworkSpec(Declaration):
             )
         if missing := {"backend", "ops"} - set(self.targets):
             yield f"targets must have {' and '.join(map(repr, sorted(missing)))}"
-        if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
-            yield f"aliases must be a tuple of text, found {self.aliases!r}"
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -26,10 +26,13 @@ def provider_of(kind: str, name: str) -> str | None:
     return str(owner) if owner is not None else None
 
 
-def keys_of(distribution: str) -> list[str]:
-    """Return the config keys that a listed distribution owns; the kernel is called `"rlcatalog"`."""
+@cache
+def kernel_keys() -> frozenset[str]:
+    """Return the config keys that the kernel itself owns."""
     provides = _data()["provides"].items()
-    return [entry.partition("/")[2] for entry, owner in provides if owner == distribution and entry[:7] == "config/"]
+    return frozenset(
+        entry.partition("/")[2] for entry, owner in provides if owner == "rlcatalog" and entry[:7] == "config/"
+    )
 
 
 def distributions(*entries: str) -> list[str]:

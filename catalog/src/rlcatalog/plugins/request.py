@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,4 @@ class Request:
     @property
     def encoded_size(self) -> int:
         """Number of values in one preprocessed observation."""
-        size = 1
-        for n in self.encoded_shape or ():
-            size *= n
-        return size
+        return math.prod(self.encoded_shape or ())

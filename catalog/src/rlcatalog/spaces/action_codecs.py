@@ -25,16 +25,16 @@ def codec_class(info: SpaceInfo) -> Any:
         kind = KINDS.get(name, "")
         if (spec := table.get(name) or table.get(kind)) is None:
             continue
-        if kind in table or package_of(name) == package_of(spec.target):
-            return _load(spec.target)
-        others.append(spec.target)
+        if kind in table or package_of(name) == package_of(spec.targets["numpy"]):
+            return _load(spec.targets["numpy"])
+        others.append(spec.targets["numpy"])
     return _load(others[0]) if others else None
 
 
 def codec_of_class(name: str) -> Any:
     """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
     spec = provided.declarations["action_codec"].get(name)
-    return None if spec is None else _load(spec.target)
+    return None if spec is None else _load(spec.targets["numpy"])
 
 
 def package_of(path: str) -> str:

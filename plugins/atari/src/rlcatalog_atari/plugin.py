@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from rlcatalog import EnvWrapperSpec, Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
+from rlcatalog import EnvWrapperSpec, Match, PreprocessorSpec, Rank, Request, hookimpl
 
 _CONFIG = "rlcatalog_atari.config:AtariConfig"
 
 
-def match(request: Request) -> Match | NoMatch:
+def match(request: Request) -> Match:
     """Atari environments, told by their class and never by the shape of what they emit."""
     from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
 
     reason = why_not(request.env, request.config)
     if reason is not None:
-        return NoMatch(reason)
+        return Match(None, reason)
     preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)
     return Match(Rank.SPECIFIC, f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}")
 

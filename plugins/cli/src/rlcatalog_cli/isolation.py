@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from rlcatalog.catalog import Catalog
-from rlcatalog.internals import Candidate, candidates, disabled_reason, normalize, scan
+from rlcatalog.internals import PluginRecord, disabled_reason, find_plugins, normalize, scan
 
 #: Seconds within which a plugin must have loaded.
 PATIENCE = 60
@@ -107,9 +107,9 @@ def print_answer(text: str) -> None:
 def catalog_of_survivors() -> Catalog:
     """Return the catalog of the plugins that can be loaded without ending the process; the others are failed in it."""
     deaths = {}
-    for candidate in candidates(scan()):
-        if disabled_reason(candidate, os.environ) is None and (how := _death(candidate)) is not None:
-            deaths[candidate.distribution] = how
+    for plugin in find_plugins(scan()):
+        if disabled_reason(plugin, os.environ) is None and (how := _death(plugin)) is not None:
+            deaths[plugin.distribution] = how
     blocked = [name for name in os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",") if name.strip()]
     catalog = Catalog(environ={**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join([*blocked, *deaths])})
     for record in catalog.plugins:
@@ -118,9 +118,9 @@ def catalog_of_survivors() -> Catalog:
     return catalog
 
 
-def _death(candidate: Candidate) -> str | None:
+def _death(plugin: PluginRecord) -> str | None:
     """Load a plugin in a process of its own; return how that ended it, or None."""
-    command = [sys.executable, "-m", __name__, candidate.distribution, candidate.name]
+    command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
@@ -132,7 +132,7 @@ def _death(candidate: Candidate) -> str | None:
         how = f"signal {-done.returncode}"
         with suppress(ValueError):
             how = f"signal {signal.Signals(-done.returncode).name}"
-    way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={candidate.distribution}"
+    way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
     return f"it ended the process that loaded it: {how}; {way}"
 
 
@@ -141,8 +141,8 @@ def _load(distribution: str, name: str) -> None:
     import warnings
 
     warnings.simplefilter("ignore")  # what is wrong with it is said where it is listed
-    found = [c.entry_point for c in candidates(scan()) if (c.distribution, c.name) == (distribution, name)]
-    Catalog(found, environ={})
+    points = [p.entry_point for p in find_plugins(scan()) if (p.distribution, p.name) == (distribution, name)]
+    Catalog(points, environ={})
     os.write(1, f"\n{_ALIVE}\n".encode())
     os._exit(0)  # threads of its own do not keep it
 

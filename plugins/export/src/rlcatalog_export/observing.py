@@ -51,7 +51,7 @@ class Observations:
         pins.check(catalog.registry)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # whoever built the policy was warned
-            options = catalog.parse_config(config_from_plain(interface.encoding)).values
+            options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info
         # A codec of another version may be lowered where it was not, or not any more.

@@ -68,7 +68,7 @@ class Encoder:
     def __init__(self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None) -> None:
         request = resolution.request
         assert request.action is not None
-        chosen, values = resolution.choices["preprocessor"].component, resolution.config.values
+        chosen, values = resolution.choices["preprocessor"].component, resolution.config
         self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
         self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import ActionCodecSpec, Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
+from rlcatalog import ActionCodecSpec, Match, PreprocessorSpec, Rank, Request, hookimpl
 
 _EXAMPLES = "rlcatalog_preprocessors.examples"
 
@@ -23,18 +23,18 @@ def _spec(
     )
 
 
-def match_index(request: Request) -> Match | NoMatch:
+def match_index(request: Request) -> Match:
     """Integers as they are: when the config asks for it."""
     if request.config.get("_disable_preprocessor_api"):
         return Match(Rank.SPECIFIC, "_disable_preprocessor_api asks for integers as they are")
-    return NoMatch("only with _disable_preprocessor_api")
+    return Match(None, "only with _disable_preprocessor_api")
 
 
-def match_strings(request: Request) -> Match | NoMatch:
+def match_strings(request: Request) -> Match:
     """Any space of strings that has no codec of its own."""
     if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
         return Match(Rank.FALLBACK, "the space holds strings")
-    return NoMatch("takes spaces of strings")
+    return Match(None, "takes spaces of strings")
 
 
 @hookimpl

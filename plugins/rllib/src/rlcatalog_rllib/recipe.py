@@ -101,7 +101,7 @@ def choose_parts(
     resolution = policy.resolution
     # Ray's connectors look for max_seq_len.
     decided = {"max_seq_len", *defaults}
-    explicit = {**resolution.config.asked, **{key: resolution.config.values[key] for key in decided}}
+    explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]
     components += [node.component for node in resolution.actions.walk()]

@@ -76,7 +76,7 @@ class ActorCritic:
         if origin is not None:
             observations, actions = origin.observation_space, origin.action_space
         else:
-            layout = catalog.parse_config(config).values.get("image_layout", "hwc")
+            layout = catalog.parse_config(config).get("image_layout", "hwc")
             observations, actions = untransposed(observation_space, layout), action_space
         defaults = engine_defaults(observations, actions)
 

@@ -55,7 +55,7 @@ class CatalogExtractor(CombinedExtractor):
         origin = origin_of(observation_space)
         catalog = catalog_for(catalog, origin)
         config = origin.config if model_config is None and origin is not None else model_config
-        values = catalog.parse_config(config).values
+        values = catalog.parse_config(config)
         layout = values.get("image_layout", "hwc")
         self_space = origin.observation_space if origin is not None else untransposed(observation_space, layout)
         _refuse_masks(observation_space, values["action_mask_key"], origin)

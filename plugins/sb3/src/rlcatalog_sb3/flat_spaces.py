@@ -142,7 +142,7 @@ class Flattening:
         given, catalog = catalog, default_catalog() if catalog is None else catalog
         resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
         refuse_filter(resolution)
-        request, values = resolution.request, resolution.config.values
+        request, values = resolution.request, resolution.config
         assert request.action is not None
         self.encoder = Encoder(catalog, resolution)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
@@ -150,7 +150,11 @@ class Flattening:
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = masked or resolution.mask_key is not None
         origin = Origin(
-            observation_space, action_space, resolution.config.asked, encoding_of(resolution, self.preprocessor), given
+            observation_space,
+            action_space,
+            resolution.config.explicit,
+            encoding_of(resolution, self.preprocessor),
+            given,
         )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
@@ -181,7 +185,7 @@ class Flattening:
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
     assert resolution.request.action is not None
-    values = resolution.config.values
+    values = resolution.config
     codecs = list(_codecs(preprocessor))
     keys = {key for component in codecs if component is not None for key in resolution.config_keys(component)}
     if values["custom_preprocessor"] is not None:  # a class of the user's may read anything of this

@@ -74,7 +74,7 @@ def translated(
     """
     refuse_unknown(keywords, policy)
     found = resolve(config)
-    asked = found.config.asked
+    asked = found.config.explicit
     wanted: dict[str, Any] = {**(config or {})}
     for name, value in keywords.items():
         if value is None:  # what net_arch is where nobody sets it

@@ -92,7 +92,7 @@ def refuse_filter(resolution: Resolution) -> None:
         NotServedError: The config asks for one.
     """
     if resolution.choices["filter"].component is not None:
-        name = resolution.config.values["observation_filter"]
+        name = resolution.config["observation_filter"]
         raise NotServedError(
             f"observation_filter={name!r}: Stable-Baselines3 stores observations as they come, so that running"
             " statistics would change between acting and training. Normalise with its own"

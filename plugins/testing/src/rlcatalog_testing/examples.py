@@ -122,7 +122,7 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
 def _declared(component: Component) -> list[Example]:
     path = component.declaration.examples
     assert path is not None
-    function = component.imported(path)
+    function = component.import_target(path)
     try:
         found = list(function())
     except Exception as error:

@@ -31,7 +31,7 @@ def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
     """
     declared = part.component.declaration.examples
     given = (
-        [e.action for e in part.component.imported(declared)()]
+        [e.action for e in part.component.import_target(declared)()]
         if declared
         else [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
     )

@@ -39,7 +39,7 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
     """
     seen = set()
     for example in part.examples:
-        options = part.catalog.parse_config(example.config).values
+        options = part.catalog.parse_config(example.config)
         pending = [_preprocessor(part, example.obs, options)]
         while pending:
             codec = pending.pop()
@@ -70,10 +70,10 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Whether a codec is the checked one, for a space that its declaration says it takes, not merely named for it."""
     if codec.component is not part.component:
         return False
-    declaration: Any = part.component.declaration
+    declaration = part.component.declaration
     if declaration.match is None and not declaration.kinds:
         return True
-    return getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
+    return declaration.judge(Request(codec.info, config=options)).rank is not None
 
 
 @check_preprocessors(hint="let writer and batch_writer compute the same; leave batch_writer out where it is not faster")

@@ -6,16 +6,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcatalog import ExporterSpec, Match, NoMatch
+from rlcatalog import ExporterSpec, Match
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
-from rlcatalog.internals import Candidate, candidates, may_claim
+from rlcatalog.internals import PluginRecord, find_plugins, may_claim
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
@@ -37,9 +37,7 @@ def _has_keys(part: Part) -> bool:
 
 def _is_asked(part: Part) -> bool:
     """Whether a lookup asks its functions; an environment for those of a wrapper is not made up."""
-    functions = {"size", *part.component.declaration.functions}
-    declared = any(getattr(part.component.declaration, name, None) is not None for name in functions)
-    return declared and kind_of(part.component) in CHOSEN
+    return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
 
 
 @check(*EVERY, hint="write one line for `rlcatalog list`", every_framework=False)
@@ -57,22 +55,22 @@ def has_a_summary(part: Part) -> None:
 )
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and asking its functions imports no framework."""
-    own = _candidate(part)
-    if own not in _IMPORTED:
+    own = _plugin_of(part)
+    if own.entry_point not in _IMPORTED:
         # In one process for all plugins, where none of them imports any: that is the rule.
-        everyone = tuple(c for c in candidates(part.catalog.entry_points) if isinstance(c.entry_point.value, str))
+        everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
         if len(everyone) > 1 and _imported_by(everyone) == []:
-            _IMPORTED.update({candidate: [] for candidate in everyone})
+            _IMPORTED.update({plugin.entry_point: [] for plugin in everyone})
         else:
-            _IMPORTED[own] = _imported_by((own,))
-    found = _IMPORTED[own]
+            _IMPORTED[own.entry_point] = _imported_by([own])
+    found, module = _IMPORTED[own.entry_point], own.entry_point.value
     if found is None:
-        raise NotApplicable(f"{own.value!r} is no module that another process can import")
-    require(not found, f"{own.value} imports {', '.join(found)} where only its declarations are asked for")
+        raise NotApplicable(f"{module!r} is no module that another process can import")
+    require(not found, f"{module} imports {', '.join(found)} where only its declarations are asked for")
 
 
-#: Plugin → the frameworks it imports; None where another process cannot import it.
-_IMPORTED: dict[Candidate, list[str] | None] = {}
+#: Entry point of a plugin → the frameworks it imports; None where another process cannot import it.
+_IMPORTED: dict[Any, list[str] | None] = {}
 _PROBE = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -94,10 +92,10 @@ print("imported:", *(name for name in asked["heavy"] if name in sys.modules))
 """
 
 
-def _imported_by(plugins: tuple[Candidate, ...]) -> list[str] | None:
+def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
     """Return the frameworks that a process imports which loads plugins and asks them; None where it cannot."""
     heavy = [*framework_modules(), "keras"]
-    named = [(plugin.value, plugin.distribution) for plugin in plugins]
+    named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
     done = subprocess.run(
         [sys.executable, "-c", _PROBE], input=json.dumps({"path": sys.path, "plugins": named, "heavy": heavy}),
         capture_output=True, text=True, check=False, timeout=120,
@@ -153,10 +151,10 @@ def names_are_its_own(part: Part) -> None:
 )
 def bounds_the_kernel(part: Part) -> None:
     """The metadata asks for a range of kernel versions, with both ends."""
-    candidate = _candidate(part)
-    if isinstance(candidate.entry_point, PluginEntryPoint) and not candidate.requires:
+    plugin = _plugin_of(part)
+    if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
         raise NotApplicable("it is not installed: nothing is known of its metadata")
-    requires = [line for line in candidate.requires if re.match(r"rlcatalog(?![\w.-])", line)]
+    requires = [line for line in plugin.requires if re.match(r"rlcatalog(?![\w.-])", line)]
     bounds = [line for line in requires if "extra ==" not in line]
     require(
         any(("<" in line and (">=" in line or "~=" in line)) or "~=" in line or "==" in line for line in bounds),
@@ -181,7 +179,7 @@ def answers_every_request(part: Part) -> None:
         )
         if name == "match" and not isinstance(answer, BaseException):
             require(
-                isinstance(answer, Match | NoMatch) and type(answer.why) is str and bool(answer.why),
+                isinstance(answer, Match) and type(answer.why) is str and bool(answer.why),
                 f"{what} returned {shown(answer)}",
             )
 
@@ -192,8 +190,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
     An answer is what is returned, or the exception.
     """
     declaration = component.declaration
-    names = [name for name in declaration.functions if getattr(declaration, name, None) is not None]
-    names += ["size"] if getattr(declaration, "size", None) is not None else []
+    names = declaration.functions
     for request in _requests(component, catalog):
         matches = "match" not in names
         for name in names:
@@ -212,12 +209,12 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
                 answer = function(*arguments)
             except Exception as error:
                 answer = error
-            matches = isinstance(answer, Match) if name == "match" else matches
+            matches = isinstance(answer, Match) and answer.rank is not None if name == "match" else matches
             yield name, request, answer
 
 
 def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
-    kind, config = kind_of(component), catalog.parse_config(None).values.read_only()
+    kind, config = kind_of(component), catalog.parse_config(None).read_only()
     if kind in ("env_wrapper", "command", "engine", "filter", "action_codec", "framework"):
         return  # an environment is not made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
@@ -245,8 +242,8 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
         yield replace(encoded, trunk_width=6)
 
 
-def _candidate(part: Part) -> Candidate:
-    found = [c for c in candidates(part.catalog.entry_points) if c.distribution == part.component.distribution]
-    if not found:
-        raise NotApplicable("it was registered by the running program")
-    return found[0]
+def _plugin_of(part: Part) -> PluginRecord:
+    for plugin in find_plugins(part.catalog.entry_points):
+        if plugin.distribution == part.component.distribution:
+            return plugin
+    raise NotApplicable("it was registered by the running program")

@@ -23,7 +23,7 @@ ROWS = 5
 
 @check(
     "action_dist",
-    hint="let match return NoMatch, or size raise UnsupportedSpaceError, for spaces that it is not for",
+    hint="let match return or size raise UnsupportedSpaceError, for spaces that it is not for",
     stops=True,
 )
 def works_for_what_it_accepts(part: Part) -> None:

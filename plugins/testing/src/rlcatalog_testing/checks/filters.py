@@ -34,7 +34,7 @@ class Bench:
     """
 
     def __init__(self, part: Part, obs: Any, config: Mapping[str, Any]) -> None:
-        self._part, self._options = part, part.catalog.parse_config(config).values
+        self._part, self._options = part, part.catalog.parse_config(config)
         self.preprocessor = part.catalog.preprocessor_for(obs, self._options)
         obs.seed(0)
         drawn = self.preprocessor.transform_batch([obs.sample() for _ in range(2 * ROWS)])

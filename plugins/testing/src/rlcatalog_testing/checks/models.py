@@ -163,7 +163,9 @@ def _check_weights(part: Part, example: Example, config: dict[str, Any]) -> None
     built, stages = weights_in(policy), policy.resolution.layers
     announced = sum(stage.weights or 0 for stage in stages)
     require(
-        announced == built if all(stage.counted for stage in stages) else announced <= built,
+        announced == built
+        if all(stage.weights is not None and stage.whole for stage in stages)
+        else announced <= built,
         f"{example}{f', {config}' if config else ''}: its stages announce {announced} weights; the model has {built}",
     )
 

@@ -80,7 +80,7 @@ def _converts(part: Part) -> set[str]:
 
 
 def _values(catalog: Catalog, config: Any) -> Any:
-    return catalog.parse_config(config).values
+    return catalog.parse_config(config)
 
 
 def _as_users_have_it(part: Part) -> Catalog:

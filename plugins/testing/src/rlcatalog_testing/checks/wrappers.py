@@ -27,7 +27,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
     declared = part.component.declaration.examples
     examples: list[Any] = [lambda name=name: gymnasium.make(name) for name in STANDARD]
     if declared is not None:
-        examples = list(part.component.imported(declared)())
+        examples = list(part.component.import_target(declared)())
     pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
@@ -40,7 +40,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
 
 
 def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
-    return ask_wrapper(part.component, env, part.catalog.parse_config(config).values)
+    return ask_wrapper(part.component, env, part.catalog.parse_config(config))
 
 
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:
@@ -90,7 +90,8 @@ def wrapped_environments_conform(part: Part) -> None:
 
 
 @check(
-    "env_wrapper", hint="let match() return NoMatch for environments it is not made for: every user's are asked about"
+    "env_wrapper",
+    hint="let match() return Match(None, why) for environments it is not made for: every user's are asked about",
 )
 def leaves_others_alone(part: Part) -> None:
     """It is not put around CartPole, unless CartPole is among its examples."""
