@@ -51,12 +51,10 @@ def _bring(package: str, name: str, asked: str) -> Any:
 
 # --- what the rooms below are given ----------------------------------------------------------------------------------
 
-provided.provide(
-    default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
-    frameworks=lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("framework"),
-    framework_names=lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks(),
-    action_codecs=lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("action_codec"),
-    pipeline_svg=lambda data: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation")(data),
-    space_to_json=lambda space: _bring("rlcatalog_policy", "space_to_json", "A space as plain data")(space),
-    space_from_json=lambda data: _bring("rlcatalog_policy", "space_from_json", "A space from plain data")(data),
-)
+provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").default_catalog()
+provided.frameworks = lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("framework")
+provided.framework_names = lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks()
+provided.action_codecs = lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("action_codec")
+provided.pipeline_svg = lambda x: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation")(x)
+provided.space_to_json = lambda space: _bring("rlcatalog_policy", "space_to_json", "A space as plain data")(space)
+provided.space_from_json = lambda data: _bring("rlcatalog_policy", "space_from_json", "A space from plain data")(data)
