@@ -45,7 +45,7 @@ def test_pins_name_everything_that_was_chosen(catalog):
     assert pins.action_dists["action"] == "rlcatalog-multi-action/multi_action"
     assert pins.action_dists["action[1]"] == "rlcatalog-categorical/categorical"
     assert set(pins.versions) >= {"rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-preprocessors"}
-    assert Pins.from_dict(json.loads(json.dumps(pins.as_dict()))) == pins
+    assert Pins(**json.loads(json.dumps(pins.as_dict()))) == pins
 
 
 def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeypatch):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Component, Match, NoMatch, Request
 from rlcatalog.plugins.component import blame_part, call_target
 from rlcatalog.spaces import SpaceInfo
 
@@ -30,7 +30,7 @@ def wrap(
         config: The model config, complete.
 
     Returns:
-        The environment and what each wrapper said.
+        The environment and each wrapper's answer.
 
     Raises:
         ModelContractError: `env` is no single environment, or a wrapper returned none.
@@ -43,14 +43,14 @@ def wrap(
             env, "single_observation_space"
         )
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
-    verdicts = []
+    verdicts: list[Verdict] = []
     for component in components:
         if component.address in _applied(env):
-            verdicts.append(Verdict(component, None, "is applied already"))
+            verdicts.append((component, NoMatch("is applied already")))
             continue
         answer = ask_wrapper(component, env, config)
-        verdicts.append(answer)
-        if answer.rank is None:
+        verdicts.append((component, answer))
+        if isinstance(answer, NoMatch):
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
@@ -72,8 +72,8 @@ def wrap(
     return env, verdicts
 
 
-def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
-    """Return what a wrapper says to an environment.
+def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match | NoMatch:
+    """Ask a wrapper about an environment.
 
     Args:
         component: The wrapper.
@@ -101,7 +101,7 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
             answer = ask_wrapper(component, env, config)
-            if answer.rank is not None and component.address not in _applied(env):
+            if isinstance(answer, Match) and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
                     f" ({component.provider}: {answer.why}). Wrap them when they are made:"

@@ -13,65 +13,57 @@ from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, 
 from rlcatalog.plugins.declarations import PartSpec
 from rlcatalog.spaces import SpaceInfo
 
+#: Kind → what its classes are declared with, and what a class must be, for messages.
+_KINDS: dict[str, tuple[type[PartSpec], str]] = {
+    "model": (
+        ModelSpec,
+        "custom_model: {} must be a registered name or a subclass of rlcatalog_torch.TorchModelV2 or"
+        " rlcatalog_tf.TFModelV2.",
+    ),
+    "action_dist": (
+        ActionDistSpec,
+        "custom_action_dist: {} must be a registered name or a subclass of rlcatalog.ActionDistribution.",
+    ),
+    "preprocessor": (
+        PreprocessorSpec,
+        "custom_preprocessor: {} must be a registered name or a subclass of rlcatalog.Preprocessor.",
+    ),
+    "filter": (FilterSpec, "register_filter: {} must be a subclass of rlcatalog.Filter."),
+}
 
-def in_process_model(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a model class of the running program.
+
+def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
+    """Describe a class of the running program.
 
     Args:
+        kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class.
         name: Its name; the class's own when missing.
-        **fields: More fields of its `ModelSpec`; those that are None are left out.
+        **fields: More fields of its declaration; those that are None are left out.
+
+    Raises:
+        ModelContractError: It is no class of this kind.
     """
+    spec, requirement = _KINDS[kind]
     framework: Any = getattr(cls, "framework_of_class", None)
-    if not isinstance(cls, type) or framework not in frameworks():
-        raise ModelContractError(
-            f"custom_model: {shown(cls)} must be a registered name or a subclass of rlcatalog_torch.TorchModelV2 or"
-            " rlcatalog_tf.TFModelV2."
-        )
-    fields = {"slot": getattr(cls, "slot_of_class", "trunk"), **_given(fields)}
-    spec = ModelSpec(name or cls.__name__, {framework: path_of(cls)}, _first_line(cls), **fields)
-    return Component(spec, "", "", objects={framework: cls})
-
-
-def in_process_dist(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe an action-distribution class of the running program; see `in_process_model`."""
-    if not hasattr(cls, "required_model_output_shape") or not hasattr(cls, "logp"):
-        raise ModelContractError(
-            f"custom_action_dist: {shown(cls)} must be a registered name or a subclass of rlcatalog.ActionDistribution."
-        )
-    framework: Any = getattr(cls, "framework_of_class", None)
-    served: list[str] = [framework] if framework in frameworks() else list(frameworks())
-    spec = ActionDistSpec(
-        name or cls.__name__,
-        dict.fromkeys(served, path_of(cls)),
-        _first_line(cls),
-        size=_Size(cls),
-        composite=bool(getattr(cls, "composite", False)),
-        wraps_default=bool(getattr(cls, "wraps_default", False)),
-        **_given(fields),
-    )
-    return Component(spec, "", "", objects=dict.fromkeys(served, cls))
-
-
-def in_process_preprocessor(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a preprocessor class of the running program; see `in_process_model`."""
-    if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
-        raise ModelContractError(
-            f"custom_preprocessor: {shown(cls)} must be a registered name or a subclass of rlcatalog.Preprocessor."
-        )
-    return _neutral_part(PreprocessorSpec, cls, name, fields)
-
-
-def in_process_filter(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a filter class of the running program; see `in_process_model`."""
-    if not (isinstance(cls, type) and issubclass(cls, Filter)):
-        raise ModelContractError(f"register_filter: {shown(cls)} must be a subclass of rlcatalog.Filter.")
-    return _neutral_part(FilterSpec, cls, name, fields)
-
-
-def _neutral_part(spec: type[PartSpec], cls: type, name: str | None, fields: dict[str, Any]) -> Component:
-    declaration = spec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
-    return Component(declaration, "", "", objects={"numpy": cls})
+    served: list[str] = ["numpy"]
+    own: dict[str, Any] = {}
+    if kind == "model":
+        fits = isinstance(cls, type) and framework in frameworks()
+        served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
+    elif kind == "action_dist":
+        fits = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
+        served = [framework] if framework in frameworks() else list(frameworks())
+        joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
+        own = {"size": _Size(cls), **joins}
+    else:
+        fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
+    if not fits:
+        raise ModelContractError(requirement.format(shown(cls)))
+    own |= {field: value for field, value in fields.items() if value is not None}
+    summary = (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"
+    declaration = spec(name or cls.__name__, dict.fromkeys(served, path_of(cls)), summary, **own)
+    return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
 @dataclass(frozen=True)
@@ -87,11 +79,3 @@ class _Size:
 def path_of(cls: Any) -> str:
     """Return where a class stands, as an import path; of one inside a function, as if it stood outside."""
     return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "")
-
-
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _first_line(cls: Any) -> str:
-    return (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
-from rlcatalog.choice.in_process import in_process_preprocessor
-from rlcatalog.choice.selection import Choice, choose, repeat
+from rlcatalog.choice.in_process import in_process
+from rlcatalog.choice.selection import Choice, choose
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
-from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
+from rlcatalog.plugins import Component, ModelSpec, NoMatch, PreprocessorSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
 
-#: The components that were found for parts of the observation, by models that hold others.
-_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
+#: Slots of the model, from the inside out.
+MODEL_SLOTS = ("trunk", "memory", "head")
+
+#: The components that were chosen for parts of the observation, for models that hold others.
+_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
 
 
 @contextmanager
@@ -35,17 +36,6 @@ def collect_trunks() -> Iterator[list[Component]]:
         yield trunks
     finally:
         _TRUNKS.reset(here)
-
-
-def note_trunk(component: Component) -> None:
-    """Note a component that was found for a model that holds others."""
-    trunks = _TRUNKS.get()
-    if trunks is not None:
-        trunks.append(component)
-
-
-#: Slots of the model, from the inside out.
-MODEL_SLOTS = ("trunk", "memory", "head")
 
 
 class Slots:
@@ -64,6 +54,9 @@ class Slots:
         self._known_takers: dict[tuple[str, ...], list[Component]] = {}
         #: The distributions that are installed and could not be loaded: what they provide is no gap to be filled.
         self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
+        #: What lookups with these slots found, the last first: what was looked up, the spaces, the config, the answer.
+        #: It is replaced, never changed: other threads may be going over it.
+        self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
         """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
@@ -78,12 +71,23 @@ class Slots:
             if (owner := public_index.provider_of(kind, name)) in self._failed:
                 self.registry.explain_missing(what, owner)
 
+    def named(self, kind: str, value: str | type | None) -> Component | None:
+        """Return the component that a config names, by its name or as a class; None for None."""
+        if value is None or isinstance(value, str):
+            return None if value is None else self.registry.get(kind, value)
+        return in_process(kind, value)
+
+    def repeat(self, slot: str, name: str) -> Choice:
+        """Return the choice of an earlier lookup again; no candidate is asked."""
+        component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
+        why = "chosen before, when the policy was saved or its run began"
+        return Choice(slot, component, why, ((component, NoMatch(why)),))
+
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
-            return repeat("preprocessor", self.registry.get("preprocessor", pins.preprocessors[info.path]))
-        custom = request.config.get("custom_preprocessor") if info.path == "obs" else None
-        named = self.named("preprocessor", custom, in_process_preprocessor)
+            return self.repeat("preprocessor", pins.preprocessors[info.path])
+        named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
         if named is None and self._failed:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
@@ -123,7 +127,7 @@ class Slots:
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
         if pins is not None and "filter" in pins.parts:
-            return repeat("filter", self.registry.get("filter", pins.parts["filter"]))
+            return self.repeat("filter", pins.parts["filter"])
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
@@ -160,7 +164,7 @@ class Slots:
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
         if pins is not None and slot in pins.parts:  # whatever the config's name means today
-            return repeat(slot, self.registry.get("model", pins.parts[slot]))
+            return self.repeat(slot, pins.parts[slot])
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
@@ -177,40 +181,16 @@ class Slots:
         if chosen.component is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({chosen.reasons()}).")
-        note_trunk(chosen.component)
+        if (trunks := _TRUNKS.get()) is not None:
+            trunks.append(chosen.component)
         return chosen.component
-
-    def named(self, kind: str, value: str | type | None, in_process: Callable[[Any], Component]) -> Component | None:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return self.registry.get(kind, value)
-        return in_process(value)
-
-    def framework(self, framework: str | None, *custom: Component | None) -> str:
-        if framework is not None:
-            return framework_name(framework)
-        for component in custom:
-            if component is not None and component.in_process and len(component.frameworks) == 1:
-                return component.frameworks[0]
-        return default_framework()
-
-    def size(self, component: Component, request: Request, *inner: int) -> int:
-        """Return the number of inputs that a distribution needs for a request's action space."""
-        assert request.action is not None
-        if component.declaration.size is None:  # type: ignore[attr-defined]
-            raise UnsupportedSpaceError(
-                f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
-                f" {request.action.describe()} has none."
-            )
-        return component.ask("size", request.action, request.config, *inner, returns=output_size)
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
-    claimed = head.ask("claims", request, returns=lambda answer: _claimed(answer, request))
+    claimed = head.ask("claims", request, returns=_claimed)
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
     alone = hidden and len(request.obs.keys) == 1
@@ -235,15 +215,7 @@ def _index_entries(slot: str, request: Request) -> list[str]:
     return [*shape, f"{slot}/composite"] if request.obs.is_composite else shape
 
 
-def _claimed(answer: Any, request: Request) -> tuple[str, ...]:
+def _claimed(answer: Any) -> tuple[str, ...]:
     if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
         raise TypeError("a list of keys of the observation was expected")
     return tuple(answer)
-
-
-def output_size(size: Any) -> int:
-    """Return a distribution's size, given as a number or a shape, as an int."""
-    number = math.prod(output_size(n) for n in size) if isinstance(size, list | tuple) else int(size)
-    if not isinstance(size, list | tuple) and (number != size or number < 0):
-        raise ValueError("a whole number of inputs was expected")
-    return number

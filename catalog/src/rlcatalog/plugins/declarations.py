@@ -46,6 +46,8 @@ class Match:
 class NoMatch:
     """The component does not fit, for this reason."""
 
+    rank: ClassVar[None] = None
+
     why: str
 
 

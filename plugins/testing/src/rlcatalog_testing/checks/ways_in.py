@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlcatalog import Match
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError
@@ -70,7 +71,7 @@ def _wraps(part: Part) -> set[str]:
     return {
         "switch" if is_on(_values(catalog, config)) else "match"
         for config, verdicts in said
-        if any(v.component.address == part.component.address and v.rank is not None for v in verdicts)
+        if any(c.address == part.component.address and isinstance(answer, Match) for c, answer in verdicts)
     }
 
 
