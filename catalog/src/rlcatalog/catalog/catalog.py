@@ -43,6 +43,7 @@ class Catalog:
             `RLCATALOG_PREFER_PLUGINS`.
 
     Attributes:
+        environ: The environment variables.
         registry: All components by name.
         schema: The table of config keys.
         slots: Chooses a component for each slot; another object after each change.
@@ -59,7 +60,8 @@ class Catalog:
         prefer: Sequence[str] = (),
     ) -> None:
         self._given = None if entry_points is None else tuple(entry_points)
-        self._environ, self._preferred = environ, tuple(prefer)
+        self.environ = os.environ if environ is None else environ
+        self._preferred = tuple(prefer)
         named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
@@ -70,11 +72,6 @@ class Catalog:
     def entry_points(self) -> tuple[Any, ...]:
         """The entry points that its plugins are loaded from."""
         return tuple(scan() if self._given is None else self._given)
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The environment variables that disable or allow plugins."""
-        return os.environ if self._environ is None else self._environ
 
     def _load_plugins(self) -> Registry:
         registry = Registry()

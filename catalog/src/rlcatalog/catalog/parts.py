@@ -13,12 +13,13 @@ from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
 from rlcatalog.config.schema import ModelConfig
 from rlcatalog.config.values import plain_values
-from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import ModelPart, assemble
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins.component import blame_part
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -75,19 +76,16 @@ def child_preprocessor(
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
     try:
-        if cls.__init__ is Preprocessor.__init__:
-            find_child = partial(child_preprocessor, catalog, pins=pins)
-            made = cls(info.space, options, check=check, info=info, find_child=find_child)
-        else:  # a custom class with a constructor in RLlib's form
-            made = cls(info.space, dict(options))
+        with blame_part(component):
+            if cls.__init__ is Preprocessor.__init__:
+                find_child = partial(child_preprocessor, catalog, pins=pins)
+                made = cls(info.space, options, check=check, info=info, find_child=find_child)
+            else:  # a custom class with a constructor in RLlib's form
+                made = cls(info.space, dict(options))
     except ModelContractError as error:
         if component.distribution and component.provider not in str(error):
             error.args = (f"{component.title}: {error}",)
         raise
-    except (KeyboardInterrupt, CatalogError):
-        raise
-    except BaseException as error:
-        raise PartError(f"{component.title} raised {reason(error)}", component) from error
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
     if made.check_mode != check:

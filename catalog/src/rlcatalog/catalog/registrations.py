@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 import weakref
@@ -82,12 +83,7 @@ def register_preprocessor(
 
 
 def register_filter(
-    catalog: Catalog,
-    name: str,
-    cls: Any = None,
-    *,
-    config: type | None = None,
-    reads: tuple[str, ...] = (),
+    catalog: Catalog, name: str, cls: Any = None, *, config: type | None = None, reads: tuple[str, ...] = ()
 ) -> Any:
     """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
     return _register(catalog, "filter", name, cls, config, reads=reads)
@@ -130,7 +126,8 @@ def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callab
             for c in catalog.registry
             if c.in_process and (used is None or c.address in used)
         ]
-    return _restored, (type(catalog), name, catalog._given, catalog._environ, catalog._preferred, registered)
+    environ = None if catalog.environ is os.environ else catalog.environ
+    return _restored, (type(catalog), name, catalog._given, environ, catalog._preferred, registered)
 
 
 def _restored(

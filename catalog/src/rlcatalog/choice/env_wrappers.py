@@ -54,20 +54,15 @@ def wrap(
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
-            raise ModelContractError(
-                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
-                f" {shown(wrapped)}."
-            )
+            raise ModelContractError(f"{component.title} must return an environment, found {shown(wrapped)}.")
         with blame_part(component, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
                 setattr(wrapped, _MARK, component.address)
         for space in spaces:
             if not isinstance(space, gymnasium.Space):
-                raise ModelContractError(
-                    f"env_wrapper {component.name!r} ({component.provider}) must return an environment with spaces,"
-                    f" found {shown(space)} in place of one."
-                )
+                found = f"found {shown(space)} in place of one"
+                raise ModelContractError(f"{component.title} must return an environment with spaces, {found}.")
         env = wrapped
     return env, verdicts
 

@@ -15,11 +15,8 @@ from rlcatalog.errors import MissingExtraError, MissingPluginError
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Resolution
 
-#: The slots of an explanation, in the order in which they are shown: name → slot.
-SHOWN_SLOTS = {
-    "preprocessor": "preprocessor", "filter": "filter", "model": "trunk", "memory": "memory", "head": "head",
-    "action_dist": "action_dist",
-}  # fmt: skip
+#: The slots of an explanation, in the order in which they are shown; the trunk is called model.
+_SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +71,7 @@ class Explanation:
             "observation_space": resolution.request.obs.describe(),
             "action_space": action.describe() if action is not None else None,
             "framework": resolution.framework,
-            **{name: self._choice(resolution.choices[slot]) for name, slot in SHOWN_SLOTS.items()},
+            **{s: self._choice(resolution.choices["trunk" if s == "model" else s]) for s in _SLOTS},
             "action_parts": [
                 {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
                 for child in resolution.dists.children
@@ -172,11 +169,11 @@ def outline(
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
         Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),
-        *(_slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS) for slot in SHOWN_SLOTS),
+        *(_slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS) for slot in _SLOTS),
         *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
         Section("action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"])),
     ]
-    readers = {slot: data[slot] for slot in SHOWN_SLOTS} | {node["path"]: node for node in data["action_parts"]}
+    readers = {slot: data[slot] for slot in _SLOTS} | {node["path"]: node for node in data["action_parts"]}
     notes = {f"{name} reads": part["config_keys"] for name, part in readers.items() if keys}
     notes |= {"read by nothing": data["unread"], "not used as action masks": data["unused_masks"]}
     title = f"{data['env']}, " if data["env"] else ""

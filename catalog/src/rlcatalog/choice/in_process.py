@@ -13,22 +13,12 @@ from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, 
 from rlcatalog.plugins.declarations import PartSpec
 from rlcatalog.spaces import SpaceInfo
 
-#: Kind → what its classes are declared with, and what a class must be, for messages.
-_KINDS: dict[str, tuple[type[PartSpec], str]] = {
-    "model": (
-        ModelSpec,
-        "custom_model: {} must be a registered name or a subclass of rlcatalog_torch.TorchModelV2 or"
-        " rlcatalog_tf.TFModelV2.",
-    ),
-    "action_dist": (
-        ActionDistSpec,
-        "custom_action_dist: {} must be a registered name or a subclass of rlcatalog.ActionDistribution.",
-    ),
-    "preprocessor": (
-        PreprocessorSpec,
-        "custom_preprocessor: {} must be a registered name or a subclass of rlcatalog.Preprocessor.",
-    ),
-    "filter": (FilterSpec, "register_filter: {} must be a subclass of rlcatalog.Filter."),
+#: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
+_KINDS: dict[str, tuple[str, type[PartSpec], str]] = {
+    "model": ("custom_model", ModelSpec, "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2"),
+    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution"),
+    "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
+    "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
 }
 
 
@@ -44,7 +34,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     Raises:
         ModelContractError: It is no class of this kind.
     """
-    spec, requirement = _KINDS[kind]
+    taker, spec, base = _KINDS[kind]
     framework: Any = getattr(cls, "framework_of_class", None)
     served: list[str] = ["numpy"]
     own: dict[str, Any] = {}
@@ -59,7 +49,8 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     else:
         fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
     if not fits:
-        raise ModelContractError(requirement.format(shown(cls)))
+        name_or = "" if kind == "filter" else "a registered name or "
+        raise ModelContractError(f"{taker}: {shown(cls)} must be {name_or}a subclass of {base}.")
     own |= {field: value for field, value in fields.items() if value is not None}
     summary = (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"
     declaration = spec(name or cls.__name__, dict.fromkeys(served, path_of(cls)), summary, **own)

@@ -38,14 +38,12 @@ class Choice:
     """What a slot holds and why.
 
     Attributes:
-        slot: Name of the slot.
         component: The chosen component, or None for a slot left empty.
         why: The reason.
         verdicts: All candidates with their answers: the chosen one first, then the others that were asked, then the
             rest.
     """
 
-    slot: str
     component: Component | None
     why: str
     verdicts: tuple[Verdict, ...] = ()
@@ -78,24 +76,25 @@ def choose(
         PartError: A candidate's match function raises, or returns something else.
     """
     candidates, asked = list(components), list[Verdict]()
-    chosen: Verdict | None = None
+    component: Component | None = None
+    why = "nothing matches"
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]  # type: ignore[attr-defined]
     if named is not None:
-        chosen = named, verdict(named, request)  # asked for its rank alone
+        component, why = named, "named in the config"
+        asked = [(named, verdict(named, request))]  # for its rank alone
     elif on:
-        chosen = _switched_on(slot, on, request)
+        component, match = _switched_on(slot, on, request)
+        why, asked = match.why, [(component, match)]
     else:
         for tier in _in_order(slot, candidates, request, prefer):
             answers = [(c, verdict(c, request)) for c in tier]
             asked += answers
             if matching := [(c, answer) for c, answer in answers if isinstance(answer, Match)]:
-                chosen = _best(slot, matching, request, prefer)
+                component, match = _best(slot, matching, request, prefer)
+                why = match.why
                 break
-    component = None if chosen is None else chosen[0]
-    others = sorted((v for v in asked if v[0] is not component), key=lambda v: -(v[1].rank or 0))
-    verdicts = others if chosen is None else [chosen, *others]
-    why = "nothing matches" if chosen is None else "named in the config" if named is not None else chosen[1].why
-    return Choice(slot, component, why, (*verdicts, *_unasked(slot, component, candidates, verdicts)))
+    asked.sort(key=lambda v: (v[0] is not component, -(v[1].rank or 0)))
+    return Choice(component, why, (*asked, *_unasked(slot, component, candidates, asked)))
 
 
 def _in_order(
@@ -151,8 +150,8 @@ def _is_at_home(component: Component, request: Request) -> bool:
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
-def _switched_on(slot: str, on: Sequence[Component], request: Request) -> Verdict:
-    """Return the verdict of the part whose switch is on."""
+def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[Component, Match]:
+    """Return the part whose switch is on, and its match."""
     if len(on) > 1:
         raise _two_switches(slot, on)
     component, answer = on[0], verdict(on[0], request)

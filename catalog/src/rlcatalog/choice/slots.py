@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
+
+#: Slot → what its parts are called in messages, and the kind under which the public index has spaces for them.
+_INDEXED = {"preprocessor": ("preprocessor", "space"), "action_dist": ("action distribution", "action_space")}
 
 #: The components that were chosen for parts of the observation, for models that hold others.
 _TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
@@ -65,12 +68,6 @@ class Slots:
             if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
         ]  # fmt: skip
 
-    def _refuse_failed(self, what: str, *entries: str) -> None:
-        """Raise where a listed part that could have been chosen is of a package that failed to load."""
-        for kind, _, name in (entry.partition("/") for entry in entries):
-            if (owner := public_index.provider_of(kind, name)) in self._failed:
-                self.registry.explain_missing(what, owner)
-
     def named(self, kind: str, value: str | type | None) -> Component | None:
         """Return the component that a config names, by its name or as a class; None for None."""
         if value is None or isinstance(value, str):
@@ -81,24 +78,48 @@ class Slots:
         """Return the choice of an earlier lookup again; no candidate is asked."""
         component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
         why = "chosen before, when the policy was saved or its run began"
-        return Choice(slot, component, why, ((component, NoMatch(why)),))
+        return Choice(component, why, ((component, NoMatch(why)),))
+
+    def _choose(
+        self, slot: str, request: Request, named: Component | None, candidates: Sequence[Component] | None = None
+    ) -> Choice:
+        """Choose among the components of a slot, or among some of them.
+
+        Raises:
+            MissingPluginError: A listed part that could have been chosen is of a package that failed to load.
+        """
+        if named is None and self._failed:
+            self._refuse_missing(slot, request, self._failed)
+        parts = self._parts.get(slot, ()) if candidates is None else candidates
+        return choose(slot, parts, request, named=named, prefer=self.prefer)
+
+    def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
+        """Raise where the public index has a part for a slot, of a package that is not usable, or is among some."""
+        info = request.space_for(slot)
+        if slot in MODEL_SLOTS:  # by the shape of what it sees, or by its having parts
+            what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
+            entries = [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
+            entries += [(slot, "composite")] if info.is_composite else []
+        else:
+            label, kind = _INDEXED.get(slot, (slot, slot))
+            what, entries = f"{info.path}: the {label} for {info.describe()}", [(kind, info.kind)]
+        for owner in (public_index.provider_of(kind, name) for kind, name in entries):
+            if among is None or owner in among:
+                self.registry.explain_missing(what, owner)
 
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
         named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
-        if named is None and self._failed:
-            self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
-        candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
-        choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
+        candidates = self._takers(info) if info.path != "obs" else None
+        choice = self._choose("preprocessor", request, named, candidates)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
                     self.preprocessor(replace(request, obs=leaf), None)
-            provider = public_index.provider_of("space", info.kind)
-            self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
+            self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
                 f"{info.path}: no installed preprocessor takes {info.describe()}.{self._nearly(info)}"
                 f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
@@ -130,21 +151,15 @@ class Slots:
             return self.repeat("filter", pins.parts["filter"])
         name = request.config["observation_filter"]
         if name == "NoFilter":
-            return Choice("filter", None, "observation_filter is 'NoFilter'")
-        return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
+            return Choice(None, "observation_filter is 'NoFilter'")
+        return self._choose("filter", request, self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
-        if named is None and self._failed and request.action is not None:
-            info = request.action
-            self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
-        choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
+        choice = self._choose("action_dist", request, named, candidates)
         if choice.component is None:
-            assert request.action is not None
-            info = request.action
-            provider = public_index.provider_of("action_space", info.kind)
-            self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
-            why = choice.reasons("none is installed")
+            self._refuse_missing("action_dist", request)
+            info, why = request.space_for("action_dist"), choice.reasons("none is installed")
             raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
         return choice
 
@@ -167,23 +182,18 @@ class Slots:
             return self.repeat(slot, pins.parts[slot])
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
-            return Choice(slot, None, "empty when the policy was saved")
-        if named is None and self._failed:
-            self._refuse_failed(f"the {slot}", *_index_entries(slot, request))
-        return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
+            return Choice(None, "empty when the policy was saved")
+        return self._choose(slot, request, named)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        named = None if name is None else self.registry.get("model", name)
-        if named is None and self._failed:
-            self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
-        chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
-        if chosen.component is None:
+        choice = self._choose("trunk", request, self.named("model", name))
+        if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
-            raise NoMatchError(f"{path}: no installed model fits {space} ({chosen.reasons()}).")
+            raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
         if (trunks := _TRUNKS.get()) is not None:
-            trunks.append(chosen.component)
-        return chosen.component
+            trunks.append(choice.component)
+        return choice.component
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
@@ -207,12 +217,6 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
 def slot_of(component: Component) -> str:
     """Return the slot a component belongs into: a model's own, else its kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
-
-
-def _index_entries(slot: str, request: Request) -> list[str]:
-    """Return the entries of the public index for the listed models that could fill a slot: by the shape, by parts."""
-    shape = [] if request.encoded_shape is None else [f"{slot}/{len(request.encoded_shape)}"]
-    return [*shape, f"{slot}/composite"] if request.obs.is_composite else shape
 
 
 def _claimed(answer: Any) -> tuple[str, ...]:

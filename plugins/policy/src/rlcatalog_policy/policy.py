@@ -81,6 +81,7 @@ class Policy:
         self.framework = resolution.framework
         self.config = resolution.config.fresh()
         assert resolution.request.action is not None
+        # The framework is imported here: the distributions' classes know how their raw actions are to be read.
         kinds = resolution.dists.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec)
