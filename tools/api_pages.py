@@ -27,7 +27,7 @@ DATA = {
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
     "rlcatalog": [
-        "rlcatalog.choice.resolution.Explanation",
+        "rlcatalog.choice.explanation.Explanation",
         "rlcatalog_policy.stepper.Stepper",
         "rlcatalog.plugins.registry.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",

@@ -247,7 +247,7 @@ class Catalog:
         )  # fmt: skip
         spec = getattr(env, "spec", None)
         name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
-        return replace(resolution.explain(), env=name, wrappers=tuple(wrappers))
+        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
         self,
@@ -307,7 +307,6 @@ class Catalog:
         return self.slots.trunk(replace(request, catalog=self), name)
 
     preprocessor_for = parts.preprocessor_for
-    child_preprocessor = parts.child_preprocessor
     action_dist = parts.action_dist
     model_v2 = parts.model_v2
     model = staticmethod(parts.model)

@@ -58,18 +58,7 @@ def preprocessor_for(
     info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
     options = plain_values(options or {})  # its own: it may change them
     options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
-    return child_preprocessor(catalog, info, options, pins, check or options.get("check_observations", "first"), chosen)
-
-
-def child_preprocessor(
-    catalog: Catalog,
-    info: SpaceInfo,
-    options: Mapping[str, Any],
-    pins: Pins | None = None,
-    check: str = "never",
-    chosen: Component | None = None,
-) -> Preprocessor:
-    """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
+    check = check or options.get("check_observations", "first")
     component = chosen or catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
     assert component is not None
     cls = component.load("numpy")
@@ -78,7 +67,7 @@ def child_preprocessor(
     try:
         with blame_part(component):
             if cls.__init__ is Preprocessor.__init__:
-                find_child = partial(child_preprocessor, catalog, pins=pins)
+                find_child = partial(preprocessor_for, catalog, check="never", pins=pins)  # the root checks for all
                 made = cls(info.space, options, check=check, info=info, find_child=find_child)
             else:  # a custom class with a constructor in RLlib's form
                 made = cls(info.space, dict(options))

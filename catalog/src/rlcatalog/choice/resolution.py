@@ -1,4 +1,4 @@
-"""The result of a lookup before anything is built, and its explanation."""
+"""The result of a lookup, before anything is built; its parts by name; and the stages of its model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.dist_plan import DistPlan
-from rlcatalog.choice.explanation import Explanation
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS, slot_of
 from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
@@ -119,10 +118,6 @@ class Resolution:
         component = self.choices[slot].component
         assert component is not None
         return component
-
-    def explain(self) -> Explanation:
-        """Return the choices with their reasons, and the shapes along the way."""
-        return Explanation(self)
 
     def config_keys(self, component: Component) -> list[str]:
         """Return the config keys that a component reads; see `Catalog.config_keys`."""

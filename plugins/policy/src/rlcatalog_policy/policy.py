@@ -415,7 +415,7 @@ class Policy:
 
     def explain(self) -> Explanation:
         """Return why these parts were chosen."""
-        return self.resolution.explain()
+        return Explanation(self.resolution)
 
     def summary(self) -> Summary:
         """Return the layers of the model, with their shapes and their numbers of weights."""
