@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import count
@@ -115,14 +116,16 @@ def test_the_short_text_leaves_out_others_and_keys_and_says_so(explanation):
     assert last.startswith(f"not shown: {len(others)} other parts, and the config keys read")
 
 
-def test_the_command_prints_the_text_of_the_explanation(capsys):
+def test_the_command_prints_the_text_or_the_data_of_the_explanation(capsys):
     env = gym.make("CartPole-v1")
     explanation = rlcatalog.explain(env=env)
-    for options, text in (((), repr(explanation)), (("--all",), explanation.text(all=True))):
+    data = json.dumps(explanation.as_dict())
+    for options, text in (((), repr(explanation)), (("--all",), explanation.text(all=True)), (("--json",), data)):
         with pytest.raises(SystemExit) as ended:
             main(["explain", "CartPole-v1", *options])
         assert ended.value.code == 0
-        assert capsys.readouterr().out == f"{text}\n"
+        printed = capsys.readouterr().out
+        assert (json.loads(printed) == json.loads(text)) if options == ("--json",) else (printed == f"{text}\n")
 
 
 def test_an_ordinary_explanation_is_read_at_a_glance():

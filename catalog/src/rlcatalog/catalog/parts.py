@@ -44,7 +44,6 @@ def preprocessor_for(
     """Make the preprocessor for a space.
 
     Args:
-        catalog: The catalog.
         space: The space, or its SpaceInfo.
         options: A complete model config.
         check: When observations are checked; what the options say when None.
@@ -99,7 +98,6 @@ def action_dist(
     """Return the distribution class for an action space and the number of model outputs it needs.
 
     Args:
-        catalog: The catalog.
         action_space: The action space.
         config: The model config; its `custom_action_dist` wins.
         dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.

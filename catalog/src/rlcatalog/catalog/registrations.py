@@ -31,7 +31,6 @@ def register_model(
     """Register a model class under a name for `custom_model`; without a class, return a decorator that does.
 
     Args:
-        catalog: The catalog.
         name: The name.
         cls: The class; None to decorate it.
         slot: `"trunk"`, `"memory"` or `"head"`; what the class says when missing.
@@ -115,7 +114,6 @@ def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callab
     the same object.
 
     Args:
-        catalog: The catalog.
         used: Names of the parts of the running program to take along; all of them when None.
     """
     with catalog._changing:

@@ -70,9 +70,9 @@ class Slots:
 
     def named(self, kind: str, value: str | type | None) -> Component | None:
         """Return the component that a config names, by its name or as a class; None for None."""
-        if value is None or isinstance(value, str):
-            return None if value is None else self.registry.get(kind, value)
-        return in_process(kind, value)
+        if isinstance(value, str):
+            return self.registry.get(kind, value)
+        return None if value is None else in_process(kind, value)
 
     def repeat(self, slot: str, name: str) -> Choice:
         """Return the choice of an earlier lookup again; no candidate is asked."""
