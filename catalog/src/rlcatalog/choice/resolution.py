@@ -258,19 +258,13 @@ def _stages(answer: Any) -> list[Stage]:
         raise TypeError("a list of Stage was expected")
     stages = []
     for stage in answer:
-        shape, weights = stage.shape, stage.weights
-        is_shape = shape is None or (isinstance(shape, list | tuple) and _are_sizes(*shape))
-        if type(stage.name) is not str or not is_shape:
-            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
-        if weights is not None and not _are_sizes(weights):
-            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
-        plain_shape = None if shape is None else tuple(map(int, shape))
-        stages.append(Stage(stage.name, plain_shape, None if weights is None else int(weights), bool(stage.whole)))
+        numbers = [*(stage.shape or ()), stage.weights or 0]
+        if type(stage.name) is not str or not all(isinstance(n, Integral) and int(n) >= 0 for n in numbers):
+            raise TypeError(f"a stage has a name, and whole numbers or None for shape and weights; found {stage!r}")
+        shape = None if stage.shape is None else tuple(map(int, stage.shape))
+        weights = None if stage.weights is None else int(stage.weights)
+        stages.append(Stage(stage.name, shape, weights, bool(stage.whole)))
     return stages
-
-
-def _are_sizes(*numbers: Any) -> bool:
-    return all(isinstance(n, Integral) and int(n) >= 0 for n in numbers)
 
 
 def _config_keys(answer: Any) -> dict[str, Any]:

@@ -192,7 +192,8 @@ def verdict(component: Component, request: Request) -> Match | NoMatch:
         PartError: Its match function raises, or returns something else.
     """
     spec, framework = component.declaration, request.framework
-    if framework is not None and spec.targets_allowed is None and framework not in component.frameworks:
+    by_framework = framework is not None and spec.targets_allowed is None
+    if by_framework and framework not in spec.targets and framework not in component.extensions:
         return NoMatch(f"has no code for framework {framework!r}")
     try:
         answer: Any = spec.judge(request)  # type: ignore[attr-defined]

@@ -80,21 +80,8 @@ class Slots:
         why = "chosen before, when the policy was saved or its run began"
         return Choice(component, why, ((component, NoMatch(why)),))
 
-    def _choose(
-        self, slot: str, request: Request, named: Component | None, candidates: Sequence[Component] | None = None
-    ) -> Choice:
-        """Choose among the components of a slot, or among some of them.
-
-        Raises:
-            MissingPluginError: A listed part that could have been chosen is of a package that failed to load.
-        """
-        if named is None and self._failed:
-            self._refuse_missing(slot, request, self._failed)
-        parts = self._parts.get(slot, ()) if candidates is None else candidates
-        return choose(slot, parts, request, named=named, prefer=self.prefer)
-
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
-        """Raise where the public index has a part for a slot, of a package that is not usable, or is among some."""
+        """Raise where the public index has a part for a slot, of a package that is not usable; or of one among some."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of what it sees, or by its having parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
@@ -113,8 +100,10 @@ class Slots:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
         named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
-        candidates = self._takers(info) if info.path != "obs" else None
-        choice = self._choose("preprocessor", request, named, candidates)
+        candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        if named is None and self._failed:
+            self._refuse_missing("preprocessor", request, self._failed)
+        choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
@@ -152,11 +141,13 @@ class Slots:
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice(None, "observation_filter is 'NoFilter'")
-        return self._choose("filter", request, self.registry.get("filter", name))
+        return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
-        choice = self._choose("action_dist", request, named, candidates)
+        if named is None and self._failed:
+            self._refuse_missing("action_dist", request, self._failed)
+        choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
@@ -183,11 +174,16 @@ class Slots:
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(None, "empty when the policy was saved")
-        return self._choose(slot, request, named)
+        if named is None and self._failed:
+            self._refuse_missing(slot, request, self._failed)
+        return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        choice = self._choose("trunk", request, self.named("model", name))
+        named = self.named("model", name)
+        if named is None and self._failed:
+            self._refuse_missing("trunk", request, self._failed)
+        choice = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
         if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
