@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -101,8 +100,7 @@ def _register(catalog: Catalog, kind: str, name: str, cls: type | None, config: 
 
 # --- in other processes ----------------------------------------------------------------------------------------------
 
-#: The name of each catalog that was pickled, the same in all processes, and the catalog of each name.
-_NAMES: weakref.WeakKeyDictionary[Catalog, str] = weakref.WeakKeyDictionary()
+#: The catalogs that were pickled, by a name that is the same in all processes.
 _ALIVE: weakref.WeakValueDictionary[str, Catalog] = weakref.WeakValueDictionary()
 _RESTORING = threading.RLock()
 
@@ -117,15 +115,14 @@ def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callab
         used: Names of the parts of the running program to take along; all of them when None.
     """
     with catalog._changing:
-        name = _NAMES.setdefault(catalog, uuid.uuid4().hex)
-        _ALIVE[name] = catalog
+        _ALIVE[catalog._name] = catalog
         registered = [
             (c, catalog.registry.config_paths.get(c.declaration.config or ""))
             for c in catalog.registry
             if c.in_process and (used is None or c.address in used)
         ]
     environ = None if catalog.environ is os.environ else catalog.environ
-    return _restored, (type(catalog), name, catalog._given, environ, catalog._preferred, registered)
+    return _restored, (type(catalog), catalog._name, catalog._given, environ, catalog._preferred, registered)
 
 
 def _restored(
@@ -140,7 +137,7 @@ def _restored(
         catalog = _ALIVE.get(name)
         if catalog is None:
             catalog = cls(entry_points, environ=environ, prefer=prefer)
-            _NAMES[catalog], _ALIVE[name] = name, catalog
+            catalog._name, _ALIVE[name] = name, catalog
         there = {(c.kind, c.name) for c in catalog.registry if c.in_process}
         for component, struct in registered:  # which may be more than came with an earlier pickle
             if (component.kind, component.name) not in there:

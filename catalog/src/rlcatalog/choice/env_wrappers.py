@@ -45,9 +45,6 @@ def wrap(
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts: list[Verdict] = []
     for component in components:
-        if component.address in _applied(env):
-            verdicts.append((component, NoMatch("is applied already")))
-            continue
         answer = ask_wrapper(component, env, config)
         verdicts.append((component, answer))
         if isinstance(answer, NoMatch):
@@ -68,23 +65,20 @@ def wrap(
 
 
 def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match | NoMatch:
-    """Ask a wrapper about an environment.
+    """Ask a wrapper about an environment; one that is around it already does not match.
 
     Args:
         component: The wrapper.
         env: A single environment.
         config: The model config, complete.
     """
+    inner: Any = env
+    while inner is not None:
+        if vars(inner).get(_MARK) == component.address:
+            return NoMatch("is applied already")
+        inner = vars(inner).get("env")
     spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
     return verdict(component, Request(*spaces, config=config, env=env))
-
-
-def _applied(env: gymnasium.Env[Any, Any] | None) -> set[str | None]:
-    addresses = set()
-    while env is not None:
-        addresses.add(vars(env).get(_MARK))
-        env = vars(env).get("env")
-    return addresses
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
@@ -96,7 +90,7 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
             answer = ask_wrapper(component, env, config)
-            if isinstance(answer, Match) and component.address not in _applied(env):
+            if isinstance(answer, Match):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
                     f" ({component.provider}: {answer.why}). Wrap them when they are made:"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlcatalog.errors import ModelContractError, shown
@@ -45,7 +45,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         fits = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
         served = [framework] if framework in frameworks() else list(frameworks())
         joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
-        own = {"size": _Size(cls), **joins}
+        own = {"size": partial(_size_of, cls), **joins}  # no closure: it is pickled
     else:
         fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
     if not fits:
@@ -57,14 +57,9 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
-@dataclass(frozen=True)
-class _Size:
-    """The number of model outputs that a class says it needs; no closure, so that it can be pickled."""
-
-    cls: Any
-
-    def __call__(self, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
-        return self.cls.required_model_output_shape(action.space, dict(config))
+def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
+    """Return the number of model outputs that a class says it needs."""
+    return cls.required_model_output_shape(action.space, dict(config))
 
 
 def path_of(cls: Any) -> str:
