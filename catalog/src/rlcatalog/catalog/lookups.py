@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: A config as the caller gave it, alone or with what else a lookup was given.
+Config = Mapping[str, Any] | tuple[Any, ...] | None
+
 #: How many lookups are remembered.
 _MOST_LOOKUPS = 64
 
@@ -132,14 +135,14 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any) -> Any:
+def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config) -> Any:
     """Return the answer to a lookup that was remembered, or None.
 
     Args:
         slots: Where answers are remembered; a catalog that changes has new ones.
         what: What is looked up, and what else the answer depends on.
         spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
-        config: The config as the caller gave it, alone or with what else was given; equal in values and types.
+        config: The config; equal in values and types.
     """
     for known, objects, given, answer in slots.answers:
         if known == what and all(map(is_, objects, spaces)) and same(given, config):
@@ -147,13 +150,13 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
     return None
 
 
-def remember(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, answer: T) -> T:
+def remember(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, answer: T) -> T:
     """Remember the answer to a lookup, and return it; see `recall`."""
     slots.answers = ((what, spaces, snapshot(config), answer), *slots.answers[: _MOST_LOOKUPS - 1])
     return answer
 
 
-def answer_of(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
+def answer_of(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, find: Callable[[], T]) -> T:
     """Return the answer to a lookup, from memory where it was found before; see `recall`."""
     known: T | None = recall(slots, what, spaces, config)
     return remember(slots, what, spaces, config, find()) if known is None else known

@@ -75,7 +75,9 @@ class DistPlan:
         }
 
 
-def named_dists(slots: Slots, custom: Any, dist_type: str | type | None = None) -> Names:
+def named_dists(
+    slots: Slots, custom: str | type | Mapping[str, Any] | None, dist_type: str | type | None = None
+) -> Names:
     """Return the distributions that a caller names.
 
     Args:
@@ -84,7 +86,7 @@ def named_dists(slots: Slots, custom: Any, dist_type: str | type | None = None) 
         dist_type: A name or class that stands back behind `custom`.
     """
     by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
-    names = {None: dist_type if custom is None else custom, **by_path}
+    names: dict[str | None, str | type | None] = {None: dist_type if custom is None else custom, **by_path}
     components = {path: slots.named("action_dist", name) for path, name in names.items()}
     return {path: component for path, component in components.items() if component is not None}
 
