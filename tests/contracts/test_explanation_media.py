@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
 from rlcatalog.choice.explanation import explanation_html, explanation_sheet
+from rlcatalog.choice.render import Sheet
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg
@@ -114,6 +115,19 @@ def test_the_short_text_leaves_out_others_and_keys_and_says_so(explanation):
     others = [line for line in left if line.startswith(" not chosen: ")]
     assert [line for line in left if line not in others and not re.match(r"\S+ reads: ", line)] == []
     assert last.startswith(f"not shown: {len(others)} other parts, and the config keys read")
+
+
+def test_a_sheet_cuts_its_tables_alike_in_text_and_html():
+    rows = [("layer", "weights"), *((f"layer {i}", str(i)) for i in range(4))]
+    sheet = Sheet("net", [("framework", "torch")], {"layers": rows, "": [(), *rows[1:]], "none": rows[:1]}, most=2)
+    assert sheet.text().splitlines() == [
+        "net", "framework: torch",
+        "", "layers:", "  layer       weights", "  layer 0     0", "  layer 1     1", "  ... 2 more",
+        "layer 0     0", "layer 1     1", "... 2 more",
+    ]  # fmt: skip
+    cells = [text for text in Texts(sheet.html()).texts if text != "net"]
+    body = ["layer 0", "0", "layer 1", "1", "... 2 more"]
+    assert cells == ["framework: torch", "layers", "layer", "weights", *body, *body]
 
 
 def test_the_command_prints_the_text_or_the_data_of_the_explanation(capsys):

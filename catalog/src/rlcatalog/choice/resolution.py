@@ -218,39 +218,34 @@ def model_stages(
         unclaimed: What a head leaves of the observation for the others.
     """
     filled = [part for part in parts if part is not None]
-    # What a memory or a head stands around is there twice, where the value has layers of its own.
-    doubled = next((part for part in filled if slot_of(part) in ("memory", "head")), None)
-    apart = doubled is not None and num_outputs is not None and not request.config["vf_share_layers"]
+    # Around a trunk, the value may have a chain of its own beside the policy's, up to the head.
+    has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
+    apart = has_own_value and not request.config["vf_share_layers"]
+    bare = apart and request.config["vf_memory"] == "none"
     stages: list[Stage] = []
+    beside: list[Stage] = []
     width: int | None = None
+    value_width: int | None = None
     for part in filled:
-        wrapped = apart and part is doubled and slot_of(part) == "memory"
-        outputs = num_outputs if part is filled[-1] and not wrapped else None
+        slot = slot_of(part)
+        stages += beside if slot == "head" else []
+        outputs = num_outputs if part is filled[-1] and (slot == "head" or not apart) else None
         described = [Stage("output", (outputs,) if outputs is not None else None)]
         if getattr(part.declaration, "describe", None) is not None:
-            asked = request if unclaimed is None or slot_of(part) == "head" else unclaimed.request(request)
+            asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
             described = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
         own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
-        inside, shape = width, described[-1].shape if described else None
+        stages += own
+        shape = described[-1].shape if described else None
         width = shape[-1] if shape else None
-        if not apart or part is not doubled:
-            stages += own
-        elif not wrapped:
-            stages += [*_of_the_value(stages), *own]
-        else:
-            bare = request.config["vf_memory"] == "none"
-            stages += [*own, *_of_the_value(stages if bare else [*stages, *own])]
-            if part is filled[-1]:
-                value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
-                reads = inside if bare else width
-                stages.append(replace(value, weights=(reads or 0) + 1, whole=reads is not None))
-                stages.append(replace(logits, whole=width is not None))
+        if apart and slot != "head" and not (bare and slot == "memory"):
+            beside += [replace(stage, name=f"value, {stage.name}") for stage in own]
+            value_width = width
+    if apart and slot_of(filled[-1]) != "head":
+        value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
+        value = replace(value, weights=(value_width or 0) + 1, whole=value_width is not None)
+        stages += [*beside, value, replace(logits, whole=width is not None)]
     return stages
-
-
-def _of_the_value(stages: list[Stage]) -> list[Stage]:
-    """Return the stages of the value's own chain."""
-    return [replace(stage, name=f"value, {stage.name}") for stage in stages]
 
 
 def _stages(answer: Any) -> list[Stage]:
