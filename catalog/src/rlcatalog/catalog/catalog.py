@@ -145,7 +145,7 @@ class Catalog:
             self.registry.add_in_process(component, config, default)
             self._hold(self.registry)
 
-    # Classes of the program are registered in registrations.py, where catalogs are pickled, too.
+    # Classes of the program are registered, and catalogs pickled, in registrations.py.
     register_model = registrations.register_model
     register_action_dist = registrations.register_action_dist
     register_preprocessor = registrations.register_preprocessor
@@ -309,6 +309,7 @@ class Catalog:
         """
         return self.slots.trunk(replace(request, catalog=self), name)
 
+    # Single parts are looked up and made in parts.py.
     preprocessor_for = parts.preprocessor_for
     action_dist = parts.action_dist
     model_v2 = parts.model_v2
