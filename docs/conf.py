@@ -68,7 +68,7 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|ActionPlan|Array|Choice|History|Lowered|FlatConfig|Tensor|Unclaimed|Verdict|bounds|info",
+        r"AbstractContextManager|Array|Choice|DistPlan|FlatConfig|History|Lowered|Tensor|Unclaimed|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),

@@ -26,7 +26,7 @@ DATA = {
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
     "rlcatalog": [
-        "rlcatalog.choice.resolution.Explanation",
+        "rlcatalog.choice.explanation.Explanation",
         "rlcatalog_policy.stepper.Stepper",
         "rlcatalog.plugins.discovery.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",

@@ -63,7 +63,10 @@ def forget_lookups() -> None:
     """Clear the lookup memory of the default catalog."""
     import rlcatalog
 
-    for value in vars(rlcatalog.default_catalog()).values():
+    catalog = rlcatalog.default_catalog()
+    if hasattr(catalog.slots, "answers"):
+        catalog.slots.answers = ()
+    for value in vars(catalog).values():  # of earlier commits
         if type(value).__name__ == "LookupCache":
             value.clear()
 

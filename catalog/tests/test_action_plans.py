@@ -149,6 +149,7 @@ def test_parts_are_named_by_path(shared):
         (spaces.Tuple([TWO, TWO]), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "Beta|fits no part"),
         (BOX, {"custom_action_dist": "betta"}, UnknownNameError, "Unknown action dist 'betta'. Did you mean 'beta'"),
         (PAIR, {"custom_action_dist": {"action[2]": "beta"}}, ConfigError, r"no part .* at 'action\[2\]'; parts:"),
+        (PAIR, {"custom_action_dist": {"b": "beta", "a": "beta"}}, ConfigError, r"no part .* at 'a'; parts: action, "),
         (TWO, {"free_log_std": True}, ConfigError, "free_log_std trains .* categorical, for Discrete.* diag_gaussian"),
         (PAIR, {"free_log_std": True}, ConfigError, "free_log_std trains .* multi_action"),
         (spaces.Box(-1, np.inf, (2,)), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: .*bound"),

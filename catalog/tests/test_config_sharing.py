@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from properties import share
 
 import rlcatalog
-from rlcatalog import Catalog, Preprocessor
+from rlcatalog import Catalog, Match, Preprocessor, Rank
 from rlcatalog.config import KernelConfig, plain, read_config, same
 from rlcatalog.errors import ConfigTypeError
 from rlcatalog.plugins.discovery import scan
@@ -166,6 +166,29 @@ def test_registering_forgets_remembered_lookups(catalog):
     first = catalog.resolve(VECTOR, TWO, {})
     catalog.register_action_dist("another", type("Another", (rlcatalog.ActionDistribution,), {}))
     assert catalog.resolve(VECTOR, TWO, {}) is not first
+
+
+def test_what_a_lookup_finds_while_a_part_is_registered_is_not_remembered(catalog):
+    """The lookup that is under way goes on with the parts there were; the next one asks the new part."""
+
+    class Late(rlcatalog.ModelV2):
+        framework_of_class = "torch"
+
+    def register_another(request):
+        catalog.register_model("late", Late, match=lambda request: Match(Rank.SPECIFIC, "late"))
+        return Match(None, "never")
+
+    catalog.register_model("early", type("Early", (Late,), {}), match=register_another)
+    assert catalog.resolve(VECTOR, TWO, {}).component("trunk").name == "fcnet"
+    assert catalog.resolve(VECTOR, TWO, {}).component("trunk").name == "late"
+
+
+def test_the_memory_forgets_the_oldest_of_many_lookups(catalog):
+    first, *_, last = (catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in range(1, 101))
+    assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [100]}) is last
+    again = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [1]})
+    assert again is not first
+    assert again.config.given == first.config.given
 
 
 def test_spaces_that_are_equal_but_not_the_same_object_get_their_own_lookup(catalog):

@@ -148,7 +148,7 @@ def test_a_switch_counts_as_a_name_in_every_slot(switch):
         assert chosen(catalog, config={"acme_on": True}, slot=slot) == f"acme/acme_{name}"
         assert chosen(catalog, config={"acme_on": False}, slot=slot) == chosen(catalog_with(), slot=slot)
     env = gym.make("CartPole-v1")
-    applied = [v.component.name for v in catalog.explain_wrapping(env, {"acme_on": True})[1] if v.rank is not None]
+    applied = [c.name for c, answer in catalog.explain_wrapping(env, {"acme_on": True})[1] if answer.rank is not None]
     assert applied == ["acme_wrapper"]
     assert catalog.explain_wrapping(env)[1] == catalog_with().explain_wrapping(env)[1]
 

@@ -26,6 +26,7 @@ from rlcatalog import (
     hookimpl,
     restore_original_dimensions,
 )
+from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.plugins.discovery import scan
@@ -143,7 +144,7 @@ def use(catalog, kind, rng):
     space.seed(0)
     config = {"observation_filter": "wrong_part" if kind == "filter" else "NoFilter"}
     resolution = catalog.resolve(space, Discrete(2), config, "torch")
-    resolution.explain().as_dict()
+    Explanation(resolution).as_dict()
     preprocessor = catalog.preprocessor_for(space, resolution.config)
     encoded = preprocessor.encode_batch([space.sample() for _ in range(3)])
     assert encoded.shape == (3, *preprocessor.shape)

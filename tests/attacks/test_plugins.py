@@ -32,7 +32,7 @@ TABLE = table()
 def clean(monkeypatch):
     install_parts()
     default_catalog()  # before nothing is found: it stays for the other tests of this process
-    monkeypatch.setattr("rlcatalog.catalog.registrations.scan", lambda: ())  # for plugins that make catalogs
+    monkeypatch.setattr("rlcatalog.catalog.catalog.scan", lambda: ())  # for plugins that make catalogs
 
 
 def found_by(catalog: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import count
@@ -14,6 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
 from rlcatalog.choice.explanation import explanation_html, explanation_sheet
+from rlcatalog.choice.render import Sheet
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg
@@ -115,14 +117,29 @@ def test_the_short_text_leaves_out_others_and_keys_and_says_so(explanation):
     assert last.startswith(f"not shown: {len(others)} other parts, and the config keys read")
 
 
-def test_the_command_prints_the_text_of_the_explanation(capsys):
+def test_a_sheet_cuts_its_tables_alike_in_text_and_html():
+    rows = [("layer", "weights"), *((f"layer {i}", str(i)) for i in range(4))]
+    sheet = Sheet("net", [("framework", "torch")], {"layers": rows, "": [(), *rows[1:]], "none": rows[:1]}, most=2)
+    assert sheet.text().splitlines() == [
+        "net", "framework: torch",
+        "", "layers:", "  layer       weights", "  layer 0     0", "  layer 1     1", "  ... 2 more",
+        "layer 0     0", "layer 1     1", "... 2 more",
+    ]  # fmt: skip
+    cells = [text for text in Texts(sheet.html()).texts if text != "net"]
+    body = ["layer 0", "0", "layer 1", "1", "... 2 more"]
+    assert cells == ["framework: torch", "layers", "layer", "weights", *body, *body]
+
+
+def test_the_command_prints_the_text_or_the_data_of_the_explanation(capsys):
     env = gym.make("CartPole-v1")
     explanation = rlcatalog.explain(env=env)
-    for options, text in (((), repr(explanation)), (("--all",), explanation.text(all=True))):
+    data = json.dumps(explanation.as_dict())
+    for options, text in (((), repr(explanation)), (("--all",), explanation.text(all=True)), (("--json",), data)):
         with pytest.raises(SystemExit) as ended:
             main(["explain", "CartPole-v1", *options])
         assert ended.value.code == 0
-        assert capsys.readouterr().out == f"{text}\n"
+        printed = capsys.readouterr().out
+        assert (json.loads(printed) == json.loads(text)) if options == ("--json",) else (printed == f"{text}\n")
 
 
 def test_an_ordinary_explanation_is_read_at_a_glance():

@@ -118,7 +118,7 @@ def test_no_built_in_part_is_left_out(kind):
 def parts_of(resolution):
     yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
     yield from (component for _, component in resolution.preprocessor.components() if component is not None)
-    yield from (node.component for node in resolution.actions.walk())
+    yield from (node.component for node in resolution.dists.walk())
 
 
 def test_the_frameworks_were_not_imported(short):

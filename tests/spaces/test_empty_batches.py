@@ -144,8 +144,8 @@ def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
 @pytest.mark.parametrize(("space", "config"), ALL_ACTIONS.values(), ids=ALL_ACTIONS)
 def test_distributions_action_codecs_take_no_rows(framework, space, config):
     request = rlcatalog.default_catalog().resolve(OBS, space, {**SMALL, **config}, framework)
-    dist_class = request.actions.load(framework, request.config.fresh())
-    info, kinds = SpaceInfo.read(space, "action"), request.actions.raw_kinds(framework)
+    dist_class = request.dists.load(framework, request.config.fresh())
+    info, kinds = SpaceInfo.read(space, "action"), request.dists.raw_kinds(framework)
     if "autoregressive" in str(config):
         return  # its conditionals belong to a model
     make = tf.zeros if framework == "tf" else __import__("torch").zeros

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.catalog import default_catalog
+from rlcatalog.catalog.model_catalog import ModelCatalog
 from rlcatalog.observations import Preprocessor as Preprocessor
-from rlcatalog.plugins import Request, part_class, part_classes
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.plugins import part_class, part_classes
 
 if TYPE_CHECKING:
     import gymnasium
@@ -26,12 +25,7 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
     Raises:
         UnsupportedSpaceError: No installed preprocessor takes it.
     """
-    catalog = default_catalog()
-    request = Request(SpaceInfo.read(space), config=catalog.parse_config(None).read_only())
-    component = catalog.slots.preprocessor(request, None).component
-    assert component is not None
-    cls: type = component.load("numpy")
-    return cls
+    return type(ModelCatalog.get_preprocessor_for_space(space, None, include_multi_binary))
 
 
 def __getattr__(name: str) -> Any:

@@ -8,15 +8,15 @@ import warnings
 from rlcatalog.errors import PluginWarning
 
 
-def tell(text: str, category: type[PluginWarning] = PluginWarning, stacklevel: int = 3) -> None:
+def tell(text: str, stacklevel: int = 3) -> None:
     """Warn; where warnings are errors (`-W error`) it is shown all the same, for the plugin alone is at fault.
 
     `RLCATALOG_STRICT_PLUGINS=1` is for those who would rather stop.
     """
     try:
-        warnings.warn(text, category, stacklevel=stacklevel)
-    except category as warning:
-        warnings.showwarning(warning, category, "rlcatalog", 0)
+        warnings.warn(text, PluginWarning, stacklevel=stacklevel)
+    except PluginWarning as warning:
+        warnings.showwarning(warning, PluginWarning, "rlcatalog", 0)
 
 
 def warn_deprecated(text: str) -> None:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.actions import ActionMasks
-from rlcatalog.choice import Pins, selection
+from rlcatalog.choice import Explanation, Pins, selection
 from rlcatalog.errors import ActionMaskError, MissingPluginError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import Encoder, loading
@@ -45,7 +45,7 @@ def test_pins_name_everything_that_was_chosen(catalog):
     assert pins.action_dists["action"] == "rlcatalog-multi-action/multi_action"
     assert pins.action_dists["action[1]"] == "rlcatalog-categorical/categorical"
     assert set(pins.versions) >= {"rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-preprocessors"}
-    assert Pins.from_dict(json.loads(json.dumps(pins.as_dict()))) == pins
+    assert Pins(**json.loads(json.dumps(pins.as_dict()))) == pins
 
 
 def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeyp
     assert asked == []
     assert Pins.of(again) == Pins.of(first)
     assert again.choices["head"].component is None
-    assert "chosen before" in again.explain().as_dict()["model"]["reason"]
+    assert "chosen before" in Explanation(again).as_dict()["model"]["reason"]
     catalog.resolve(MASKED, THREE, {**CONFIG, "lstm_cell_size": 3}, "torch")  # without pins, the spy sees candidates
     assert asked
 

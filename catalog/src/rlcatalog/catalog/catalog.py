@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
-from rlcatalog.catalog.parts import load_model_classes, make_preprocessor
-from rlcatalog.catalog.registrations import Registrations
+from rlcatalog.catalog import parts, registrations
+from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
 from rlcatalog.choice.selection import Verdict
+from rlcatalog.choice.slots import Slots
 from rlcatalog.config import KernelConfig, keys_of
-from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
+from rlcatalog.config.flat import FlatConfig
+from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
-from rlcatalog.config.values import plain_values
-from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
-from rlcatalog.frameworks import require_framework
-from rlcatalog.models import assemble
-from rlcatalog.observations import Preprocessor
-from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.observations.watch import check_answers
+from rlcatalog.errors import DuplicateNameError, ModelContractError, UnsupportedSpaceError
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.discovery import PluginRecord
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.plugins.declarations import Declaration
+from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
+from rlcatalog.plugins.loader import load_plugins
+from rlcatalog.plugins.registry import Registry
+from rlcatalog.reporting import tell
 
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv
 
-    from rlcatalog.models import ModelV2
-
 T = TypeVar("T")
 
 
-class Catalog(Registrations):
+class Catalog:
     """The parts that are installed or registered, and what fits.
 
     Args:
@@ -45,11 +44,49 @@ class Catalog(Registrations):
         prefer: Distributions whose parts count as listed and win ties, the most preferred first; beside those of
             `RLCATALOG_PREFER_PLUGINS`.
 
+    Attributes:
+        environ: The environment variables.
+        registry: All components by name.
+        schema: The table of config keys.
+        slots: Chooses a component for each slot; another object after each change.
+
     Raises:
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
 
-    # --- plugins ---------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        entry_points: Iterable[Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        prefer: Sequence[str] = (),
+    ) -> None:
+        self._given = None if entry_points is None else tuple(entry_points)
+        self.environ = os.environ if environ is None else environ
+        self._preferred = tuple(prefer)
+        named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        #: What it is called in other processes, to which it was pickled.
+        self._name = uuid.uuid4().hex
+        #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
+        self._changing = threading.RLock()
+        self._hold(self._load_plugins())
+
+    @property
+    def entry_points(self) -> tuple[Any, ...]:
+        """The entry points that its plugins are loaded from."""
+        return tuple(scan() if self._given is None else self._given)
+
+    def _load_plugins(self) -> Registry:
+        return load_plugins(self.entry_points, self.environ, default_of)
+
+    def _hold(self, registry: Registry) -> None:
+        """Hold a registry, or the one that it has after a change, with what is made of it."""
+        # The keys before the parts that read them: a lookup that is under way may see one and not yet the other.
+        self.registry, self.schema = registry, Schema(registry)
+        self.slots = Slots(registry, self.prefer)
+
+    # --- what is there ---------------------------------------------------------------------------------------------
 
     @property
     def plugins(self) -> list[PluginRecord]:
@@ -60,16 +97,65 @@ class Catalog(Registrations):
         """Return all components, sorted by kind and name."""
         return [c for c in self.registry if kind in (None, c.kind)]
 
-    # --- config ----------------------------------------------------------------------------------------------------
+    def refresh(self) -> list[PluginRecord]:
+        """Find plugins that were installed since the catalog was made, and forget those that were removed.
 
-    @property
-    def schema(self) -> Schema:
-        """The table of config keys."""
-        schema = self._schema
-        if schema is None:
-            with self._changing:  # or it would be made of what was there before a change, and kept after it
-                schema = self._schema = self._schema or Schema(self.registry)
-        return schema
+        What the program registered stays. A module that was imported
+        before is not imported anew: a plugin of another version than before needs another process. Parts that were
+        built stay as they are.
+
+        Returns:
+            How the plugins ended that were not there before.
+
+        Raises:
+            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`; the catalog is then as it was.
+        """
+        with self._changing:
+            if self._given is None:
+                importlib.invalidate_caches()  # a package that came since is to be found
+                scan.cache_clear()
+            registry, old = self._load_plugins(), self.registry
+            for component in (c for c in old if c.in_process):
+                struct = old.config_paths.get(component.declaration.config or "")
+                try:
+                    registry.add_in_process(component, struct)
+                except DuplicateNameError as error:  # one of its config keys is a plugin's now
+                    who = f"{component.kind} {component.name!r}, which this program registered,"
+                    tell(f"{who} is left out: {error}")
+            self._hold(registry)
+        known = {(record.distribution, record.name, record.version) for record in old.records}
+        return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
+
+    def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
+        """Register a component of this program; it stands before a plugin's, and replaces an earlier one.
+
+        Args:
+            component: A declaration, or what `rlcatalog.choice.in_process` made of a class.
+            config: The struct that its declaration's `config` names, where no plugin brings it.
+
+        Raises:
+            DuplicateNameError: A config key is another's.
+            DeclarationError: The struct's keys cannot be read, or the component names a key that nobody declares.
+        """
+        if isinstance(component, Declaration):
+            component = Component(component, "", "")
+        if config is not None:
+            default_of(config)  # its keys can be read
+        with self._changing:
+            self.registry.add_in_process(component, config)
+            self._hold(self.registry)
+
+    # Classes of the program are registered, and catalogs pickled, in registrations.py.
+    register_model = registrations.register_model
+    register_action_dist = registrations.register_action_dist
+    register_preprocessor = registrations.register_preprocessor
+    register_filter = registrations.register_filter
+    pickled = registrations.pickled
+
+    def __reduce__(self) -> Any:
+        return self.pickled()
+
+    # --- config ----------------------------------------------------------------------------------------------------
 
     def parse_config(self, config: Mapping[str, Any] | None) -> FlatConfig:
         """Check and complete a model config (see `Schema.parse`)."""
@@ -151,20 +237,20 @@ class Catalog(Registrations):
         Raises:
             CatalogError: See `resolve`.
         """
-        wrappers: list[Verdict] = []
+        wrappers: Sequence[Verdict] = ()
         if env is not None:
             obs_space, action_space, wrappers = self.spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
+        spaces = obs_space, action_space
         # Apart from what `resolve` remembers, which warns where it looks.
-        what, spaces = ("explanation", framework), (obs_space, action_space)
-        resolution: Resolution | None = self._cache.get(what, spaces, config)
-        if resolution is None:
-            resolution = find_resolution(self, obs_space, action_space, config, framework)
-            self._cache.put(what, spaces, config, resolution)
+        resolution = answer_of(
+            self.slots, ("explanation", framework), spaces, config,
+            lambda: find_resolution(self, *spaces, config, framework),
+        )  # fmt: skip
         spec = getattr(env, "spec", None)
         name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
-        return replace(resolution.explain(), env=name, wrappers=tuple(wrappers))
+        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
         self,
@@ -193,13 +279,13 @@ class Catalog(Registrations):
         Raises:
             CatalogError: See `resolve`.
         """
-        spaces, what = (obs_space, action_space), ("resolution", framework)
+        slots, what, spaces = self.slots, ("resolution", framework), (obs_space, action_space)
         every = dict(defaults or {})
         fewer = [{name: value for name, value in every.items() if name != without} for without in every]
         for tried in [*filter(None, (every, *fewer)), None]:
             key = config if tried is None else (config, tried)
             try:
-                known: Resolution | None = None if pins is not None else self._cache.get(what, spaces, key)
+                known: Resolution | None = None if pins is not None else recall(slots, what, spaces, key)
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
                 built = build(resolution)
                 break
@@ -208,29 +294,8 @@ class Catalog(Registrations):
                     raise
         if known is None and pins is None:  # after success: where it fails, the error alone says what to do
             warn_of(self, resolution)
-            self._cache.put(what, spaces, key, resolution)
+            remember(slots, what, spaces, key, resolution)
         return built
-
-    def spaces_of(
-        self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
-    ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
-        """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
-
-        Returns:
-            The two spaces, and what each installed wrapper said.
-
-        Raises:
-            ModelContractError: It is no environment.
-        """
-        vector: Any = env  # or what has the spaces of one
-        if hasattr(vector, "single_observation_space"):
-            values = self.parse_config(config)
-            check_wrapped(self.slots.env_wrappers(values), vector, values)
-            return vector.single_observation_space, vector.single_action_space, []
-        if isinstance(env, str):
-            raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
-        env, verdicts = self.explain_wrapping(vector, config)
-        return env.observation_space, env.action_space, verdicts
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
         """Choose the trunk for a part of an observation, for a model that holds others.
@@ -244,120 +309,34 @@ class Catalog(Registrations):
         """
         return self.slots.trunk(replace(request, catalog=self), name)
 
-    # --- single parts ----------------------------------------------------------------------------------------------
+    # Single parts are looked up and made in parts.py.
+    preprocessor_for = parts.preprocessor_for
+    action_dist = parts.action_dist
+    model_v2 = parts.model_v2
+    model = staticmethod(parts.model)
 
-    def preprocessor_for(
-        self,
-        space: gymnasium.Space[Any] | SpaceInfo,
-        options: Mapping[str, Any] | None = None,
-        *,
-        check: str | None = None,
-        pins: Pins | None = None,
-        chosen: Component | None = None,
-    ) -> Preprocessor:
-        """Make the preprocessor for a space.
+    # --- environments ----------------------------------------------------------------------------------------------
 
-        Args:
-            space: The space, or its SpaceInfo.
-            options: A complete model config.
-            check: When observations are checked; what the options say when None.
-            pins: What an earlier lookup chose, to be repeated, children's included.
-            chosen: The component, where it was chosen already: it is looked up when None.
+    def spaces_of(
+        self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
+    ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
+        """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
+
+        Returns:
+            The two spaces, and each installed wrapper's answer.
 
         Raises:
-            UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
+            ModelContractError: It is no environment.
         """
-        info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
-        options = plain_values(options or {})  # its own: it may change them
-        options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
-        return self.child_preprocessor(info, options, pins, check or options.get("check_observations", "first"), chosen)
-
-    def child_preprocessor(
-        self,
-        info: SpaceInfo,
-        options: Mapping[str, Any],
-        pins: Pins | None = None,
-        check: str = "never",
-        chosen: Component | None = None,
-    ) -> Preprocessor:
-        """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
-        component = chosen or self.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
-        assert component is not None
-        made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
-        made.component, made.made_by = component, self
-        made.is_watched = not component.is_indexed
-        if made.is_watched:
-            check_answers(made)
-        return made
-
-    def action_dist(
-        self,
-        action_space: gymnasium.Space[Any],
-        config: Mapping[str, Any] | None = None,
-        dist_type: str | type | None = None,
-        framework: str | None = None,
-    ) -> tuple[Any, int]:
-        """Return the distribution class for an action space and the number of model outputs it needs.
-
-        Args:
-            action_space: The action space.
-            config: The model config; its `custom_action_dist` wins.
-            dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
-                installed one, torch before tf.
-
-        Raises:
-            UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
-        """
-        what, asked = ("action_dist", framework), (config, dist_type)
-        dist_and_size: tuple[Any, int] | None = self._cache.get(what, (action_space,), asked)
-        if dist_and_size is None:
-            dist_and_size = find_action_dist(self, action_space, config, dist_type, framework)
-            self._cache.put(what, (action_space,), asked, dist_and_size)
-        return dist_and_size
-
-    def model_v2(
-        self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        num_outputs: int | None,
-        config: Mapping[str, Any] | None = None,
-        framework: str | None = None,
-        name: str = "default_model",
-        interface: type | None = None,
-        default_model: type | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> ModelV2:
-        """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
-        made_of: dict[str, Any] | None = self._cache.get(what, spaces, (config, default_model))
-        if made_of is None:
-            made_of = find_model_parts(self, *spaces, num_outputs, config, framework, default_model)
-            self._cache.put(what, spaces, (config, default_model), made_of)
-        return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
-                          kwargs=kwargs, **made_of)  # fmt: skip
-
-    def model(
-        self,
-        choices: Mapping[str, Component | None],
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any] | None,
-        num_outputs: int | None,
-        config: FlatConfig,
-        framework: str,
-        *,
-        name: str = "default_model",
-        interface: type | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        unclaimed: TrunkObservation | None = None,
-        action_dist: Callable[..., Any] | None = None,
-    ) -> ModelV2:
-        """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
-        require_framework(framework)
-        parts = load_model_classes(choices, config, framework, kwargs)
-        return assemble(
-            parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist
-        )
+        vector: Any = env  # or what has the spaces of one
+        if hasattr(vector, "single_observation_space"):
+            values = self.parse_config(config)
+            check_wrapped(self.slots.env_wrappers(values), vector, values)
+            return vector.single_observation_space, vector.single_action_space, []
+        if isinstance(env, str):
+            raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
+        env, verdicts = self.explain_wrapping(vector, config)
+        return env.observation_space, env.action_space, verdicts
 
     def wrap_env(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
@@ -378,6 +357,6 @@ class Catalog(Registrations):
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Like `wrap_env`; returns the environment and what each installed wrapper said."""
+        """Like `wrap_env`; returns the environment and each installed wrapper's answer."""
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

@@ -117,7 +117,7 @@ class ModelCatalog:
             include_multi_binary: Accepted for RLlib's signature; MultiBinary always has its preprocessor.
         """
         catalog = default_catalog()
-        return catalog.preprocessor_for(SpaceInfo.read(observation_space), catalog.parse_config(options))
+        return catalog.preprocessor_for(observation_space, catalog.parse_config(options))
 
     @staticmethod
     def register_custom_model(model_name: str, model_class: type) -> None:

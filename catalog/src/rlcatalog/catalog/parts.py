@@ -1,68 +1,221 @@
-"""Building: parts made of the components that a lookup chose."""
+"""Single parts: the methods of `Catalog` that look one up and make it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice import MODEL_SLOTS
-from rlcatalog.config.flat import FlatConfig
-from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
-from rlcatalog.models import ModelPart
-from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component
+from rlcatalog.actions import mask_key
+from rlcatalog.catalog.lookups import answer_of, framework_for
+from rlcatalog.choice import MODEL_SLOTS, Pins, model_stages
+from rlcatalog.choice.dist_plan import named_dists, plan_dists
+from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
+from rlcatalog.config.values import plain_values
+from rlcatalog.errors import ModelContractError, shown
+from rlcatalog.frameworks import require_framework
+from rlcatalog.models import ModelPart, assemble
+from rlcatalog.observations import Preprocessor, preprocessor_of
+from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.watch import check_answers
+from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins.component import blame_part
 from rlcatalog.spaces import SpaceInfo
 
+if TYPE_CHECKING:
+    import gymnasium
 
-def make_preprocessor(
-    component: Component,
-    info: SpaceInfo,
-    options: Mapping[str, Any],
-    check: str,
-    find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor],
+    from rlcatalog.catalog.catalog import Catalog
+    from rlcatalog.models import ModelV2
+
+
+# --- preprocessors ---------------------------------------------------------------------------------------------------
+
+
+def preprocessor_for(
+    catalog: Catalog,
+    space: gymnasium.Space[Any] | SpaceInfo,
+    options: Mapping[str, Any] | None = None,
+    *,
+    check: str | None = None,
+    pins: Pins | None = None,
+    chosen: Component | None = None,
 ) -> Preprocessor:
-    """Make a preprocessor of what was chosen for a space.
+    """Make the preprocessor for a space.
+
+    Args:
+        space: The space, or its SpaceInfo.
+        options: A complete model config.
+        check: When observations are checked; what the options say when None.
+        pins: What an earlier lookup chose, to be repeated, children's included.
+        chosen: The component, where it was chosen already: it is looked up when None.
 
     Raises:
+        UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
         PartError: Its class is none of preprocessors, or its constructor does not do what a preprocessor's must.
     """
+    info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
+    options = plain_values(options or {})  # its own: it may change them
+    options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
+    check = check or options.get("check_observations", "first")
+    component = chosen or catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
+    assert component is not None
     cls = component.load("numpy")
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
     try:
-        if cls.__init__ is Preprocessor.__init__:
-            made = cls(info.space, options, check=check, info=info, find_child=find_child)
-        else:  # a custom class with a constructor in RLlib's form
-            made = cls(info.space, dict(options))
+        with blame_part(component):
+            if cls.__init__ is Preprocessor.__init__:
+                find_child = partial(preprocessor_for, catalog, check="never", pins=pins)  # the root checks for all
+                made = cls(info.space, options, check=check, info=info, find_child=find_child)
+            else:  # a custom class with a constructor in RLlib's form
+                made = cls(info.space, dict(options))
     except ModelContractError as error:
         if component.distribution and component.provider not in str(error):
             error.args = (f"{component.title}: {error}",)
         raise
-    except (KeyboardInterrupt, CatalogError):
-        raise
-    except BaseException as error:
-        raise PartError(f"{component.title} raised {reason(error)}", component) from error
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
     if made.check_mode != check:
         made.set_check(check)
+    made.component, made.made_by = component, catalog
+    made.is_watched = not component.is_indexed
+    if made.is_watched:
+        check_answers(made)
     return made
 
 
-def load_model_classes(
-    choices: Mapping[str, Component | None], config: FlatConfig, framework: str, kwargs: Mapping[str, Any] | None
-) -> list[ModelPart]:
-    """Load the classes of a model's slots, from trunk to head.
+# --- distributions ---------------------------------------------------------------------------------------------------
+
+
+def action_dist(
+    catalog: Catalog,
+    action_space: gymnasium.Space[Any],
+    config: Mapping[str, Any] | None = None,
+    dist_type: str | type | None = None,
+    framework: str | None = None,
+) -> tuple[Any, int]:
+    """Return the distribution class for an action space and the number of model outputs it needs.
+
+    Args:
+        action_space: The action space.
+        config: The model config; its `custom_action_dist` wins.
+        dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
+        framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
+
+    Raises:
+        UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
+    """
+    slots = catalog.slots
+
+    def find() -> tuple[Any, int]:
+        values = catalog.parse_config(config)
+        names = named_dists(slots, values["custom_action_dist"], dist_type)
+        # The model that makes the inputs decides as well.
+        custom_model = slots.named("model", values["custom_model"]) if framework is None else None
+        chosen = framework_for(framework, *names.values(), custom_model)
+        info = SpaceInfo.read(action_space, "action")
+        plan = plan_dists(slots, Request(info, info, values.read_only(), chosen), names)
+        return plan.load(chosen, values.read_only()), plan.size
+
+    return answer_of(slots, ("action_dist", framework), (action_space,), (config, dist_type), find)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def model_v2(
+    catalog: Catalog,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    num_outputs: int | None,
+    config: Mapping[str, Any] | None = None,
+    framework: str | None = None,
+    name: str = "default_model",
+    interface: type | None = None,
+    default_model: type | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> ModelV2:
+    """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
+    what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
+    made_of = answer_of(
+        catalog.slots, what, spaces, (config, default_model),
+        lambda: _find_model(catalog, *spaces, num_outputs, config, framework, default_model),
+    )  # fmt: skip
+    return model(
+        action_space=action_space, num_outputs=num_outputs, name=name, interface=interface, kwargs=kwargs, **made_of
+    )
+
+
+def _find_model(
+    catalog: Catalog,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    num_outputs: int | None,
+    config: Mapping[str, Any] | None,
+    framework: str | None,
+    default: type | None,
+) -> dict[str, Any]:
+    """Choose the parts of a model; return arguments of `model`."""
+    slots, parsed = catalog.slots, catalog.parse_config(config)
+    values = FlatConfig(parsed)
+    values["custom_model"] = values["custom_model"] or default
+    custom = slots.named("model", values["custom_model"])
+    framework = framework_for(framework, custom)
+    # The catalog's models see an environment's Dict or Tuple encoded; a class in RLlib's form sees it as it stands.
+    stays = hasattr(obs_space, "original_space") or (custom is not None and custom.undeclared)
+    if not stays and SpaceInfo.read(obs_space).is_composite:
+        obs_space = catalog.preprocessor_for(obs_space, values, check="never").observation_space
+    original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+    encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
+    action = SpaceInfo.read(action_space, "action")
+    request = Request(
+        original, action, values.read_only(), framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+        catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
+    )  # fmt: skip
+    slot_choices, unclaimed = slots.model(request, custom, None)
+    choices = {slot: choice.component for slot, choice in slot_choices.items()}
+    model_stages(choices.values(), request, num_outputs, unclaimed)  # raises where the config contradicts the shapes
+    dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
+    return {
+        "obs_space": obs_space, "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
+        "action_dist": dist,
+    }  # fmt: skip
+
+
+def model(
+    choices: Mapping[str, Component | None],
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any] | None,
+    num_outputs: int | None,
+    config: FlatConfig,
+    framework: str,
+    *,
+    name: str = "default_model",
+    interface: type | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    unclaimed: TrunkObservation | None = None,
+    action_dist: Callable[..., Any] | None = None,
+) -> ModelV2:
+    """Build a model from the components of its slots; see `rlcatalog.models.assemble` for what is not here.
 
     Args:
         choices: The component of each slot, or None.
+        obs_space: Space of encoded observations.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
         config: The config; what `custom_model_config` holds is the trunk's.
         framework: The framework.
+        name: The model's name.
+        interface: A mixin that adds methods.
         kwargs: More keyword arguments of the trunk.
+        unclaimed: What the head leaves of the observation.
+        action_dist: What makes the action distribution, for the head.
 
     Raises:
         PartError: A target cannot be imported, or is no model class of this framework.
     """
+    require_framework(framework)
     parts = []
     for slot in MODEL_SLOTS:
         if (component := choices.get(slot)) is None:
@@ -73,4 +226,4 @@ def load_model_classes(
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         parts.append(ModelPart(cls, slot, own, component))
-    return parts
+    return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Component, Match, Request
 from rlcatalog.plugins.component import blame_part, call_target
 from rlcatalog.spaces import SpaceInfo
 
@@ -30,7 +30,7 @@ def wrap(
         config: The model config, complete.
 
     Returns:
-        The environment and what each wrapper said.
+        The environment and each wrapper's answer.
 
     Raises:
         ModelContractError: `env` is no single environment, or a wrapper returned none.
@@ -43,53 +43,42 @@ def wrap(
             env, "single_observation_space"
         )
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
-    verdicts = []
+    verdicts: list[Verdict] = []
     for component in components:
-        if component.address in _applied(env):
-            verdicts.append(Verdict(component, None, "is applied already"))
-            continue
         answer = ask_wrapper(component, env, config)
-        verdicts.append(answer)
+        verdicts.append((component, answer))
         if answer.rank is None:
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
-            raise ModelContractError(
-                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
-                f" {shown(wrapped)}."
-            )
+            raise ModelContractError(f"{component.title} must return an environment, found {shown(wrapped)}.")
         with blame_part(component, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
                 setattr(wrapped, _MARK, component.address)
         for space in spaces:
             if not isinstance(space, gymnasium.Space):
-                raise ModelContractError(
-                    f"env_wrapper {component.name!r} ({component.provider}) must return an environment with spaces,"
-                    f" found {shown(space)} in place of one."
-                )
+                found = f"found {shown(space)} in place of one"
+                raise ModelContractError(f"{component.title} must return an environment with spaces, {found}.")
         env = wrapped
     return env, verdicts
 
 
-def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
-    """Return what a wrapper says to an environment.
+def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
+    """Ask a wrapper about an environment; one that is around it already does not match.
 
     Args:
         component: The wrapper.
         env: A single environment.
         config: The model config, complete.
     """
+    inner: Any = env
+    while inner is not None:
+        if vars(inner).get(_MARK) == component.address:
+            return Match(None, "is applied already")
+        inner = vars(inner).get("env")
     spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
     return verdict(component, Request(*spaces, config=config, env=env))
-
-
-def _applied(env: gymnasium.Env[Any, Any] | None) -> set[str | None]:
-    addresses = set()
-    while env is not None:
-        addresses.add(vars(env).get(_MARK))
-        env = vars(env).get("env")
-    return addresses
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
@@ -101,7 +90,7 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
             answer = ask_wrapper(component, env, config)
-            if answer.rank is not None and component.address not in _applied(env):
+            if answer.rank is not None:
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
                     f" ({component.provider}: {answer.why}). Wrap them when they are made:"

@@ -1,4 +1,4 @@
-"""The explanation of a lookup: one structure of plain data, and what every medium shows of it."""
+"""The explanation of a lookup: plain data, and the sections that text, HTML and picture show of it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog import provided
-from rlcatalog.choice.render import ROWS, Sheet, Table
+from rlcatalog.choice.render import ROWS, Row, Sheet
 from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Resolution
 
-#: The slots of an explanation, in the order in which they are shown: name → slot.
-SHOWN_SLOTS = {
-    "preprocessor": "preprocessor", "filter": "filter", "model": "trunk", "memory": "memory", "head": "head",
-    "action_dist": "action_dist",
-}  # fmt: skip
-
-#: A line of a section: name, shape, and what else is known.
-Line = tuple[str, str, str]
+#: The slots of an explanation, in the order in which they are shown; the trunk is called model.
+_SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +27,7 @@ class Explanation:
         resolution: What it chose.
         frozen: Of a frozen policy: that it acts faster, or why it does not.
         env: Name of the environment that was asked about; empty where two spaces were given.
-        wrappers: What each installed environment wrapper said to it.
+        wrappers: The answer of each installed environment wrapper to it.
     """
 
     resolution: Resolution
@@ -69,23 +63,22 @@ class Explanation:
         return provided.pipeline_svg(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, the `--json` form."""
+        """Return the explanation as plain data, the `--json` form; all other forms are made of it."""
         resolution, action = self.resolution, self.resolution.request.action
+        steps = resolution.mask_steps
         return {
             "env": self.env or None,
             "observation_space": resolution.request.obs.describe(),
             "action_space": action.describe() if action is not None else None,
             "framework": resolution.framework,
-            **{name: self._choice(resolution.choices[slot]) for name, slot in SHOWN_SLOTS.items()},
+            **{s: self._choice(resolution.choices["trunk" if s == "model" else s]) for s in _SLOTS},
             "action_parts": [
                 {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
-                for child in resolution.actions.children
+                for child in resolution.dists.children
                 for node in child.walk()
             ],
             "unread": list(resolution.unread),
-            "action_mask": "obs" + "".join(f"[{step!r}]" for step in resolution.mask_steps)
-            if resolution.mask_steps
-            else None,
+            "action_mask": "".join(["obs", *(f"[{step!r}]" for step in steps)]) if steps else None,
             "model_sees_mask": resolution.shows_mask,
             "unused_masks": list(resolution.unused_masks),
             "plan": [
@@ -100,31 +93,29 @@ class Explanation:
                 for stage in resolution.shapes
             ],
             "env_wrappers": [
-                {"name": part.name, "provider": part.provider, "applied": v.rank is not None, "reason": v.why}
-                for v in self.wrappers
-                if (part := v.component)
+                {"name": part.name, "provider": part.provider, "applied": answer.rank is not None, "reason": answer.why}
+                for part, answer in self.wrappers
             ],
             **({} if self.frozen is None else {"frozen": self.frozen}),
         }
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        component = choice.component
+        chosen = choice.component
         return {
-            "chosen": component.name if component else None,
-            "distribution": component.distribution if component else None,
-            "version": component.version if component else None,
+            "chosen": chosen and chosen.name,
+            "distribution": chosen and chosen.distribution,
+            "version": chosen and chosen.version,
             "reason": choice.why,
-            "config_keys": self.resolution.config_keys(component) if component else [],
+            "config_keys": self.resolution.config_keys(chosen) if chosen else [],
             "candidates": [
                 {
                     "name": part.name,
                     "distribution": part.distribution,
                     "version": part.version,
-                    "rank": v.rank.name if v.rank is not None else None,
-                    "reason": v.why,
+                    "rank": None if answer.rank is None else answer.rank.name,
+                    "reason": choice.why if part is chosen else answer.why,
                 }
-                for v in choice.verdicts
-                if (part := v.component)
+                for part, answer in choice.verdicts
             ],
         }
 
@@ -145,63 +136,52 @@ class Section:
     title: str
     shape: str
     why: str
-    lines: Sequence[Line] = ()
+    lines: Sequence[Row] = ()
     owner: str = ""
     others: Sequence[tuple[str, str]] = ()
 
 
-def explanation_title(data: Mapping[str, Any]) -> str:
-    """Return the first line of an explanation."""
-    return ", ".join([*([data["env"]] if data["env"] else []), f"framework: {data['framework']}"])
-
-
-def sections(data: Mapping[str, Any], most: int = ROWS) -> list[Section]:
-    """Return what is shown of an explanation, given as plain data.
+def outline(
+    data: Mapping[str, Any], *, whole: bool = False, keys: bool = False
+) -> tuple[str, list[Section], list[tuple[str, str]]]:
+    """Return what every medium shows of an explanation: its title, its sections, and name and text of notes below.
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        most: The most lines of a section.
+        whole: Whether long lists are whole.
+        keys: Whether the config keys that each part reads are among the notes.
     """
     plan = [
         (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"])) for leaf in data["plan"]
     ]
     seen = [(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"]) for view in data["model_sees"]]
-    parts = [(node["path"], "", _part_of_action(node)) for node in data["action_parts"]]
-    first = {"preprocessor": plan, "model": seen, "action_dist": parts}
-    note = "kept out of the model's input"
-    if data["model_sees_mask"]:
-        note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
-    mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
-    return [
+    parts = [
+        (node["path"], "", f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(node['candidates'][0])})")
+        for node in data["action_parts"]
+    ]
+    first: dict[str, list[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
+    mask: list[Row] = []
+    if data["action_mask"]:
+        note = "kept out of the model's input"
+        if data["model_sees_mask"]:
+            note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+        mask = [("action mask", "", f"{data['action_mask']}, {note}")]
+    sections = [
         *_wrapper_sections(data["env_wrappers"]),
         Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),
-        *(
-            _slot_section(slot, data, [first.get(slot, []), _stages(data, data[slot]["chosen"])], most)
-            for slot in SHOWN_SLOTS
-        ),
+        *(_slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS) for slot in _SLOTS),
         *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
         Section("action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"])),
     ]
-
-
-def explanation_notes(data: Mapping[str, Any], *, with_keys: bool) -> list[tuple[str, str]]:
-    """Return the lines below the sections: name and text.
-
-    Args:
-        data: The explanation, `Explanation.as_dict`.
-        with_keys: Also the config keys that each part reads.
-    """
-    parts = {slot: data[slot] for slot in SHOWN_SLOTS} | {node["path"]: node for node in data["action_parts"]}
-    notes = [
-        (f"{slot} reads", ", ".join(part["config_keys"]))
-        for slot, part in parts.items()
-        if with_keys and part["config_keys"]
-    ]
-    if data["unread"]:
-        notes.append(("read by nothing", ", ".join(data["unread"])))
-    if data["unused_masks"]:
-        notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
-    return notes
+    readers = {slot: data[slot] for slot in _SLOTS} | {node["path"]: node for node in data["action_parts"]}
+    notes = {f"{name} reads": part["config_keys"] for name, part in readers.items() if keys}
+    notes |= {"read by nothing": data["unread"], "not used as action masks": data["unused_masks"]}
+    title = f"{data['env']}, " if data["env"] else ""
+    return (
+        f"{title}framework: {data['framework']}",
+        sections,
+        [(name, ", ".join(texts)) for name, texts in notes.items() if texts],
+    )
 
 
 def explanation_html(data: Mapping[str, Any]) -> str:
@@ -217,16 +197,15 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
         data: The explanation, `Explanation.as_dict`.
         all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
     """
-    shown = sections(data, sys.maxsize if all else ROWS)
-    rows = [row for section in shown for row in _rows(section, all)]
-    notes = explanation_notes(data, with_keys=all)
+    title, sections, notes = outline(data, whole=all, keys=all)
+    rows = [row for section in sections for row in _rows(section, all)]
     if not all:
-        count = sum(len(section.others) for section in shown)
+        count = sum(len(section.others) for section in sections)
         notes.append(("not shown", f"{count} other parts, and the config keys read (--all, or .text(all=True))"))
-    return Sheet(explanation_title(data), [], [Table("", (), rows, sys.maxsize)], notes)
+    return Sheet(title, tables={"": [(), *rows]}, notes=notes, most=sys.maxsize)
 
 
-def _rows(section: Section, all: bool) -> Iterator[Line]:
+def _rows(section: Section, all: bool) -> Iterator[Row]:
     yield section.title, section.shape, section.why
     if section.owner:
         yield "  from", "", section.owner
@@ -235,7 +214,8 @@ def _rows(section: Section, all: bool) -> Iterator[Line]:
         yield from ((f"  not chosen: {name}", "", why) for name, why in section.others)
 
 
-def _slot_section(slot: str, data: Mapping[str, Any], lists: Sequence[Sequence[Line]], most: int) -> Section:
+def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
+    """Return the section of a slot: the given lines, then the stages of its part, at most so many of each."""
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
@@ -243,26 +223,22 @@ def _slot_section(slot: str, data: Mapping[str, Any], lists: Sequence[Sequence[L
     if name is None:
         return Section(f"{slot}: -", "", choice["reason"], others=others)
     title, rank = f"{slot}: {name}", choice["candidates"][0]["rank"]
-    shape = next((_shape(stage["shape"]) for stage in data["shapes"] if stage["stage"] == title), "")
+    stages: list[Row] = [(stage["stage"], _shape(stage["shape"]), "") for stage in data["shapes"]]
+    shape = next((shape for stage, shape, _ in stages if stage == title), "")
+    own = f"{name}: ", f"value, {name}: "  # the value may have a copy of it
+    lines: list[Row] = []
+    for some in (first, [line for line in stages if line[0].startswith(own)]):
+        lines += some[:most]
+        if len(some) > most:
+            lines.append((f"... {len(some) - most} more", "", ""))
     why = choice["reason"] + (f" ({rank})" if rank else "")
-    shown: list[Line] = []
-    for lines in lists:
-        shown += lines[:most]
-        if len(lines) > most:
-            shown.append((f"... {len(lines) - most} more", "", ""))
-    return Section(title, shape, why, shown, provider(choice), others)
+    return Section(title, shape, why, lines, _provider(choice), others)
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the candidates but the chosen one, which comes first: name, and why not."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
-
-
-def _stages(data: Mapping[str, Any], name: str | None) -> list[Line]:
-    """Return the stages of a part; the value's own copy of it among them."""
-    own = f"{name}: ", f"value, {name}: "
-    return [(stage["stage"], _shape(stage["shape"]), "") for stage in data["shapes"] if stage["stage"].startswith(own)]
 
 
 def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -276,18 +252,12 @@ def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
     return [replace(first, others=others), *rest]
 
 
-def _part_of_action(node: Mapping[str, Any]) -> str:
-    source = _source({**node, "rank": node["candidates"][0]["rank"]})
-    return f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
-
-
-def provider(part: Mapping[str, Any]) -> str:
-    """Return who provides a part of an explanation."""
-    return f"{part['distribution']} {part['version']}".strip() or "this process"
-
-
 def _source(part: Mapping[str, Any]) -> str:
-    return provider(part) + (f", {part['rank']}" if part["rank"] else "")
+    return _provider(part) + (f", {part['rank']}" if part["rank"] else "")
+
+
+def _provider(part: Mapping[str, Any]) -> str:
+    return f"{part['distribution']} {part['version']}".strip() or "this process"
 
 
 def _shape(shape: Sequence[Any] | None, unknown: str = "known after build") -> str:

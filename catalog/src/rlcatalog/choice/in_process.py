@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlcatalog.errors import ModelContractError, shown
@@ -13,85 +13,55 @@ from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, 
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
+#: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
+_KINDS: dict[str, tuple[str, type[Declaration], str]] = {
+    "model": ("custom_model", ModelSpec, "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2"),
+    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution"),
+    "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
+    "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
+}
 
-def in_process_model(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a model class of the running program.
+
+def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
+    """Describe a class of the running program.
 
     Args:
+        kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class.
         name: Its name; the class's own when missing.
-        **fields: More fields of its `ModelSpec`; those that are None are left out.
+        **fields: More fields of its declaration; those that are None are left out.
+
+    Raises:
+        ModelContractError: It is no class of this kind.
     """
+    taker, spec, base = _KINDS[kind]
     framework: Any = getattr(cls, "framework_of_class", None)
-    if not isinstance(cls, type) or framework not in frameworks():
-        raise ModelContractError(
-            f"custom_model: {shown(cls)} must be a registered name or a subclass of rlcatalog_torch.TorchModelV2 or"
-            " rlcatalog_tf.TFModelV2."
-        )
-    fields = {"slot": getattr(cls, "slot_of_class", "trunk"), **_given(fields)}
-    spec = ModelSpec(name or cls.__name__, {framework: path_of(cls)}, _first_line(cls), **fields)
-    return Component(spec, "", "", objects={framework: cls})
+    served: list[str] = ["numpy"]
+    own: dict[str, Any] = {}
+    if kind == "model":
+        fits = isinstance(cls, type) and framework in frameworks()
+        served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
+    elif kind == "action_dist":
+        fits = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
+        served = [framework] if framework in frameworks() else list(frameworks())
+        joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
+        own = {"size": partial(_size_of, cls), **joins}  # no closure: it is pickled
+    else:
+        fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
+    if not fits:
+        name_or = "" if kind == "filter" else "a registered name or "
+        raise ModelContractError(f"{taker}: {shown(cls)} must be {name_or}a subclass of {base}.")
+    own |= {field: value for field, value in fields.items() if value is not None}
+    summary = (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"
+    declaration = spec(name or cls.__name__, dict.fromkeys(served, path_of(cls)), summary, **own)
+    return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
-def in_process_dist(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe an action-distribution class of the running program; see `in_process_model`."""
-    if not hasattr(cls, "required_model_output_shape") or not hasattr(cls, "logp"):
-        raise ModelContractError(
-            f"custom_action_dist: {shown(cls)} must be a registered name or a subclass of rlcatalog.ActionDistribution."
-        )
-    framework: Any = getattr(cls, "framework_of_class", None)
-    served: list[str] = [framework] if framework in frameworks() else list(frameworks())
-    spec = ActionDistSpec(
-        name or cls.__name__,
-        dict.fromkeys(served, path_of(cls)),
-        _first_line(cls),
-        size=_Size(cls),
-        composite=bool(getattr(cls, "composite", False)),
-        wraps_default=bool(getattr(cls, "wraps_default", False)),
-        **_given(fields),
-    )
-    return Component(spec, "", "", objects=dict.fromkeys(served, cls))
-
-
-def in_process_preprocessor(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a preprocessor class of the running program; see `in_process_model`."""
-    if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
-        raise ModelContractError(
-            f"custom_preprocessor: {shown(cls)} must be a registered name or a subclass of rlcatalog.Preprocessor."
-        )
-    return _neutral_part(PreprocessorSpec, cls, name, fields)
-
-
-def in_process_filter(cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a filter class of the running program; see `in_process_model`."""
-    if not (isinstance(cls, type) and issubclass(cls, Filter)):
-        raise ModelContractError(f"register_filter: {shown(cls)} must be a subclass of rlcatalog.Filter.")
-    return _neutral_part(FilterSpec, cls, name, fields)
-
-
-def _neutral_part(spec: type[Declaration], cls: type, name: str | None, fields: dict[str, Any]) -> Component:
-    declaration = spec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
-    return Component(declaration, "", "", objects={"numpy": cls})
-
-
-@dataclass(frozen=True)
-class _Size:
-    """The number of model outputs that a class says it needs; no closure, so that it can be pickled."""
-
-    cls: Any
-
-    def __call__(self, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
-        return self.cls.required_model_output_shape(action.space, dict(config))
+def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
+    """Return the number of model outputs that a class says it needs."""
+    return cls.required_model_output_shape(action.space, dict(config))
 
 
 def path_of(cls: Any) -> str:
     """Return where a class stands, as an import path; of one inside a function, as if it stood outside."""
     return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "")
-
-
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _first_line(cls: Any) -> str:
-    return (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"

@@ -1,12 +1,15 @@
-"""Tables for people, as text and as HTML."""
+"""Sheets for people: facts, tables and notes, as text and as HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from rlcatalog.errors import one_line
+
+#: A row of a table: a text for each column.
+Row = tuple[str, ...]
 
 #: Most rows of a table, and most characters of a cell and of a line beside the tables.
 ROWS, _CELL, _LINE = 24, 120, 600
@@ -16,82 +19,64 @@ _LEFT = "style='text-align:left;white-space:pre-wrap'"
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of text.
-
-    Attributes:
-        title: What it shows; empty where the sheet's title says it.
-        header: Names of its columns, or none.
-        rows: Its rows, a text for each column.
-        most: The most rows that are shown.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    most: int = ROWS
-
-    def short(self) -> list[tuple[str, ...]]:
-        """Return the rows as they are shown: on one line each, and so many that they can be read."""
-        kept = [
-            (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))
-            for *cells, last in self.rows[: self.most]
-        ]
-        if len(self.rows) > self.most:
-            more = f"... {len(self.rows) - self.most} more"
-            kept.append((more, *("" for _ in self.header[1:])))
-        return kept
-
-    def lines(self) -> list[str]:
-        """Return it as lines of text."""
-        rows = [*([self.header] if self.header else []), *self.short()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        shown = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return ["", f"{self.title}:", *(f"  {line}" for line in shown)] if self.title else shown
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        caption = f"<caption {_LEFT}>{escape(self.title)}</caption>" if self.title else ""
-        head = "".join(f"<th {_LEFT}>{escape(cell)}</th>" for cell in self.header)
-        body = "".join(
-            "<tr>" + "".join(f"<td {_LEFT}>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.short()
-        )
-        return f"<table>{caption}{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
-
-
-@dataclass(frozen=True)
 class Sheet:
     """What is shown of an object.
 
     Attributes:
         title: What it is.
         facts: Name and text of each line above the tables.
-        tables: The tables; those without rows are left out.
-        notes: Name and text of each line below them.
+        tables: Title → rows. The first row names the columns; it is empty where nothing stands above them. A table
+            without other rows is left out.
+        notes: Name and text of each line below the tables.
+        most: The most rows of a table that are shown.
     """
 
     title: str
-    facts: Sequence[tuple[str, str]]
-    tables: Sequence[Table]
+    facts: Sequence[tuple[str, str]] = ()
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     notes: Sequence[tuple[str, str]] = ()
+    most: int = ROWS
 
     def text(self) -> str:
         """Return it as plain text."""
-        tables = [line for table in self.tables if table.rows for line in table.lines()]
-        return "\n".join([self.title, *_lines(self.facts), *tables, *_lines(self.notes)])
+        lines = [self.title, *_lines(self.facts)]
+        for title, header, rows in self._shown():
+            aligned = [header, *rows] if header else rows
+            widths = [max(map(len, column)) for column in zip(*aligned, strict=True)]
+            table = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in aligned]
+            lines += ["", f"{title}:", *(f"  {line}" for line in table)] if title else table
+        return "\n".join([*lines, *_lines(self.notes)])
 
     def html(self) -> str:
         """Return it as HTML; what plugins wrote is escaped."""
-        tables = "".join(table.html() for table in self.tables if table.rows)
-        return f"<div><p><b>{escape(self.title)}</b></p>{_list(self.facts)}{tables}{_list(self.notes)}</div>"
+        tables = ""
+        for title, header, rows in self._shown():
+            caption = f"<caption {_LEFT}>{escape(title)}</caption>" if title else ""
+            head = f"<thead>{_html_row('th', header)}</thead>" if header else ""
+            body = "".join(_html_row("td", row) for row in rows)
+            tables += f"<table>{caption}{head}<tbody>{body}</tbody></table>"
+        return f"<div><p><b>{escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
+
+    def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
+        """Yield title, header and rows of each table: on one line each, and so many that they can be read."""
+        for title, (header, *rows) in self.tables.items():
+            shown = [
+                (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))
+                for *cells, last in rows[: self.most]
+            ]
+            if len(rows) > self.most:
+                shown.append((f"... {len(rows) - self.most} more", *("" for _ in rows[0][1:])))
+            if shown:
+                yield title, header, shown
 
 
 def _lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name}: {one_line(text, _LINE)}" for name, text in pairs]
 
 
-def _list(pairs: Sequence[tuple[str, str]]) -> str:
-    if not pairs:
-        return ""
-    items = (f"<li>{escape(name)}: {escape(one_line(text, _LINE))}</li>" for name, text in pairs)
-    return f"<ul>{''.join(items)}</ul>"
+def _html_row(tag: str, cells: Row) -> str:
+    return f"<tr>{''.join(f'<{tag} {_LEFT}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _html_list(pairs: Sequence[tuple[str, str]]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(pairs))}</ul>" if pairs else ""

@@ -1,18 +1,17 @@
-"""The result of a lookup before anything is built, and its explanation."""
+"""The result of a lookup, before anything is built; its parts by name; and the stages of its model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import Any
 
 from rlcatalog.actions.masks import mask_entry
-from rlcatalog.choice.action_plan import ActionPlan
-from rlcatalog.choice.explanation import Explanation
+from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.choice.selection import Choice
-from rlcatalog.choice.slots import MODEL_SLOTS
+from rlcatalog.choice.slots import MODEL_SLOTS, slot_of
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 from rlcatalog.models import output_plan
@@ -20,11 +19,8 @@ from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.structure import model_views
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, ModelSpec, Request, Stage
+from rlcatalog.plugins import Component, Request, Stage
 from rlcatalog.plugins.registry import Registry
-
-#: The slots that are pinned by name, beside preprocessors and distributions.
-PINNED_SLOTS = ("filter", *MODEL_SLOTS)
 
 
 @dataclass(frozen=True)
@@ -46,22 +42,16 @@ class Pins:
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
         """Return the names of everything a lookup chose."""
-        filled = {slot: resolution.choices[slot].component for slot in PINNED_SLOTS}
-        parts = {slot: component for slot, component in filled.items() if component is not None}
+        parts = {slot: c for slot in ("filter", *MODEL_SLOTS) if (c := resolution.choices[slot].component) is not None}
         preprocessors = dict(resolution.preprocessor.components())
-        action_dists = {node.place: node.component for node in resolution.actions.walk()}
+        action_dists = {node.place: node.component for node in resolution.dists.walk()}
         everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
         versions = {c.distribution: c.version for c in everything if c.distribution}
         named = [{place: c.address for place, c in chosen.items()} for chosen in (parts, preprocessors, action_dists)]
-        return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Pins:
-        """Return the pins that `as_dict` wrote."""
-        return cls(**data)
+        return cls(*named, dict(sorted(versions.items())))
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        """Return the pins as plain data."""
+        """Return the pins as plain data; `Pins(**data)` are the same again."""
         return asdict(self)
 
     def check(self, registry: Registry) -> None:
@@ -71,14 +61,11 @@ class Pins:
             MissingPluginError: The package of one is not usable here.
             UnknownNameError: There is no such part.
         """
-        for kind, name in self._named():
-            registry.get(kind, name)
-
-    def _named(self) -> Iterator[tuple[str, str]]:
         for slot, name in self.parts.items():
-            yield ("model" if slot in MODEL_SLOTS else slot), name
+            registry.get("model" if slot in MODEL_SLOTS else slot, name)
         for kind, names in (("preprocessor", self.preprocessors), ("action_dist", self.action_dists)):
-            yield from ((kind, name) for name in names.values())
+            for name in names.values():
+                registry.get(kind, name)
 
 
 @dataclass(frozen=True)
@@ -91,8 +78,8 @@ class Resolution:
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
         preprocessor: A preprocessor for the observation space, to read shapes from.
-        actions: The distributions of the action space and of its parts.
-        config_keys: Says which config keys a component reads.
+        dists: The distributions of the action space and of its parts.
+        layers: The stages of the model.
         pins: What the lookup repeated, or None where it chose.
         mask_key: Key, or path of keys, of Dict observations under which the action mask stands, or None.
         unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
@@ -107,12 +94,12 @@ class Resolution:
     framework: str
     choices: dict[str, Choice]
     preprocessor: Preprocessor
-    actions: ActionPlan
-    config_keys: Callable[[Component], list[str]]
+    dists: DistPlan
+    layers: tuple[Stage, ...]
     pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
-    beside: list[Component] = field(default_factory=list)
+    beside: Sequence[Component] = ()
     mask_steps: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
 
@@ -124,7 +111,7 @@ class Resolution:
     @property
     def num_outputs(self) -> int:
         """Number of outputs the action distribution needs."""
-        return self.actions.size
+        return self.dists.size
 
     def component(self, slot: str) -> Component:
         """Return the component that fills a slot that is never empty."""
@@ -132,31 +119,23 @@ class Resolution:
         assert component is not None
         return component
 
-    def explain(self) -> Explanation:
-        """Return the choices with their reasons, and the shapes along the way."""
-        return Explanation(self)
+    def config_keys(self, component: Component) -> list[str]:
+        """Return the config keys that a component reads; see `Catalog.config_keys`."""
+        assert self.request.catalog is not None
+        return self.request.catalog.config_keys(component, self.framework)
 
-    @cached_property
+    @property
     def shapes(self) -> tuple[Stage, ...]:
-        """The stages from observation to action, with their shapes; a config that contradicts them is found here."""
-        chosen = self.choices["preprocessor"].component
-        stages = [
-            Stage("observation", self.request.obs.shape, 0),
-            Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape, 0),
-        ]
-        if (chosen := self.choices["filter"].component) is not None:
-            stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape, 0))
-        stages += self.layers
-        stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,), 0))
+        """The stages from observation to action, with their shapes."""
+        parts = [(slot, c.name) for slot in ("preprocessor", "filter") if (c := self.choices[slot].component)]
         action = self.request.action
-        stages.append(Stage("action", action.shape if action is not None else None, 0))
-        return tuple(stages)
-
-    @cached_property
-    def layers(self) -> tuple[Stage, ...]:
-        """The stages of the model."""
-        parts = [self.choices[slot].component for slot in MODEL_SLOTS]
-        return tuple(model_stages(parts, self.request, self.num_outputs, self.unclaimed))
+        return (
+            Stage("observation", self.request.obs.shape, 0),
+            *(Stage(f"{slot}: {name}", self.preprocessor.shape, 0) for slot, name in parts),
+            *self.layers,
+            Stage(f"{self.dists.component.name}: inputs", (self.num_outputs,), 0),
+            Stage("action", action.shape if action is not None else None, 0),
+        )
 
     @property
     def model_parts(self) -> tuple[str, ...]:
@@ -173,7 +152,7 @@ class Resolution:
         reading everything.
         """
         # A switch that is off was read by the choice itself: the part is not there.
-        switches = {v.component.switch for c in self.choices.values() for v in c.verdicts}
+        switches = {component.switch for choice in self.choices.values() for component, _ in choice.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.explicit}
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
@@ -187,7 +166,7 @@ class Resolution:
                 return {}
             ignored: Mapping[str, str] = {}
             if component.declaration.ignores is not None:
-                ignored = component.ask("ignores", self.request, returns=_reasons)
+                ignored = component.ask("ignores", self.request, returns=_config_keys)
             for key in left.keys() & set(self.config_keys(component)):
                 if key in ignored:
                     left[key] = ignored[key]
@@ -202,7 +181,7 @@ class Resolution:
     def _readers(self) -> Iterator[Component]:
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)
         yield from (component for _, component in self.preprocessor.components())
-        yield from (node.component for node in self.actions.walk())
+        yield from (node.component for node in self.dists.walk())
         yield from self.beside
 
     def pinned_keys(self) -> dict[str, Any]:
@@ -213,7 +192,7 @@ class Resolution:
             if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
-                keys |= component.ask("pinned_keys", request, returns=_names)
+                keys |= component.ask("pinned_keys", request, returns=_config_keys)
         return keys
 
     @property
@@ -239,43 +218,34 @@ def model_stages(
         unclaimed: What a head leaves of the observation for the others.
     """
     filled = [part for part in parts if part is not None]
-    # What a memory or a head stands around is there twice, where the value has layers of its own.
-    doubled = next((part for part in filled if _slot_of(part) in ("memory", "head")), None)
-    apart = doubled is not None and num_outputs is not None and not request.config["vf_share_layers"]
+    # Around a trunk, the value may have a chain of its own beside the policy's, up to the head.
+    has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
+    apart = has_own_value and not request.config["vf_share_layers"]
+    bare = apart and request.config["vf_memory"] == "none"
     stages: list[Stage] = []
+    beside: list[Stage] = []
     width: int | None = None
+    value_width: int | None = None
     for part in filled:
-        wrapped = apart and part is doubled and _slot_of(part) == "memory"
-        outputs = num_outputs if part is filled[-1] and not wrapped else None
+        slot = slot_of(part)
+        stages += beside if slot == "head" else []
+        outputs = num_outputs if part is filled[-1] and (slot == "head" or not apart) else None
         described = [Stage("output", (outputs,) if outputs is not None else None)]
-        if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
-            asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
+        if getattr(part.declaration, "describe", None) is not None:
+            asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
             described = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
         own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
-        inside, shape = width, described[-1].shape if described else None
+        stages += own
+        shape = described[-1].shape if described else None
         width = shape[-1] if shape else None
-        if not apart or part is not doubled:
-            stages += own
-        elif not wrapped:
-            stages += [*_of_the_value(stages), *own]
-        else:
-            bare = request.config["vf_memory"] == "none"
-            stages += [*own, *_of_the_value(stages if bare else [*stages, *own])]
-            if part is filled[-1]:
-                value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
-                reads = inside if bare else width
-                stages.append(replace(value, weights=(reads or 0) + 1, whole=reads is not None))
-                stages.append(replace(logits, whole=width is not None))
+        if apart and slot != "head" and not (bare and slot == "memory"):
+            beside += [replace(stage, name=f"value, {stage.name}") for stage in own]
+            value_width = width
+    if apart and slot_of(filled[-1]) != "head":
+        value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
+        value = replace(value, weights=(value_width or 0) + 1, whole=value_width is not None)
+        stages += [*beside, value, replace(logits, whole=width is not None)]
     return stages
-
-
-def _slot_of(part: Component) -> str:
-    return getattr(part.declaration, "slot", "")
-
-
-def _of_the_value(stages: list[Stage]) -> list[Stage]:
-    """Return the stages of the value's own chain."""
-    return [replace(stage, name=f"value, {stage.name}") for stage in stages]
 
 
 def _stages(answer: Any) -> list[Stage]:
@@ -283,26 +253,16 @@ def _stages(answer: Any) -> list[Stage]:
         raise TypeError("a list of Stage was expected")
     stages = []
     for stage in answer:
-        shape, weights = stage.shape, stage.weights
-        is_shape = shape is None or (
-            isinstance(shape, list | tuple) and all(isinstance(n, Integral) and int(n) >= 0 for n in shape)
-        )
-        if type(stage.name) is not str or not is_shape:
-            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
-        if weights is not None and not (isinstance(weights, Integral) and int(weights) >= 0):
-            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
-        plain_shape = None if shape is None else tuple(map(int, shape))
-        stages.append(Stage(stage.name, plain_shape, None if weights is None else int(weights), bool(stage.whole)))
+        numbers = [*(stage.shape or ()), stage.weights or 0]
+        if type(stage.name) is not str or not all(isinstance(n, Integral) and int(n) >= 0 for n in numbers):
+            raise TypeError(f"a stage has a name, and whole numbers or None for shape and weights; found {stage!r}")
+        shape = None if stage.shape is None else tuple(map(int, stage.shape))
+        weights = None if stage.weights is None else int(stage.weights)
+        stages.append(Stage(stage.name, shape, weights, bool(stage.whole)))
     return stages
 
 
-def _names(answer: Any) -> dict[str, Any]:
+def _config_keys(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping) or not all(type(key) is str for key in answer):
         raise TypeError("a dict of config keys was expected")
-    return dict(answer)
-
-
-def _reasons(answer: Any) -> dict[str, str]:
-    if not isinstance(answer, Mapping) or not all(type(part) is str for item in answer.items() for part in item):
-        raise TypeError("a dict of config keys and what it takes to read them was expected")
     return dict(answer)

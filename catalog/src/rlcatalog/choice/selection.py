@@ -12,7 +12,7 @@ better rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,8 @@ KEYS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What one candidate said to a request; `rank` is None where it does not match, or was not asked."""
-
-    component: Component
-    rank: Rank | None
-    why: str
+#: A candidate and its answer to a request; one that was not asked has the reason for that.
+Verdict = tuple[Component, Match]
 
 
 @dataclass(frozen=True)
@@ -43,20 +38,19 @@ class Choice:
     """What a slot holds and why.
 
     Attributes:
-        slot: Name of the slot.
         component: The chosen component, or None for a slot left empty.
         why: The reason.
-        verdicts: All candidates: the chosen one first, then the others that were asked, then the rest.
+        verdicts: All candidates with their answers: the chosen one first, then the others that were asked, then the
+            rest.
     """
 
-    slot: str
     component: Component | None
     why: str
     verdicts: tuple[Verdict, ...] = ()
 
     def reasons(self, none: str = "none installed") -> str:
-        """Return what each candidate said, for messages."""
-        return "; ".join(f"{v.component.name}: {v.why}" for v in self.verdicts) or none
+        """Return each candidate's answer, for messages."""
+        return "; ".join(f"{component.name}: {answer.why}" for component, answer in self.verdicts) or none
 
 
 def choose(
@@ -81,25 +75,26 @@ def choose(
         NoMatchError: A switch is on, and its part does not fit.
         PartError: A candidate's match function raises, or returns something else.
     """
-    candidates, asked, chosen = list(components), list[Verdict](), None
+    candidates, asked = list(components), list[Verdict]()
+    component: Component | None = None
+    why = "nothing matches"
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
-    if named is not None:  # its match is asked for its rank alone
-        chosen = Verdict(named, verdict(named, request).rank, "named in the config")
+    if named is not None:
+        component, why = named, "named in the config"
+        asked = [(named, verdict(named, request))]  # for its rank alone
     elif on:
-        chosen = _switched_on(slot, on, request)
+        component, match = _switched_on(slot, on, request)
+        why, asked = match.why, [(component, match)]
     else:
         for tier in _in_order(slot, candidates, request, prefer):
-            here = [verdict(c, request) for c in tier]
-            asked += here
-            if matching := [v for v in here if v.rank is not None]:
-                chosen = _best(slot, matching, request, prefer)
+            answers = [(c, verdict(c, request)) for c in tier]
+            asked += answers
+            if matching := [(c, answer) for c, answer in answers if answer.rank is not None]:
+                component, match = _best(slot, matching, request, prefer)
+                why = match.why
                 break
-    others = sorted((v for v in asked if v is not chosen), key=lambda v: -(v.rank or 0))
-    first = [] if chosen is None else [chosen]
-    verdicts = (*first, *others, *_unasked(slot, chosen, candidates, [*first, *others]))
-    if chosen is None:
-        return Choice(slot, None, "nothing matches", verdicts)
-    return Choice(slot, chosen.component, chosen.why, verdicts)
+    asked.sort(key=lambda v: (v[0] is not component, -(v[1].rank or 0)))
+    return Choice(component, why, (*asked, *_unasked(slot, component, candidates, asked)))
 
 
 def _in_order(
@@ -121,16 +116,18 @@ def _in_order(
     return [program, listed] if slot in OPTIONAL else [program, listed, others]
 
 
-def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequence[str]) -> Verdict:
+def _best(
+    slot: str, matching: Sequence[tuple[Component, Match]], request: Request, prefer: Sequence[str]
+) -> tuple[Component, Match]:
     """Return the nearest of those who match, then the best rank, then the preferred one."""
     if len(matching) == 1:
         return matching[0]
-    distances = [_distance(v.component, request) for v in matching]
+    distances = [_distance(c, request) for c, _ in matching]
     near = [v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)]
-    rank = max(v.rank or 0 for v in near)
-    best = [v for v in near if v.rank == rank]
+    rank = max(match.rank for _, match in near if match.rank is not None)
+    best = [(c, match) for c, match in near if match.rank == rank]
     for distribution in prefer if len(best) > 1 else ():
-        if preferred := [v for v in best if v.component.distribution == distribution]:
+        if preferred := [(c, match) for c, match in best if c.distribution == distribution]:
             best = preferred
             break
     if len(best) > 1:
@@ -153,26 +150,25 @@ def _is_at_home(component: Component, request: Request) -> bool:
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
-def _switched_on(slot: str, on: Sequence[Component], request: Request) -> Verdict:
-    """Return the verdict of the part whose switch is on."""
+def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[Component, Match]:
+    """Return the part whose switch is on, and its match."""
     if len(on) > 1:
         raise _two_switches(slot, on)
-    chosen = verdict(on[0], request)
-    if chosen.rank is None:
-        switch = str(on[0].switch)
+    component, answer = on[0], verdict(on[0], request)
+    if answer.rank is None:
+        switch = str(component.switch)
         raise NoMatchError(
-            f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
-            f" does not fit: {chosen.why}. Leave {switch} out of the config."
+            f"{slot}: {switch}={shown(request.config.get(switch))} asks for {component.name!r} ({component.provider}),"
+            f" which does not fit: {answer.why}. Leave {switch} out of the config."
         )
-    return chosen
+    return component, answer
 
 
 def _unasked(
-    slot: str, chosen: Verdict | None, candidates: Iterable[Component], asked: Sequence[Verdict]
-) -> list[Verdict]:
-    """Return why each of the other candidates was not asked, and how to name it."""
-    known = {id(v.component) for v in asked}
-    verdicts = []
+    slot: str, chosen: Component | None, candidates: Iterable[Component], asked: Sequence[Verdict]
+) -> Iterator[Verdict]:
+    """Yield why each of the other candidates was not asked, and how to name it."""
+    known = {id(component) for component, _ in asked}
     for c in candidates:
         if id(c) in known:
             continue
@@ -180,27 +176,16 @@ def _unasked(
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
         if c.is_third_party and c.declaration.match is not None:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
-        if switch and c.declaration.match is None:
-            why = f"{switch} is not set"
-        elif c.declaration.match is None:
-            why = "only chosen by name"
+        if c.declaration.match is None:
+            why = f"{switch} is not set" if switch else "only chosen by name"
         elif chosen is None or slot in OPTIONAL:
             why = "comes in by name or switch alone"
         else:
-            why = f"not asked: {chosen.component.name!r} stands in front"
-        verdicts.append(
-            Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
-        )
-    return verdicts
+            why = f"not asked: {chosen.name!r} stands in front"
+        yield c, Match(None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
 
 
-def repeat(slot: str, component: Component) -> Choice:
-    """Return the choice of an earlier lookup again; no candidate is asked."""
-    why = "chosen before, when the policy was saved or its run began"
-    return Choice(slot, component, why, (Verdict(component, None, why),))
-
-
-def verdict(component: Component, request: Request) -> Verdict:
+def verdict(component: Component, request: Request) -> Match:
     """Ask one candidate.
 
     Raises:
@@ -209,16 +194,18 @@ def verdict(component: Component, request: Request) -> Verdict:
     spec, framework = component.declaration, request.framework
     by_framework = framework is not None and spec.targets_allowed is None
     if by_framework and framework not in spec.targets and framework not in component.extensions:
-        return Verdict(component, None, f"has no code for framework {framework!r}")
+        return Match(None, f"has no code for framework {framework!r}")
     try:
         answer: Any = spec.judge(request)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise component.fault(f"its match function raised {reason(error)}.") from error
-    is_match = type(answer) is Match and type(answer.why) is str
-    if is_match and (answer.rank is None or (isinstance(answer.rank, int) and answer.rank in [*Rank])):
-        return Verdict(component, answer.rank and Rank(answer.rank), answer.why)
+    if type(answer) is Match and type(answer.why) is str:
+        if answer.rank is None:
+            return answer
+        if isinstance(answer.rank, int) and answer.rank in [*Rank]:
+            return Match(Rank(answer.rank), answer.why)
     raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 
@@ -233,18 +220,18 @@ def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
 
 
-def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
-    space = request.space_for(slot)
-    names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
-    ways = [*_in_config(slot, best, request), *_about_plugins([v.component for v in best])]
+def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -> AmbiguousChoiceError:
+    components = [c for c, _ in best]
+    names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
+    ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."
-    rank = Rank(best[0].rank or 0).name
-    return AmbiguousChoiceError(f"{slot}: {names} match {space.describe()} equally well ({rank}). {out}")
+    space, rank = request.space_for(slot).describe(), best[0][1].rank.name
+    return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank}). {out}")
 
 
-def _in_config(slot: str, best: Sequence[Verdict], request: Request) -> list[str]:
+def _in_config(slot: str, component: Component, request: Request) -> list[str]:
     """Return the way to settle a tie in the config; a part inside a space has no key of its own there."""
-    name, key = best[0].component.address, KEYS.get(slot)
+    name, key = component.address, KEYS.get(slot)
     if slot == "action_dist" and request.action is not None and request.action.path != "action":
         return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
     if slot != "action_dist" and (request.obs.path != "obs" or request.config.get(key or "") is not None):

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
-from rlcatalog.choice.in_process import in_process_preprocessor
-from rlcatalog.choice.selection import Choice, choose, repeat
+from rlcatalog.choice.in_process import in_process
+from rlcatalog.choice.selection import Choice, choose
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
-from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, ModelSpec, Request, public_index
+from rlcatalog.plugins import Component, Match, ModelSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
 
-#: The components that were found for parts of the observation, by models that hold others.
-_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
+#: Slots of the model, from the inside out.
+MODEL_SLOTS = ("trunk", "memory", "head")
+
+#: Slot → what its parts are called in messages, and the kind under which the public index has spaces for them.
+_INDEXED = {"preprocessor": ("preprocessor", "space"), "action_dist": ("action distribution", "action_space")}
+
+#: The components that were chosen for parts of the observation, for models that hold others.
+_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
 
 
 @contextmanager
@@ -35,17 +39,6 @@ def collect_trunks() -> Iterator[list[Component]]:
         yield trunks
     finally:
         _TRUNKS.reset(here)
-
-
-def note_trunk(component: Component) -> None:
-    """Note a component that was found for a model that holds others."""
-    trunks = _TRUNKS.get()
-    if trunks is not None:
-        trunks.append(component)
-
-
-#: Slots of the model, from the inside out.
-MODEL_SLOTS = ("trunk", "memory", "head")
 
 
 class Slots:
@@ -64,6 +57,9 @@ class Slots:
         self._known_takers: dict[tuple[str, ...], list[Component]] = {}
         #: The distributions that are installed and could not be loaded: what they provide is no gap to be filled.
         self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
+        #: What lookups with these slots found, the last first: what was looked up, the spaces, the config, the answer.
+        #: It is replaced, never changed: other threads may be going over it.
+        self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
         """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
@@ -72,29 +68,47 @@ class Slots:
             if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)
         ]  # fmt: skip
 
-    def _refuse_failed(self, what: str, *entries: str) -> None:
-        """Raise where a listed part that could have been chosen is of a package that failed to load."""
-        for kind, _, name in (entry.partition("/") for entry in entries):
-            if (owner := public_index.provider_of(kind, name)) in self._failed:
+    def named(self, kind: str, value: str | type | None) -> Component | None:
+        """Return the component that a config names, by its name or as a class; None for None."""
+        if isinstance(value, str):
+            return self.registry.get(kind, value)
+        return None if value is None else in_process(kind, value)
+
+    def repeat(self, slot: str, name: str) -> Choice:
+        """Return the choice of an earlier lookup again; no candidate is asked."""
+        component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
+        why = "chosen before, when the policy was saved or its run began"
+        return Choice(component, why, ((component, Match(None, why)),))
+
+    def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
+        """Raise where the public index has a part for a slot, of a package that is not usable; or of one among some."""
+        info = request.space_for(slot)
+        if slot in MODEL_SLOTS:  # by the shape of what it sees, or by its having parts
+            what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
+            entries = [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
+            entries += [(slot, "composite")] if info.is_composite else []
+        else:
+            label, kind = _INDEXED.get(slot, (slot, slot))
+            what, entries = f"{info.path}: the {label} for {info.describe()}", [(kind, info.kind)]
+        for owner in (public_index.provider_of(kind, name) for kind, name in entries):
+            if among is None or owner in among:
                 self.registry.explain_missing(what, owner)
 
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
-            return repeat("preprocessor", self.registry.get("preprocessor", pins.preprocessors[info.path]))
-        custom = request.config.get("custom_preprocessor") if info.path == "obs" else None
-        named = self.named("preprocessor", custom, in_process_preprocessor)
-        if named is None and self._failed:
-            self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
+            return self.repeat("preprocessor", pins.preprocessors[info.path])
+        named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
         candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        if named is None and self._failed:
+            self._refuse_missing("preprocessor", request, self._failed)
         choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
                     self.preprocessor(replace(request, obs=leaf), None)
-            provider = public_index.provider_of("space", info.kind)
-            self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
+            self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
                 f"{info.path}: no installed preprocessor takes {info.describe()}.{self._nearly(info)}"
                 f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
@@ -122,24 +136,20 @@ class Slots:
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
         if pins is not None and "filter" in pins.parts:
-            return repeat("filter", self.registry.get("filter", pins.parts["filter"]))
+            return self.repeat("filter", pins.parts["filter"])
         name = request.config["observation_filter"]
         if name == "NoFilter":
-            return Choice("filter", None, "observation_filter is 'NoFilter'")
+            return Choice(None, "observation_filter is 'NoFilter'")
         return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
-        if named is None and self._failed and request.action is not None:
-            info = request.action
-            self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
+        if named is None and self._failed:
+            self._refuse_missing("action_dist", request, self._failed)
         choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
-            assert request.action is not None
-            info = request.action
-            provider = public_index.provider_of("action_space", info.kind)
-            self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
-            why = choice.reasons("none is installed")
+            self._refuse_missing("action_dist", request)
+            info, why = request.space_for("action_dist"), choice.reasons("none is installed")
             raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
         return choice
 
@@ -159,57 +169,33 @@ class Slots:
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
         if pins is not None and slot in pins.parts:  # whatever the config's name means today
-            return repeat(slot, self.registry.get("model", pins.parts[slot]))
+            return self.repeat(slot, pins.parts[slot])
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
-            return Choice(slot, None, "empty when the policy was saved")
+            return Choice(None, "empty when the policy was saved")
         if named is None and self._failed:
-            self._refuse_failed(f"the {slot}", *_index_entries(slot, request))
+            self._refuse_missing(slot, request, self._failed)
         return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        named = None if name is None else self.registry.get("model", name)
+        named = self.named("model", name)
         if named is None and self._failed:
-            self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
-        chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
-        if chosen.component is None:
+            self._refuse_missing("trunk", request, self._failed)
+        choice = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
+        if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
-            raise NoMatchError(f"{path}: no installed model fits {space} ({chosen.reasons()}).")
-        note_trunk(chosen.component)
-        return chosen.component
-
-    def named(self, kind: str, value: str | type | None, in_process: Callable[[Any], Component]) -> Component | None:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return self.registry.get(kind, value)
-        return in_process(value)
-
-    def framework(self, framework: str | None, *custom: Component | None) -> str:
-        if framework is not None:
-            return framework_name(framework)
-        for component in custom:
-            if component is not None and component.in_process and len(component.frameworks) == 1:
-                return component.frameworks[0]
-        return default_framework()
-
-    def size(self, component: Component, request: Request, *inner: int) -> int:
-        """Return the number of inputs that a distribution needs for a request's action space."""
-        assert request.action is not None
-        if component.declaration.size is None:  # type: ignore[attr-defined]
-            raise UnsupportedSpaceError(
-                f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
-                f" {request.action.describe()} has none."
-            )
-        return component.ask("size", request.action, request.config, *inner, returns=output_size)
+            raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
+        if (trunks := _TRUNKS.get()) is not None:
+            trunks.append(choice.component)
+        return choice.component
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
-    claimed = head.ask("claims", request, returns=lambda answer: _claimed(answer, request))
+    claimed = head.ask("claims", request, returns=_claimed)
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
     alone = hidden and len(request.obs.keys) == 1
@@ -228,21 +214,7 @@ def slot_of(component: Component) -> str:
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 
-def _index_entries(slot: str, request: Request) -> list[str]:
-    """Return the entries of the public index for the listed models that could fill a slot: by the shape, by parts."""
-    shape = [] if request.encoded_shape is None else [f"{slot}/{len(request.encoded_shape)}"]
-    return [*shape, f"{slot}/composite"] if request.obs.is_composite else shape
-
-
-def _claimed(answer: Any, request: Request) -> tuple[str, ...]:
+def _claimed(answer: Any) -> tuple[str, ...]:
     if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
         raise TypeError("a list of keys of the observation was expected")
     return tuple(answer)
-
-
-def output_size(size: Any) -> int:
-    """Return a distribution's size, given as a number or a shape, as an int."""
-    number = math.prod(output_size(n) for n in size) if isinstance(size, list | tuple) else int(size)
-    if not isinstance(size, list | tuple) and (number != size or number < 0):
-        raise ValueError("a whole number of inputs was expected")
-    return number

@@ -293,8 +293,9 @@ class Preprocessor:
 
     def child(self, info: SpaceInfo) -> Preprocessor:
         """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
-        find = self._find_child or self.catalog.child_preprocessor
-        return find(info, self._options)
+        if self._find_child is not None:
+            return self._find_child(info, self._options)
+        return self.catalog.preprocessor_for(info, self._options, check="never")
 
     def refuse(self, expected: str, value: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""

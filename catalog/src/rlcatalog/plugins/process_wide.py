@@ -44,7 +44,8 @@ class ActionCodecSpec(Declaration):
         return self.kinds
 
     def describe_clash(self, entry: str, other: Any) -> str:
-        return f"actions of the kind {entry!r} have a codec already, {other.targets['numpy']}; declare a space class of your own."
+        codec = other.targets["numpy"]
+        return f"actions of the kind {entry!r} have a codec already, {codec}; declare a space class of your own."
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcatalog.errors import MissingExtraError, one_line
-from rlcatalog.internals import Section, explanation_notes, explanation_title, sections
+from rlcatalog.internals import Section, outline
 
 try:
     import drawsvg
@@ -51,15 +51,16 @@ class _Box:
 
 def pipeline_svg(found: Mapping[str, Any]) -> str:
     """Return the picture of an explanation, given as plain data, as SVG."""
-    boxes = [_Box(section) for section in sections(found)]
-    notes = [line for note in explanation_notes(found, with_keys=True) for line in _pieces(_said(*note), _NOTE)]
+    title, sections, named = outline(found, keys=True)
+    boxes = [_Box(section) for section in sections]
+    notes = [line for note in named for line in _pieces(_said(*note), _NOTE)]
     owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
     colours = {owner: _COLOURS[i % len(_COLOURS)] for i, owner in enumerate(owners)} | {"": _PLAIN}
     width = 2 * _MARGIN + _PARTS + _GAP + _LOSERS
     height = 2 * _MARGIN + sum(box.room + 26 for box in boxes) + _LINE * (2 + len(owners)) + _SMALL * len(notes)
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
     picture.append(drawsvg.Rectangle(0, 0, width, height, fill="#ffffff", rx=8))
-    _text(picture, one_line(explanation_title(found), 60), _MARGIN, _MARGIN + 4, 14, _GREY, weight="bold")
+    _text(picture, one_line(title, 60), _MARGIN, _MARGIN + 4, 14, _GREY, weight="bold")
     _text(picture, "not chosen", _MARGIN + _PARTS + _GAP, _MARGIN + 4, 14, _GREY, weight="bold")
     y = _MARGIN + _LINE
     for index, box in enumerate(boxes):

@@ -74,7 +74,7 @@ def print_summary(env_id: str, found: Any) -> None:
     """
     console = Console()
     console.print(f"[bold]{escape(env_id)}[/]  model: {escape(found.title)}  framework: {found.framework}")
-    header, rows = found.rows()
+    header, *rows = found.rows()
     table = _table("Layers", *header, copied=("layer", "output", "weights"))
     table.columns[-1].justify = "right"
     for row in rows:

@@ -173,7 +173,7 @@ class ExportGraph:
             mask_key=policy.masks.key,
             mask_apart=policy.encoder.mask_apart,
             mask_columns=policy.masks.choices if self.masked else (),
-            raw_kinds=resolution.actions.raw_kinds(policy.framework),
+            raw_kinds=resolution.dists.raw_kinds(policy.framework),
             action_bounds=policy.config["action_bounds"],
             encoding={key: value for key, value in config.items() if key in read},
             config=config,

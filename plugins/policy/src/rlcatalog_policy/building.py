@@ -54,5 +54,6 @@ def build(
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
     spaces = obs_space, action_space
+    # Called with what the lookup chose, and again with another choice where the policy refuses an engine's default.
     new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)

@@ -46,7 +46,7 @@ class ContractChecker:
         #: Path → distribution, of each node of the action space whose samples the kit has not held to the space.
         self._untried = {
             node.info.path: node.component.load(policy.framework)
-            for node in resolution.actions.walk()
+            for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
         #: Whether `check_actions` may find anything: what is listed draws what the space, and the mask, allow.
@@ -229,7 +229,7 @@ class ContractChecker:
         """Yield the packages that the parts' code is in."""
         resolution = self._policy.resolution
         chosen = [resolution.choices[slot].component for slot in MODEL_SLOTS]
-        for component in [*chosen, *(plan.component for plan in resolution.actions.walk())]:
+        for component in [*chosen, *(plan.component for plan in resolution.dists.walk())]:
             if component is not None and resolution.framework in component.frameworks:
                 cls = component.load(resolution.framework)
                 yield str(getattr(cls, "__module__", "")).partition(".")[0], component
@@ -237,7 +237,7 @@ class ContractChecker:
     def _dist(self, method: str = "") -> str:
         """Return the distribution, or a method of it, and the plugins' parts it is made of."""
         cls = unbind(self._policy.dist_class)[0]
-        components = [plan.component for plan in self._policy.resolution.actions.walk()]
+        components = [plan.component for plan in self._policy.resolution.dists.walk()]
         labels = [c.label for c in components if c.is_third_party] or [c.label for c in components[:1] if c.label]
         part = " with ".join(dict.fromkeys(labels))
         return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
@@ -317,7 +317,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         PartError: The class needs another number of inputs than the declaration says, or its constructor does not take
             `(inputs, model)`.
     """
-    for plan in resolution.actions.walk():
+    for plan in resolution.dists.walk():
         component = plan.component
         if not component.is_third_party:
             continue

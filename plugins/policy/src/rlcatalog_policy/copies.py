@@ -53,7 +53,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
 
 def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
     """Return the policy behind what `pickle_policy` returned."""
-    (restored, arguments), pins = state["catalog"], Pins.from_dict(state["pins"])
+    (restored, arguments), pins = state["catalog"], Pins(**state["pins"])
     catalog = restored(*arguments)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(*state["spaces"], state["config"], state["framework"], pins=pins)
@@ -67,7 +67,7 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
     resolution, registry = policy.resolution, policy.catalog.registry
     chosen = [choice.component for choice in resolution.choices.values()]
     chosen += [component for _, component in resolution.preprocessor.components()]
-    chosen += [node.component for node in resolution.actions.walk()]
+    chosen += [node.component for node in resolution.dists.walk()]
     for component in chosen:
         if component is None or not component.in_process:
             continue

@@ -81,7 +81,8 @@ class Policy:
         self.framework = resolution.framework
         self.config = resolution.config.fresh()
         assert resolution.request.action is not None
-        kinds = resolution.actions.raw_kinds(self.framework)
+        # The framework is imported here: the distributions' classes know how their raw actions are to be read.
+        kinds = resolution.dists.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
@@ -90,7 +91,7 @@ class Policy:
         self.encoded_space = self.preprocessor.observation_space
         if self.filter is not None:
             self.encoded_space = self.filter.processed_space(self.preprocessor)
-        self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
+        self.dist_class = resolution.dists.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
         self.contract = ContractChecker(self)
@@ -414,7 +415,7 @@ class Policy:
 
     def explain(self) -> Explanation:
         """Return why these parts were chosen."""
-        return self.resolution.explain()
+        return Explanation(self.resolution)
 
     def summary(self) -> Summary:
         """Return the layers of the model, with their shapes and their numbers of weights."""

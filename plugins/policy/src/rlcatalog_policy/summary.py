@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rlcatalog.choice import MODEL_SLOTS, Resolution
-from rlcatalog.internals import Sheet, Table
+from rlcatalog.internals import Sheet
 from rlcatalog.models import weights_of
 
 if TYPE_CHECKING:
@@ -71,16 +71,16 @@ class Summary:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain | {"weights": self.weights}
 
-    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """Return the table's header and its rows, as text."""
         show = _arrays if self.built else _output
-        rows: list[tuple[str, ...]] = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
-        return ("layer", "arrays" if self.built else "output", "weights"), rows
+        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
+        return [("layer", "arrays" if self.built else "output", "weights"), *rows]
 
     def sheet(self) -> Sheet:
         """Return what is shown."""
         facts = [("framework", self.framework), ("weights", self.amount)]
-        return Sheet(self.title, facts, [Table("layers", *self.rows(), most=_MOST_LAYERS)])
+        return Sheet(self.title, facts, {"layers": self.rows()}, most=_MOST_LAYERS)
 
     @property
     def amount(self) -> str:
@@ -135,7 +135,7 @@ def policy_sheet(policy: Policy) -> Sheet:
         ("weights", f"{count:,} numbers in {len(weights)} arrays"),
     ]
     notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]
-    tables = [Table("parts", ("slot", "part", "provided by"), rows), Table("shapes", ("stage", "shape"), shapes)]
+    tables = {"parts": [("slot", "part", "provided by"), *rows], "shapes": [("stage", "shape"), *shapes]}
     return Sheet(f"Policy ({policy.framework})", facts, tables, notes)
 
 

@@ -55,7 +55,7 @@ class Recipe:
             keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: given[key] for key in keys})
         defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
-        return cls(model, None if pins is None else Pins.from_dict(pins), catalog, defaults, not by_hand)
+        return cls(model, None if pins is None else Pins(**pins), catalog, defaults, not by_hand)
 
     def model_config(self, searched: Collection[str] = ()) -> dict[str, Any]:
         """Return it as a module's `model_config`.
@@ -104,7 +104,7 @@ def choose_parts(
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]
-    components += [node.component for node in resolution.actions.walk()]
+    components += [node.component for node in resolution.dists.walk()]
     # What the program registered is known elsewhere where the catalog goes along; a class in the config goes by itself.
     own = [component for component in components if component.in_process]
     named = [component for component in own if any(component is c for c in asked.components())]

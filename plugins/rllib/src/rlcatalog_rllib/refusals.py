@@ -47,7 +47,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; {policy.action_space} with the distribution"
-            f" {policy.resolution.actions.component.name!r} is something else. Use PPO, APPO or IMPALA."
+            f" {policy.resolution.dists.component.name!r} is something else. Use PPO, APPO or IMPALA."
         )
     if int(settings.get("num_atoms") or 1) > 1:
         raise NotServedError(
@@ -67,7 +67,7 @@ def check_soft_served(policy: Policy) -> None:
     """
     if policy.memory or policy.views:
         raise NotServedError(f"SAC weighs single steps; {policy.model_name} has a memory, or views of the past.")
-    codec, dist = policy.action_codec, policy.resolution.actions.component.name
+    codec, dist = policy.action_codec, policy.resolution.dists.component.name
     if codec.scalar and policy.resolution.num_outputs == policy.resolution.request.action.n:  # type: ignore[union-attr]
         return
     alone = policy.resolution.choices["head"].component is None

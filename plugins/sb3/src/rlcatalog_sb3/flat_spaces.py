@@ -146,7 +146,7 @@ class Flattening:
         assert request.action is not None
         self.encoder = Encoder(catalog, resolution)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
-        raw_kinds = resolution.actions.raw_kinds("torch")
+        raw_kinds = resolution.dists.raw_kinds("torch")
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = masked or resolution.mask_key is not None
         origin = Origin(
@@ -193,7 +193,7 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
     return {
         "preprocessors": [str(component and component.provider) + ":" + str(component and component.name)
                           for component in codecs],
-        "raw_kinds": resolution.actions.raw_kinds("torch"),
+        "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
         **{key: values[key] for key in sorted({*keys, *_SHAPING})},
     }  # fmt: skip

@@ -167,21 +167,21 @@ def is_chosen(component: Component, catalog: Catalog, example: Example, framewor
         return False
     says = component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
     if says and NAMING.get(kind_of(component)) in example.config:
-        verdicts = [v for choice in choices_in(found) for v in choice.verdicts if v.component is component]
-        return any(v.rank is not None for v in verdicts)
+        verdicts = [verdict for choice in choices_in(found) for verdict in choice.verdicts]
+        return any(candidate is component and answer.rank is not None for candidate, answer in verdicts)
     return any(part is component for part in parts_in(found))
 
 
 def choices_in(resolution: Resolution) -> Iterator[Any]:
     """Yield every choice of a lookup, but for those of the parts of an observation."""
     yield from resolution.choices.values()
-    yield from (plan.choice for plan in resolution.actions.walk())
+    yield from (plan.choice for plan in resolution.dists.walk())
 
 
 def parts_in(resolution: Resolution) -> Iterator[Component]:
     """Yield every part that a lookup chose."""
     yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
-    yield from (plan.component for plan in resolution.actions.walk())
+    yield from (plan.component for plan in resolution.dists.walk())
     preprocessors = [resolution.preprocessor]
     for preprocessor in preprocessors:
         preprocessors += preprocessor.children

@@ -39,9 +39,9 @@ class Trial:
     def __init__(self, part: Part, example: Example) -> None:
         self.part, self.example = part, example
         self.policy: Policy = part.policy(example)
-        chosen = [node.component for node in self.policy.resolution.actions.walk()]
+        chosen = [node.component for node in self.policy.resolution.dists.walk()]
         require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen in its place")
-        self.size = self.policy.resolution.actions.size
+        self.size = self.policy.resolution.dists.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
         self._kit = kit_of(self.policy.framework)
@@ -52,7 +52,7 @@ class Trial:
     @property
     def is_subject(self) -> bool:
         """Whether the whole space, not a part of it, is the checked distribution's."""
-        return self.policy.resolution.actions.component is self.part.component
+        return self.policy.resolution.dists.component is self.part.component
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
         """Return model outputs `[count, size]` as a network might make them."""
@@ -115,7 +115,7 @@ class Trial:
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
         """Yield of raw actions whether the environment's that they become lie in its space."""
-        plan = self.policy.resolution.actions
+        plan = self.policy.resolution.dists
         codec = action_codec(plan.info, bounds, plan.raw_kinds(self.policy.framework))
         for action in rows(plan.info, codec.adapt(raw)):
             yield contains(self.example.action, action)

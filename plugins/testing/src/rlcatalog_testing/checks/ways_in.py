@@ -70,7 +70,7 @@ def _wraps(part: Part) -> set[str]:
     return {
         "switch" if is_on(_values(catalog, config)) else "match"
         for config, verdicts in said
-        if any(v.component.address == part.component.address and v.rank is not None for v in verdicts)
+        if any(c.address == part.component.address and answer.rank is not None for c, answer in verdicts)
     }
 
 

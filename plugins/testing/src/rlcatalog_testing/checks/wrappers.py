@@ -10,7 +10,8 @@ from typing import Any
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
-from rlcatalog.internals import Verdict, ask_wrapper
+from rlcatalog import Match
+from rlcatalog.internals import ask_wrapper
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 
 #: Environments that wrappers without examples are tried on.
@@ -32,25 +33,25 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
         said = [_verdict_on(part, env, config) for env, config in made]
-        require(any(verdict.rank is not None for verdict in said), _why_none(part, made, said))
-        yield [example for example, verdict in zip(made, said, strict=True) if verdict.rank is not None]
+        require(any(answer.rank is not None for answer in said), _why_none(part, made, said))
+        yield [example for example, answer in zip(made, said, strict=True) if answer.rank is not None]
     finally:
         for env, _ in made:
             env.close()
 
 
-def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
+def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Match:
     return ask_wrapper(part.component, env, part.catalog.parse_config(config))
 
 
-def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:
+def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Match]) -> str:
     """Say why a wrapper was put around no environment."""
     declaration = part.component.declaration
     if declaration.match is None and getattr(declaration, "switch", None) is None:
         return "it has no switch, and is never put around an environment; declare switch='KEY', a key of its config"
     tried = "; ".join(
-        f"{env}{f' with {dict(config)}' if config else ''}: {verdict.why}"
-        for (env, config), verdict in zip(made, said, strict=True)
+        f"{env}{f' with {dict(config)}' if config else ''}: {answer.why}"
+        for (env, config), answer in zip(made, said, strict=True)
     )
     if declaration.examples is not None:
         return f"it matches none of its examples: {tried}"

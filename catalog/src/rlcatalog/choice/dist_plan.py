@@ -1,0 +1,215 @@
+"""Distributions for an action space: one for each leaf, and for a Tuple or Dict one that joins its children's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.actions.distribution import bind
+from rlcatalog.choice.selection import Choice
+from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, raised_as, shown
+from rlcatalog.plugins import ActionDistSpec, Component, Request
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.choice.resolution import Pins
+    from rlcatalog.choice.slots import Slots
+
+#: The distributions that a caller names: path → component; under None the one for the whole space, or for whichever
+#: parts it fits.
+Names = Mapping[str | None, Component]
+
+
+@dataclass(frozen=True)
+class DistPlan:
+    """The distribution chosen for one node of an action space.
+
+    Attributes:
+        info: The node.
+        choice: What was chosen and why.
+        size: Number of model outputs it needs, its children's included.
+        children: The same for the node's children, where the distribution joins theirs; or, where it is built around
+            another, for the same node again.
+        place: Where it stands in the plan, for saved policies: the node's path, marked where it is inside another.
+    """
+
+    info: SpaceInfo
+    choice: Choice
+    size: int
+    children: tuple[DistPlan, ...] = ()
+    place: str = ""
+
+    @property
+    def component(self) -> Component:
+        """The chosen component."""
+        assert self.choice.component is not None
+        return self.choice.component
+
+    def walk(self) -> Iterator[DistPlan]:
+        """Yield this node and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def load(self, framework: str, config: Mapping[str, Any]) -> Any:
+        """Import the distribution's class and return it bound to the space: `dist_class(inputs, model)`."""
+        children = [(child.load(framework, config), child.size) for child in self.children]
+        cls = self.component.load(framework)
+        if not hasattr(cls, "logp") and not self.component.in_process:
+            raise self.component.fault(f"its target must be a subclass of ActionDistribution, found {shown(cls)}.")
+        cannot = f"its class cannot be bound to {self.info.describe()}"
+        with raised_as(lambda why: self.component.fault(f"{cannot}: {why}"), CatalogError):
+            return bind(cls, self.info, config, children)
+
+    def raw_kinds(self, framework: str) -> dict[str, str]:
+        """Import the distributions' classes and return how their raw actions are to be read, by path.
+
+        See `ActionDistribution.raw_kind`.
+        """
+        return {
+            node.info.path: getattr(node.component.load(framework), "raw_kind", "values")
+            for node in self.walk()
+            if not node.children
+        }
+
+
+def named_dists(
+    slots: Slots, custom: str | type | Mapping[str, Any] | None, dist_type: str | type | None = None
+) -> Names:
+    """Return the distributions that a caller names.
+
+    Args:
+        slots: Where names are looked up.
+        custom: `custom_action_dist`: a name, a class, a dict of path → name or class, or None.
+        dist_type: A name or class that stands back behind `custom`.
+    """
+    by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
+    names: dict[str | None, str | type | None] = {None: dist_type if custom is None else custom, **by_path}
+    components = {path: slots.named("action_dist", name) for path, name in names.items()}
+    return {path: component for path, component in components.items() if component is not None}
+
+
+def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
+    """Choose the distribution for a request's action space, and for its children where they are joined.
+
+    Args:
+        slots: The components.
+        request: What is asked.
+        names: What the caller names.
+        pins: What an earlier lookup chose, to be repeated.
+
+    Raises:
+        UnsupportedSpaceError: Nothing takes the space, or a part of it, or a distribution that was named fits no part;
+            the message names the leaf.
+        ConfigError: A path names no part; or `free_log_std` for a distribution without log standard deviations.
+    """
+    repeated = {} if pins is None else pins.action_dists
+    plan = _plan(slots, request, names, repeated)
+    if not repeated:
+        _check_names(request, names, plan)
+    if request.config.get("free_log_std"):
+        _check_free_log_std(slots, plan)
+    return plan
+
+
+def _plan(
+    slots: Slots, request: Request, names: Names, repeated: Mapping[str, str], outer: Component | None = None
+) -> DistPlan:
+    """Plan a node; `outer` is the distribution of the same node that is built around the one to choose."""
+    info = request.action
+    assert info is not None
+    place = info.path if outer is None else f"{info.path} inside {outer.name}"
+    if place in repeated:
+        choice = slots.repeat("action_dist", repeated[place])
+    else:
+        choice = slots.action_dist(request, _name_at(request, names, outer), outer)
+    component = choice.component
+    assert component is not None
+    if _spec(component).wraps_default:
+        inner = _plan(slots, request, names, repeated, component)
+        return DistPlan(info, choice, _size(component, request, inner.size), (inner,), place)
+    if not _spec(component).composite:
+        return DistPlan(info, choice, _size(component, request), (), place)
+    children = tuple(_plan(slots, replace(request, action=child), names, repeated) for child in info.children)
+    size = sum(child.size for child in children)
+    for cls in component.objects.values():  # a class of the running program may need more than its children do
+        if "required_model_output_shape" in vars(cls):
+            size = _size(component, request)
+    return DistPlan(info, choice, size, children, place)
+
+
+def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
+    """Return the component named for a node, or None; never the one it is to stand inside of."""
+    info, anywhere = request.action, names.get(None)
+    assert info is not None
+    at_path = names.get(info.path)
+    if at_path is not None and at_path is not outer:
+        return at_path
+    if anywhere is None or anywhere is outer or (info.children and info.path != "action"):
+        return None
+    if _spec(anywhere).wraps_default:
+        return anywhere if info.path == "action" else None
+    if _spec(anywhere).composite:
+        return anywhere if info.is_composite else None
+    try:
+        _size(anywhere, request)
+    except UnsupportedSpaceError:
+        return None
+    return anywhere
+
+
+def _size(component: Component, request: Request, *inner: int) -> int:
+    """Return the number of inputs that a distribution needs for a request's action space."""
+    assert request.action is not None
+    if _spec(component).size is None:
+        raise UnsupportedSpaceError(
+            f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
+            f" {request.action.describe()} has none."
+        )
+    return component.ask("size", request.action, request.config, *inner, returns=_output_size)
+
+
+def _output_size(size: Any) -> int:
+    """Return a distribution's size, given as a number or a shape, as an int."""
+    if isinstance(size, list | tuple):
+        return math.prod(map(_output_size, size))
+    number = int(size)
+    if number != size or number < 0:
+        raise ValueError("a whole number of inputs was expected")
+    return number
+
+
+def _spec(component: Component) -> ActionDistSpec:
+    assert isinstance(component.declaration, ActionDistSpec)
+    return component.declaration
+
+
+def _check_names(request: Request, names: Names, plan: DistPlan) -> None:
+    """Raise unless each name has its place in a plan."""
+    assert request.action is not None
+    nodes = list(plan.walk())
+    unused = [
+        path for path, component in names.items()
+        if not any(node.component is component and path in (None, node.info.path) for node in nodes)
+    ]  # fmt: skip
+    if None in unused:
+        _size(names[None], request)  # says why
+        raise UnsupportedSpaceError(f"{names[None].name} fits no part of {request.action.describe()}.")
+    if unused:
+        paths = ", ".join(node.path for node in request.action.walk())
+        raise ConfigError(
+            f"custom_action_dist: no part of the action space stands at {min(map(str, unused))!r}; parts: {paths}."
+        )
+
+
+def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
+    if plan.component.in_process or "free_log_std" in plan.component.declaration.reads:
+        return
+    others = [c.name for c in slots.registry.active("action_dist") if "free_log_std" in c.declaration.reads]
+    raise ConfigError(
+        "free_log_std trains the second half of the model's outputs apart from the observation, as log standard"
+        f" deviations; {plan.component.name}, for {plan.info.describe()}, has none there. Leave it out, or use a"
+        f" distribution that reads it: {', '.join(others) or 'none is installed'}."
+    )
