@@ -17,9 +17,7 @@ from rlcatalog.internals import __version__
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.space_json import space_from_json, space_to_json
 
-FORMAT = "rlcatalog-policy"
-#: Version 1 kept its arrays under fixed names and had no checksum of its own.
-FORMAT_VERSION, FORMER_VERSION = 2, 1
+FORMAT, FORMAT_VERSION = "rlcatalog-policy", 2
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -41,7 +39,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         observation_space: The space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         files: File → SHA-256 of its content.
-        checksum: SHA-256 of all of the above (see `checksum_of`); None in a policy of the former format.
+        checksum: SHA-256 of all of the above (see `checksum_of`).
     """
 
     format: str
@@ -56,17 +54,17 @@ class Manifest(msgspec.Struct, kw_only=True):
     observation_space: dict[str, Any] | None
     action_space: dict[str, Any] | None
     files: dict[str, str]
-    checksum: str | None = None
+    checksum: str = ""
 
     def file(self, role: str) -> str | None:
         """Return the name of the file that holds the weights or the filter's state, or None."""
         digest = next((digest for name, digest in self.files.items() if name.startswith(role)), None)
-        return None if digest is None else file_name(role, digest, self.format_version)
+        return None if digest is None else file_name(role, digest)
 
 
-def file_name(role: str, digest: str, version: int = FORMAT_VERSION) -> str:
-    """Return the name of a file of arrays: in today's format it follows from the content."""
-    return f"{role}.safetensors" if version == FORMER_VERSION else f"{role}-{digest[:16]}.safetensors"
+def file_name(role: str, digest: str) -> str:
+    """Return the name of a file of arrays, which follows from its content."""
+    return f"{role}-{digest[:16]}.safetensors"
 
 
 def checksum_of(data: dict[str, Any]) -> str:
@@ -114,23 +112,20 @@ def decode(file: RegularFile, folder: Path) -> Manifest:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
     version = data.get("format_version")
-    if type(version) is not int or version not in (FORMER_VERSION, FORMAT_VERSION):
+    if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
-            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION} and"
-            f" {FORMER_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
+            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION}. It was"
+            f" written by rlcatalog {data.get('rlcatalog')}."
         )
-    former = version == FORMER_VERSION
-    wanted = [name for name in Manifest.__struct_fields__ if name != "checksum" or not former]
-    if missing := [name for name in wanted if name not in data]:
+    if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    if unknown := sorted(set(data) - set(wanted)):
+    if unknown := sorted(set(data) - set(Manifest.__struct_fields__)):
         raise SavedPolicyError(f"{path}: damaged: unknown key {unknown[0]!r}.")
     try:
-        if not former and data["checksum"] != checksum_of(data):
+        if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
-        if not former:
-            manifest.config = {key: _decoded(value) for key, value in manifest.config.items()}
+        manifest.config = config_from_plain(manifest.config)
     except SavedPolicyError:
         raise
     except (ValueError, RecursionError) as error:
@@ -142,8 +137,7 @@ def decode(file: RegularFile, folder: Path) -> Manifest:
 def _check_files(manifest: Manifest, path: Path) -> None:
     """Raise unless the files are those of the format: it names files of its own folder alone."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
-    version = manifest.format_version
-    if missing := [file_name(role, "", version) for role in roles if manifest.file(role) is None]:
+    if missing := [file_name(role, "") for role in roles if manifest.file(role) is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
     known = {manifest.file(role) for role in roles}
     if unknown := sorted(set(manifest.files) - known):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from msgspec import Meta
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
 from rlcatalog_policy import check_files
 from rlcatalog_runs.checkpoints import checkpoint_steps, newest_checkpoint, run_of
-from rlcatalog_runs.folders import WANDB, read_config
+from rlcatalog_runs.folders import WANDB
 from rlcatalog_runs.records import FINISHED, read_record
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: The most environment steps that are counted.
 MOST = (1 << 53) - 1
-_Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -79,22 +78,6 @@ class RunPlan:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _Algorithm(msgspec.Struct):
-    """What is read of the algorithm of a resumed run."""
-
-    name: str | None = None
-    seed: _Seed | None = None
-    num_envs: Annotated[int, Meta(ge=1)] = 1
-
-
-class _Config(msgspec.Struct):
-    """What is read of its `config.json`."""
-
-    algorithm: _Algorithm
-    model: dict[str, Any] = {}
-    seed: _Seed | None = None
-
-
 def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]) -> RunPlan:
     """Return the plan of a new run: ten checkpoints, unless another number is typed.
 
@@ -113,44 +96,38 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         close = nearest(algorithm, kind.algorithms) or nearest(algorithm.upper(), kind.algorithms)
         known = f"Engine {engine} has: {', '.join(kind.algorithms) or 'none'}."
         raise UnknownNameError(f"--algo: unknown algorithm {shown(algorithm)}.{close} {known}")
-    values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
-    options = _convert({"engine": engine, **values}, kind)
+    options = _options(kind, {"engine": engine}, typed)
     if "checkpoint_every" not in typed:
         options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
     return RunPlan(env_id, options, algorithm, typed.get("seed", 0), typed.get("model", {}),
                    typed.get("settings", {}), frozenset(typed))  # fmt: skip
 
 
-def resumed_plan(kind: type[Engine], engine: str, directory: Path, typed: Mapping[str, Any], imported: Iterable[str]
-                 ) -> RunPlan:  # fmt: skip
+def resumed_plan(
+    kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
+) -> RunPlan:
     """Return the plan of a run that goes on. Nothing is loaded, and nothing is changed.
 
     The engine opens files of this folder by name from here on, so links and pipes in it are refused.
 
     Args:
-        kind: The engine's class.
-        engine: The engine's name.
+        kind: The class of its engine, which `engine_of` names.
         directory: The run's folder, or a checkpoint of it.
+        config: Its `config.json`, as `read_config` returns it.
         typed: Options that take the place of the run's own.
         imported: Modules that the user has asked to import; see `read_config`.
 
     Raises:
-        SavedPolicyError: There is no run, it is another engine's, it has no checkpoint, or its folder holds a link.
-        ConfigError: Its steps are done, or an option is typed that the run has fixed.
+        SavedPolicyError: Its config does not say how it was run, it has no checkpoint, or its folder holds a link.
+        ConfigError: Its steps are done, or a value is wrong.
     """
-    folder, imported = run_of(directory), set(imported)
-    config = read_config(folder, imported)
-    if (theirs := engine_of(folder, config)) != engine:
-        raise SavedPolicyError(f"{folder}: a run of engine {shown(theirs)}, not of '{engine}'.")
+    folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
     check_files(folder, skip=[WANDB])  # it is written into from here on
-    run = {name: value for name, value in config["run"].items() if name != "command"}
-    values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
     try:
-        msgspec.convert({**run, "engine": engine}, kind.options)
-        begun = msgspec.convert(config, _Config)
+        msgspec.convert(run, kind.options)
     except msgspec.ValidationError as error:
         raise SavedPolicyError(f"{folder}: its config.json does not say how it was run ({error}).") from error
-    options = _convert({**run, "engine": engine, **values}, kind)
+    options = _options(kind, run, typed)
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / kind.checkpoint).exists():
@@ -162,15 +139,15 @@ def resumed_plan(kind: type[Engine], engine: str, directory: Path, typed: Mappin
             f"--resume {directory}: its {steps} steps are done; --steps {max(steps * 2, 1)} would train on."
         )
     module = config.get("env_module")
-    env_id = f"{module}:{config['env']}" if isinstance(module, str) and module in imported else config["env"]
-    algorithm = begun.algorithm.name or next(iter(kind.algorithms), engine)
-    seed = begun.algorithm.seed if begun.algorithm.seed is not None else begun.seed or 0
-    return RunPlan(env_id, options, algorithm, seed, settings=typed.get("settings", {}), typed=frozenset(typed),
+    env_id = f"{module}:{config['env']}" if module in imported else config["env"]
+    name = algorithm.get("name") or next(iter(kind.algorithms), options.engine)
+    seed = algorithm.get("seed") or config.get("seed") or 0
+    return RunPlan(env_id, options, name, seed, settings=typed.get("settings", {}), typed=frozenset(typed),
                    folder=folder, checkpoint=checkpoint, steps=steps, config=config)  # fmt: skip
 
 
 def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the name of the engine that has trained a run, also of a folder of an earlier version.
+    """Return the name of the engine that a run was trained with.
 
     Args:
         folder: Its folder.
@@ -180,18 +157,16 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
         SavedPolicyError: It does not say.
     """
     run = config.get("run")
-    if not isinstance(run, dict):
-        raise SavedPolicyError(
-            f"{folder}: its config.json does not say how it was run, as those of earlier versions. It cannot go on."
-        )
-    command = str(run.get("command", "train"))  # before there was one command: train, train-sb3, train-rllib
-    return str(run.get("engine", "ppo" if command == "train" else command.removeprefix("train-")))
+    if not isinstance(run, dict) or not isinstance(run.get("engine"), str):
+        raise SavedPolicyError(f"{folder}: its config.json does not say which engine trained it, so it cannot go on.")
+    return str(run["engine"])
 
 
-def _convert(values: Mapping[str, Any], kind: type[Engine]) -> Any:
+def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
     """Return the options of an engine; what was typed is text where the command does not know the option."""
+    values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
     try:
-        return msgspec.convert(values, kind.options, strict=False)
+        return msgspec.convert({**begun, **values}, kind.options, strict=False)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         raise ConfigError(f"--{place.rstrip('`').replace('_', '-')}: {text}.") from error

@@ -107,7 +107,7 @@ def recorded(
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return the record of a run, or None where there is none, as in folders of earlier versions.
+    """Return the record of a run, or None where there is none.
 
     `status` is `"died"` where the record says `"running"` and no process holds the folder.
 

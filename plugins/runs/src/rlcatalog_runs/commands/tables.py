@@ -151,7 +151,7 @@ def _as_json(run: Run) -> dict[str, Any]:
 
 def _cells(run: Run) -> dict[str, Text]:
     done = f"{run.steps:,}" if run.wanted is None else f"{run.steps:,} of {run.wanted:,}"
-    status = run.status if run.error is None or run.status != "failed" else f"{run.status}: {run.error}"
+    status = f"failed: {run.error}" if run.status == "failed" and run.error else run.status or "-"
     texts = {
         "folder": one_line(str(run.folder), _WIDE),
         "environment": run.env or "-",
@@ -165,7 +165,7 @@ def _cells(run: Run) -> dict[str, Text]:
         "status": status,
     }
     cells = {name: Text(one_line(text, _WIDE)) for name, text in texts.items()}
-    cells["status"].stylize(_COLOURS.get(run.status, ""))
+    cells["status"].stylize(_COLOURS.get(run.status or "", ""))
     return cells
 
 

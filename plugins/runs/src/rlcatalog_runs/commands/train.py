@@ -73,7 +73,8 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     directory = typed["resume"]
     _refuse_fixed(directory, FIXED & set(typed))
     folder = run_of(directory)
-    name = engine_of(folder, read_config(folder, modules))
+    config = read_config(folder, modules)
+    name = engine_of(folder, config)
     kind = engine_class(name)
     if "engine" in typed and engine_class(typed["engine"]) is not kind:
         raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
@@ -84,7 +85,7 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
         )
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
-    plan = resumed_plan(kind, name, directory, typed, modules)
+    plan = resumed_plan(kind, directory, config, typed, modules)
     log_names(",".join(plan.options.log) or None)  # those of the file are no better than typed ones
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
