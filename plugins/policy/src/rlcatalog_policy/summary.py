@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -103,20 +103,14 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def summarize_weights(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
-    """Return the summary of a model that is built.
-
-    Args:
-        parts: The names of the model's parts, from the inside out.
-        framework: `"torch"` or `"tf"`.
-        weights: Name and shape of each array of its weights, in the order of `ModelV2.get_weights`.
-    """
+def summarize_weights(policy: Policy) -> Summary:
+    """Return the summary of a model that is built, in the order of `ModelV2.get_weights`."""
     groups: dict[str, dict[str, Shape]] = {}
-    for name, shape in weights:
+    for name, array in weights_of(policy.model).items():
         layer, _, last = name.rpartition(".")
-        groups.setdefault(layer or last, {})[last] = tuple(shape)
+        groups.setdefault(layer or last, {})[last] = tuple(array.shape)
     layers = (Layer(name, None, sum(map(prod, arrays.values())), arrays) for name, arrays in groups.items())
-    return Summary(parts, framework, tuple(layers), built=True)
+    return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
 def policy_sheet(policy: Policy) -> Sheet:
