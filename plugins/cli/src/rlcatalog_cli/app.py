@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from rlcatalog import __version__
 from rlcatalog.catalog import default_catalog
@@ -22,10 +23,11 @@ from rlcatalog.errors import (
     one_line,
     shown,
 )
+from rlcatalog.internals import PluginRecord, Sheet, Table, public_index
+from rlcatalog.plugins import Component
 from rlcatalog_cli.explain import explain
-from rlcatalog_cli.isolation import catalog_of_survivors, only_answers, print_json, redirect_stdout
+from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command
-from rlcatalog_cli.tables import escape
 
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
 
@@ -57,9 +59,25 @@ def list_parts(
         ]
         print_json({"plugins": plugins, "components": parts})
         return
-    from rlcatalog_cli.tables import print_list
+    print(list_sheet(catalog.plugins, components).text())
 
-    print_list(catalog.plugins, components)
+
+def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
+    """Return what `list` shows: the plugins, what each provides, and why one is not loaded."""
+    none = all(component.kind == "command" for component in components)
+    facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
+    records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
+    parts = [
+        (part.kind, part.name, part.distribution, ", ".join(part.frameworks), part.declaration.summary)
+        for part in components
+    ]
+    header = ("kind", "name", "distribution", "frameworks", "summary")
+    tables = [
+        Table("plugins", ("plugin", "distribution", "version", "status"), records, most=len(records)),
+        Table("components", header, parts, most=len(parts)),
+    ]
+    errors = [(record.name, f"{record.status}: {record.error}") for record in plugins if record.error is not None]
+    return Sheet(f"rlcatalog {__version__}", facts, tables, errors)
 
 
 def _print_version(wanted: bool) -> None:
@@ -119,7 +137,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         if called is not None and called in (name, component.address):
             app.command(called, cls=Command)(component.load("cli"))
         else:
-            app.command(name, help=escape(component.declaration.summary))(_placeholder)
+            app.command(name, help=escape(one_line(component.declaration.summary)))(_placeholder)
     return app
 
 
@@ -135,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     previous, warnings.showwarning = warnings.showwarning, _show
     as_json = "--json" in arguments and "--help" not in arguments
     try:
-        with only_answers(for_good=argv is None) if as_json else nullcontext():
+        with redirect_stdout(for_good=argv is None) if as_json else nullcontext():
             make_app(arguments)(arguments)
     except (CatalogError, OSError) as error:
         print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)

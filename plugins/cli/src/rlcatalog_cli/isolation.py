@@ -64,22 +64,15 @@ def _descriptor_of(stream: TextIO) -> int | None:
 
 
 @contextmanager
-def redirect_stdout() -> Iterator[None]:
-    """Send what plugins print to standard error; standard output is for the answer."""
-    redirection = Redirection()
-    try:
-        yield
-    finally:
-        redirection.undo()
-
-
-@contextmanager
-def only_answers(for_good: bool) -> Iterator[None]:
-    """Keep standard output for what `print_answer` prints: threads of plugins may print at any time.
+def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
+    """Send what plugins print to standard error; standard output is for the answer (see `print_answer`).
 
     Args:
-        for_good: Leave it so when the command ends: the process ends with it, and such threads may outlive it.
+        for_good: Leave it so when the command ends: the process ends with it, and threads of plugins may outlive it.
     """
+    if _ANSWERS.get() is not None:
+        yield
+        return
     redirection = Redirection()
     token = _ANSWERS.set(redirection)
     try:

@@ -56,10 +56,8 @@ class Frozen(Policy):
         with policy._passing:
             try:
                 return cls(policy, load_extension(policy.framework, "freeze")(policy, rows, seed))
-            except MissingPluginError as error:
-                return cls(policy, None, str(error))
             except CatalogError as error:
-                return cls(policy, None, reason(error))
+                return cls(policy, None, str(error) if isinstance(error, MissingPluginError) else reason(error))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["policy"], name)

@@ -160,14 +160,11 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
     """Name the file whatever its arrays make a part raise."""
     try:
         yield
-    except SavedPolicyError as error:
-        if str(tensors.file.path) not in str(error):
-            error.args = (f"{tensors.file.path}: {error}",)
-        raise
-    except ModelContractError as error:
-        raise SavedPolicyError(f"{tensors.file.path}: {error}") from error
     except Exception as error:
-        raise SavedPolicyError(f"{tensors.file.path}: {type(error).__name__}: {error}") from error
+        if isinstance(error, SavedPolicyError) and str(tensors.file.path) in str(error):
+            raise
+        kind = "" if isinstance(error, SavedPolicyError | ModelContractError) else f"{type(error).__name__}: "
+        raise SavedPolicyError(f"{tensors.file.path}: {kind}{error}") from error
 
 
 def _built(

@@ -164,7 +164,6 @@ class Memory:
                     f" '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must return one."
                 )
             parts.append(np.zeros(row.space.shape or (), np.float32))
-        self._plain = not any(self._windows)
         pairs = list(zip(parts, self._windows, strict=True))
         self.initial: list[Array] = [
             part if window is None or isinstance(window.places, int) else np.repeat(part[None], len(window.places), 0)
@@ -205,16 +204,11 @@ class Memory:
             raise ModelContractError(
                 f"{self._returns} returned {len(returned)} states; get_initial_state() has {len(memory)}."
             )
-        if self._plain:
-            for new, old in zip(returned, memory, strict=True):
-                if new.shape != old.shape:
-                    raise self._reshaped(returned, memory)
-            return tuple(returned), ()
         given, kept, wholes = [], [], iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
             if window is None:
                 if new.shape != old.shape:
-                    raise self._reshaped([new], [old])
+                    raise self._reshaped(returned, memory)
                 given.append(new)
                 continue
             whole = next(wholes) if window.skips else old

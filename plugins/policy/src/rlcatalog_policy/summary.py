@@ -71,26 +71,14 @@ class Summary:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain | {"weights": self.weights}
 
-    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return the table's header and its rows, as text."""
-        show = _arrays if self.built else _output
-        rows: list[tuple[str, ...]] = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
-        return ("layer", "arrays" if self.built else "output", "weights"), rows
-
     def sheet(self) -> Sheet:
         """Return what is shown."""
-        facts = [("framework", self.framework), ("weights", self.amount)]
-        return Sheet(self.title, facts, [Table("layers", *self.rows(), most=_MOST_LAYERS)])
-
-    @property
-    def amount(self) -> str:
-        """How many weights the model has, in words."""
-        return f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
-
-    @property
-    def title(self) -> str:
-        """The model's parts in words: `lstm around fcnet`."""
-        return " around ".join(reversed(self.parts))
+        show = _arrays if self.built else _output
+        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
+        header = ("layer", "arrays" if self.built else "output", "weights")
+        amount = f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
+        facts = [("framework", self.framework), ("weights", amount)]
+        return Sheet(" around ".join(reversed(self.parts)), facts, [Table("layers", header, rows, most=_MOST_LAYERS)])
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
