@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.actions import ActionCodec
-from rlcatalog.errors import ActionError, CatalogError, NotServedError, shown
+from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import KINDS, blame_part, stack
 from rlcatalog.observations import rows
@@ -106,12 +106,9 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
     with blame_part(component, f"{type(codec).__name__}.invert()"):
         try:
             raw = codec.invert(part)
-        except NotServedError as error:
-            raise NotServedError(f"{codec.info.path}: {who} has no inverse: {error} So {keep}.") from error
         except NotImplementedError as error:
-            if isinstance(error, CatalogError):
-                raise
-            raise NotServedError(f"{codec.info.path}: {who} has no inverse; {keep}.") from error
+            why = f": {error} So" if isinstance(error, NotServedError) else ";"
+            raise NotServedError(f"{codec.info.path}: {who} has no inverse{why} {keep}.") from error
     if getattr(raw, "shape", None) != (len(part), codec.width):
         raise component.fault(
             f"{type(codec).__name__}.invert() must return an array of shape {(len(part), codec.width)} for"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -34,22 +33,25 @@ _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
-class _Entry(msgspec.Struct):
-    """What a header says about an array; where it lies, safetensors checks."""
+class TensorInfo(msgspec.Struct, frozen=True):
+    """An array of a file, before it is read; where it lies, safetensors checks."""
 
-    dtype: str
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
-
-
-_ENTRIES = msgspec.json.Decoder(_Entry)
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An array of a file, before it is read."""
-
-    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        # NumPy counts so, also where a length is 0.
+        if math.prod(n or 1 for n in self.shape) * self.dtype.itemsize > _LARGEST:
+            raise ValueError(f"shape {self.shape} of {self.dtype} is larger than any array")
+
+
+def _dtype(_: type, name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or name not in DTYPES:
+        raise ValueError(f"dtype {shown(name)} is not among {', '.join(DTYPES)}")
+    return np.dtype(DTYPES[name])
+
+
+_ENTRIES = msgspec.json.Decoder(TensorInfo, dec_hook=_dtype)
 
 
 class TensorFile:
@@ -136,19 +138,10 @@ def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
     size = 0
     for name, entry in header.items():
         try:
-            tensors[name] = info = _info(_ENTRIES.decode(entry))
+            tensors[name] = info = _ENTRIES.decode(entry)
         except (ValueError, RecursionError) as error:
             raise _damage(file, f"{shown(name)} in its header: {error}") from error
         size += math.prod(info.shape) * info.dtype.itemsize
     if size != rest:
         raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
     return tensors
-
-
-def _info(entry: _Entry) -> TensorInfo:
-    if entry.dtype not in DTYPES:
-        raise ValueError(f"dtype {shown(entry.dtype)} is not among {', '.join(DTYPES)}")
-    dtype = np.dtype(DTYPES[entry.dtype])
-    if math.prod(n or 1 for n in entry.shape) * dtype.itemsize > _LARGEST:  # NumPy counts so, also where a length is 0
-        raise ValueError(f"shape {entry.shape} of {dtype} is larger than any array")
-    return TensorInfo(entry.shape, dtype)

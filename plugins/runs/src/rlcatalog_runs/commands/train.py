@@ -24,11 +24,10 @@ from rlcatalog_runs.commands.train_options import (
     parameters,
     refuse_foreign,
 )
-from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
 from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
-from rlcatalog_runs.plans import engine_of, new_plan, resumed_plan
+from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.session import train as train_run
 
 
