@@ -176,12 +176,8 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         if called is not None and called in (name, component.address):
             app.command(called, cls=Command)(component.load("cli"))
         else:
-            app.command(name, help=escape(one_line(component.declaration.summary)))(_placeholder)
+            app.command(name, help=escape(one_line(component.declaration.summary)))(lambda: None)
     return app
-
-
-def _placeholder() -> None:
-    pass
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -71,9 +71,8 @@ class Display:
         if self._quiet:
             return
         speed = (done - self._before) / max(time.perf_counter() - self._start, 1e-9)
-        figures = (
-            f"mean return {'-' if mean_return is None else f'{mean_return:.1f}'}, {_rounded(speed)} {self._unit}/s"
-        )
+        rounded = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+        figures = f"mean return {'-' if mean_return is None else f'{mean_return:.1f}'}, {rounded} {self._unit}/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, figures=figures)
             return
@@ -87,7 +86,3 @@ class Display:
                 file=self._stream,
                 flush=True,
             )
-
-
-def _rounded(speed: float) -> str:
-    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"

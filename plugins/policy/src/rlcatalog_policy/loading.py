@@ -77,8 +77,12 @@ def load(
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
+            pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+            pins.check(catalog.registry)  # a missing plugin is named before its config keys are
             wanted = manifest.framework if framework is None else framework
-            policy = _built(catalog, manifest, wanted, obs_space, action_space, tensors[WEIGHTS])
+            resolution = catalog.resolve(obs_space, action_space, manifest.config, wanted, pins=pins)
+            _check_announced(resolution, tensors[WEIGHTS])
+            policy = Policy(catalog, resolution, obs_space, action_space)
         arrays = {}
         for role, tensor_file in tensors.items():
             with _damage(tensor_file):
@@ -165,16 +169,6 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
             raise
         kind = "" if isinstance(error, SavedPolicyError | ModelContractError) else f"{type(error).__name__}: "
         raise SavedPolicyError(f"{tensors.file.path}: {kind}{error}") from error
-
-
-def _built(
-    catalog: Catalog, manifest: Manifest, framework: str, obs_space: Any, action_space: Any, weights: TensorFile
-) -> Policy:
-    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
-    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-    resolution = catalog.resolve(obs_space, action_space, manifest.config, framework, pins=pins)
-    _check_announced(resolution, weights)
-    return Policy(catalog, resolution, obs_space, action_space)
 
 
 def _check_announced(resolution: Resolution, weights: TensorFile) -> None:

@@ -61,24 +61,20 @@ def _without_origin(data: Any) -> Any:
 
 
 def _from_json(data: Any) -> Any:
-    made = _made(data)
-    if "original_space" in data:
-        made.original_space = _from_json(data["original_space"])
-    return made
-
-
-def _made(data: Any) -> Any:
     if not isinstance(data, dict) or not isinstance(kind := data.get("space"), str):
         raise ValueError(f"expected a table with a kind of space, found {data!r}")
     children = data.get("children", ())
     if kind in _BUILDERS:
         if len(children) < _CHILDREN.get(kind, 0):
             raise ValueError(f"{kind} without what it consists of")
-        return _BUILDERS[kind](data, [_from_json(child) for child in children])
-    codec = codec_of_class(kind)
-    if codec is None:
+        made = _BUILDERS[kind](data, [_from_json(child) for child in children])
+    elif (codec := codec_of_class(kind)) is not None:
+        made = codec.space_from_json(data)
+    else:
         raise ValueError(f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here")
-    return codec.space_from_json(data)
+    if "original_space" in data:
+        made.original_space = _from_json(data["original_space"])
+    return made
 
 
 def _entries(data: Any) -> int:

@@ -66,7 +66,9 @@ def recorded(
         OSError: The record cannot be written.
     """
     recording, begun = Recording(), time.monotonic()
-    before = _former(folder) if resumed else {}
+    before: dict[str, Any] = {}
+    with suppress(SavedPolicyError):  # it has none, or a damaged one
+        before = (read_record(folder) if resumed else None) or {}
     now = _now()
     record: dict[str, Any] = {
         "status": RUNNING,
@@ -137,13 +139,6 @@ def is_held(folder: Path) -> bool:
             return False
     except OSError:  # held, or not ours to open
         return True
-
-
-def _former(folder: Path) -> dict[str, Any]:
-    """Return the record of the run that goes on; an empty one where it has none or a damaged one."""
-    with suppress(SavedPolicyError):
-        return read_record(folder) or {}
-    return {}
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:

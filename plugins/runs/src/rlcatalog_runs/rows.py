@@ -49,10 +49,13 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         data = read_file(path, MOST_ROWS)
     except FileNotFoundError:
         return
-    steps = _csv_steps if path.suffix == ".csv" else _json_steps
     try:
         whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)  # a killed run may end within a line
-        kept = [line for line, done in zip(whole, steps(whole, column), strict=True) if done <= after]
+        if path.suffix == ".csv":
+            steps = _csv_steps(whole, column)
+        else:
+            steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
+        kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError, csv.Error) as error:
         raise SavedPolicyError(
             f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
@@ -60,10 +63,6 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         ) from error
     # A new file also where all rows stay: the former one may have a second name elsewhere.
     write_file(path.parent, path.name, "".join(kept).encode())
-
-
-def _json_steps(lines: list[str], column: str) -> list[float]:
-    return [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in lines]
 
 
 def _csv_steps(lines: list[str], column: str) -> list[float]:

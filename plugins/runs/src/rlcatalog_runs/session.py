@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -155,21 +155,16 @@ def train(
         for log in logs:
             stack.callback(log.close)
         session = Session(plan, folder, interrupts, logs, show)
-        with _drawn(folder, f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"), closing(engine):
-            engine.learn(session)
+        title = f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"
+        try:
+            with closing(engine):
+                engine.learn(session)
+        except BaseException:
+            with suppress(OSError, SavedPolicyError):  # the error that ends the run is the one to tell
+                draw(folder / CURVE, read_rows(folder), title)
+            raise
+        draw(folder / CURVE, read_rows(folder), title)
     return session
-
-
-@contextmanager
-def _drawn(folder: Path, title: str) -> Iterator[None]:
-    """Draw the learning curve of a run when it ends; the error that ends it is told also where drawing fails."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError, SavedPolicyError):
-            draw(folder / CURVE, read_rows(folder), title)
-        raise
-    draw(folder / CURVE, read_rows(folder), title)
 
 
 def _best(folder: Path) -> float | None:

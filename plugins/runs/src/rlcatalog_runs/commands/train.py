@@ -30,8 +30,10 @@ from rlcatalog_runs.logs import log_names
 from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.session import train as train_run
 
+_ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 
-def train(context: typer.Context, env_id: str | None = None, **options: Any) -> None:
+
+def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
     """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
@@ -125,13 +127,8 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     print(f"learning curve: {folder / CURVE}")
 
 
-def _signature() -> inspect.Signature:
-    """Return the signature of `train`, with the options that the installed engines add."""
-    argument = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-    context, env_id = inspect.signature(train).parameters["context"], inspect.signature(train).parameters["env_id"]
-    first = [context.replace(annotation=typer.Context), env_id.replace(annotation=Annotated[str | None, argument])]
-    return inspect.Signature([*first, *parameters()])
-
-
-train.__signature__ = _signature()  # type: ignore[attr-defined]
-train.__annotations__ = {name: part.annotation for name, part in train.__signature__.parameters.items()}  # type: ignore[attr-defined]
+# The options are those of the frame, and what the installed engines add.
+_OPTIONS = parameters()
+_FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
+train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]
+train.__annotations__ |= {option.name: option.annotation for option in _OPTIONS}
