@@ -23,7 +23,6 @@ from .plans import (
     RunPlan as RunPlan,
     describe_policy as describe_policy,
 )
-from .records import recorded as recorded
-from .rows import cut_rows as cut_rows, json_line as json_line
+from .records import json_line as json_line, recorded as recorded
 from .session import Session as Session
 from .summaries import read_rows as read_rows

@@ -14,8 +14,7 @@ import msgspec
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import read_file, read_json
 from rlcatalog_runs.folders import CONFIG, METRICS
-from rlcatalog_runs.records import RECORD, read_record
-from rlcatalog_runs.rows import MOST_ROWS
+from rlcatalog_runs.records import MOST_ROWS, RECORD, read_record
 
 #: Folders inside of folders in which runs are looked for.
 DEPTH = 6
