@@ -120,13 +120,16 @@ def _death(candidate: Candidate) -> str | None:
         return f"it was not loaded within {PATIENCE} s"
     if _ALIVE.encode() in done.stdout.splitlines():
         return None
-    how = f"exit status {done.returncode}"
-    if done.returncode < 0:
-        how = f"signal {-done.returncode}"
-        with suppress(ValueError):
-            how = f"signal {signal.Signals(-done.returncode).name}"
+    how = describe_exit(done.returncode)
     way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={candidate.distribution}"
     return f"it ended the process that loaded it: {how}; {way}"
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process ended, by its return code: its exit status, or the signal that ended it."""
+    with suppress(ValueError):
+        return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
 
 
 def _load(distribution: str, name: str) -> None:

@@ -20,14 +20,13 @@ from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, 
 from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.internals import blame_part, name_method, refusal
 from rlcatalog.models import ModelV2, models_inside
-from rlcatalog.observations import rows as rows_of
+from rlcatalog.observations import Array, rows as rows_of
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
 
 

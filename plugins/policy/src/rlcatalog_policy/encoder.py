@@ -11,13 +11,11 @@ from rlcatalog.actions import ActionCodec, ActionMasks
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.internals import make_filter
-from rlcatalog.observations import Filter, Preprocessor
+from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-
-Array = np.ndarray[Any, Any]
 
 
 def with_batch_hint(

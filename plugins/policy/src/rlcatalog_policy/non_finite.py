@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import NonFiniteError
-from rlcatalog.observations import Preprocessor
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.observations import Array, Preprocessor
 
 
 def check_step(

@@ -12,14 +12,12 @@ from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import KINDS, blame_part, stack
-from rlcatalog.observations import rows
+from rlcatalog.observations import Array, rows
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo, map_tensors
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
-
-Array = np.ndarray[Any, Any]
 
 
 def raw_actions(policy: Policy, actions: Any) -> Array:

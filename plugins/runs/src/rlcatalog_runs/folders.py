@@ -121,11 +121,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 def _clear(folder: Path) -> None:
     """Remove a run's files, and no others. What is a link is removed itself, not what it points at."""
     for name in (*_RUN, *_ALSO):
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            forget(path)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
         if (folder / name).is_symlink():
             (folder / name).unlink()
@@ -138,12 +134,16 @@ def _clear(folder: Path) -> None:
             continue
         for inside in path.iterdir():
             if ours.fullmatch(inside.name):
-                if inside.is_dir() and not inside.is_symlink():
-                    shutil.rmtree(inside)
-                else:
-                    inside.unlink()
+                _remove(inside)
         with suppress(OSError):
             path.rmdir()
+
+
+def _remove(path: Path, remove_folder: Callable[[Path], None] = shutil.rmtree) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
+from rlcatalog_cli import describe_exit
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog_runs.commands.tables import print_groups
 from rlcatalog_runs.comparison import compare, draw_groups
@@ -256,15 +257,10 @@ def _send(child: _Child, number: int) -> None:
 def _error(child: _Child) -> str:
     """Return why a run failed: the error it printed, else how its process ended."""
     code = child.process.returncode
-    how = f"exit status {code}"
-    if code < 0:
-        how = f"signal {-code}"
-        with suppress(ValueError):
-            how = f"signal {signal.Signals(-code).name}"
-    with suppress(OSError), child.log.open("rb") as log:
-        log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - _TAIL))
-        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip(" │╰╯─╭╮")]
+    how = describe_exit(code)
+    with suppress(OSError):
+        log = child.log.read_bytes()[-_TAIL:].decode(errors="replace")
+        lines = [line for line in log.splitlines() if line.strip(" │╰╯─╭╮")]
         for line in reversed(lines):
             if line.startswith("error: "):
                 return one_line(line, 2000)
