@@ -53,14 +53,13 @@ def list_parts(
         if kind not in kinds:
             raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
     if as_json:
-        columns: tuple[str, ...] = ("name", "distribution", "version", "status", "error")
+        columns = ("name", "distribution", "version", "status", "error")
         plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
-        columns = ("kind", "name", "distribution", "version")
         parts = [
-            {column: getattr(part, column) for column in columns}
-            | {"frameworks": list(part.frameworks), "summary": part.declaration.summary}
+            {"kind": part.kind, "name": part.name, "distribution": part.distribution, "version": part.version,
+             "frameworks": list(part.frameworks), "summary": part.declaration.summary}
             for part in components
-        ]
+        ]  # fmt: skip
         print_json({"plugins": plugins, "components": parts})
         return
     print(list_sheet(catalog.plugins, components).text())

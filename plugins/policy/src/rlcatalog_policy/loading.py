@@ -217,20 +217,14 @@ def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> Non
         )
 
 
-def _shown(written: Any) -> Any:
-    try:
-        return space_from_json(written)
-    except Exception:  # too large, or damaged: then as it stands
-        return written
-
-
 def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
-    if given is not None:
-        if written is not None and not same_space(space_to_json(given), written):
-            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
-        return given
     try:
-        return space_from_json(written)
+        space = space_from_json(written)
     except Exception as error:  # Gymnasium's spaces raise what they come across
-        raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
+        if given is None:
+            raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
+        space = written
+    if given is not None and written is not None and not same_space(space_to_json(given), written):
+        raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space}, not {given}.")
+    return space if given is None else given

@@ -90,11 +90,11 @@ def print_groups(groups: Sequence[Group]) -> None:
         seeds = [run.seed for run in group.runs]
         rows.append(
             {
-                "curve": Text(group.label),
-                "runs": Text(str(len(group.runs))),
-                "seeds": Text(one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40)),
-                "final return": Text(_number(group.middle[-1])),
-                "95 % interval": Text(interval),
+                "curve": group.label,
+                "runs": str(len(group.runs)),
+                "seeds": one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40),
+                "final return": _number(group.middle[-1]),
+                "95 % interval": interval,
             }
         )
     _print_table(rows)
@@ -149,11 +149,11 @@ def _as_json(run: Run) -> dict[str, Any]:
     return {**fields, "folder": str(run.folder), "started": began}
 
 
-def _cells(run: Run) -> dict[str, Text]:
+def _cells(run: Run) -> dict[str, str]:
     done = f"{run.steps:,}" if run.wanted is None else f"{run.steps:,} of {run.wanted:,}"
     status = f"failed: {run.error}" if run.status == "failed" and run.error else run.status or "-"
-    texts = {
-        "folder": one_line(str(run.folder), _WIDE),
+    return {
+        "folder": str(run.folder),
         "environment": run.env or "-",
         "algorithm": shown_algorithm(run),
         "framework": run.framework or "-",
@@ -164,9 +164,6 @@ def _cells(run: Run) -> dict[str, Text]:
         "time": _time(run.seconds),
         "status": status,
     }
-    cells = {name: Text(one_line(text, _WIDE)) for name, text in texts.items()}
-    cells["status"].stylize(_COLOURS.get(run.status or "", ""))
-    return cells
 
 
 def _number(value: float | None) -> str:
@@ -184,8 +181,12 @@ def _time(seconds: float | None) -> str:
     return f"{minutes} min" if seconds < 6000 else f"{hours}:{round(seconds / 60) % 60:02} h"
 
 
-def _print_table(rows: Sequence[dict[str, Text]]) -> None:
+def _print_table(cells: Sequence[dict[str, str]]) -> None:
     """Print rows: a table where it fits, else two lines each, and plain lines where nobody looks; nothing is cut."""
+    rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
+    for row in rows:
+        if (status := row.get("status")) is not None:
+            status.stylize(_COLOURS.get(status.plain.partition(":")[0], ""))
     console = Console()
     drawn = console.is_terminal and not console.is_dumb_terminal
     table = Table(box=box.HEAVY_HEAD if drawn else None, show_edge=drawn, pad_edge=drawn)
