@@ -119,23 +119,18 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
     """Open the files of a save, all of one; where a writer removes one before that, reading begins anew."""
     former = None
     for _ in range(_ATTEMPTS):
+        manifest = read_manifest(source)
+        names = {role: name for role in (WEIGHTS, FILTER) if (name := manifest.file(role)) is not None}
         with ExitStack() as stack:
-            manifest, files = read_manifest(source), {}
-            for role in (WEIGHTS, FILTER):
-                name = manifest.file(role)
-                if name is None:
-                    continue
-                try:
-                    files[role] = RegularFile(source / name)
-                except FileNotFoundError as error:
-                    if manifest == former:  # nobody writes: it is missing
-                        raise SavedPolicyError(f"{source / name}: cannot be read: {error}") from error
-                    break
-                stack.callback(files[role].close)
-            else:
-                yield manifest, files
-                return
-        former = manifest
+            try:
+                files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
+            except FileNotFoundError as error:
+                if manifest == former:  # nobody writes: it is missing
+                    raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
+                former = manifest
+                continue
+            yield manifest, files
+            return
     raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read; read it when that is over.")
 
 

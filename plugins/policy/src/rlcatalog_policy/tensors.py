@@ -66,7 +66,28 @@ class TensorFile:
 
     def __init__(self, file: RegularFile) -> None:
         self.file = file
-        self.tensors: dict[str, TensorInfo] = _tensors(file)
+        if file.size < 8:
+            raise _damage(file, f"it has {file.size} bytes.")
+        length = int.from_bytes(file.read(8), "little")
+        rest = file.size - 8 - length
+        if rest < 0 or length > _LONGEST_HEADER:
+            why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
+            raise _damage(file, why)
+        try:
+            header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
+        except (ValueError, RecursionError) as error:
+            raise _damage(file, f"its header cannot be read: {error}") from error
+        header.pop("__metadata__", None)
+        self.tensors: dict[str, TensorInfo] = {}
+        size = 0
+        for name, entry in header.items():
+            try:
+                self.tensors[name] = info = _ENTRIES.decode(entry)
+            except (ValueError, RecursionError) as error:
+                raise _damage(file, f"{shown(name)} in its header: {error}") from error
+            size += math.prod(info.shape) * info.dtype.itemsize
+        if size != rest:
+            raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
 
     @cached_property
     def elements(self) -> int:
@@ -119,29 +140,3 @@ def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[
 
 def _damage(file: RegularFile, why: str) -> SavedPolicyError:
     return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
-
-
-def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
-    if file.size < 8:
-        raise _damage(file, f"it has {file.size} bytes.")
-    length = int.from_bytes(file.read(8), "little")
-    rest = file.size - 8 - length
-    if rest < 0 or length > _LONGEST_HEADER:
-        why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
-        raise _damage(file, why)
-    try:
-        header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError) as error:
-        raise _damage(file, f"its header cannot be read: {error}") from error
-    header.pop("__metadata__", None)
-    tensors: dict[str, TensorInfo] = {}
-    size = 0
-    for name, entry in header.items():
-        try:
-            tensors[name] = info = _ENTRIES.decode(entry)
-        except (ValueError, RecursionError) as error:
-            raise _damage(file, f"{shown(name)} in its header: {error}") from error
-        size += math.prod(info.shape) * info.dtype.itemsize
-    if size != rest:
-        raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
-    return tensors

@@ -59,16 +59,16 @@ def parse_seeds(text: str) -> list[int]:
         if found is None:
             raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
         first, last = int(found[1]), int(found[2] or found[1])
-        if last > LARGEST:
-            raise ConfigError(f"--seeds {shown(text)}: {last} is too large; seeds are 0 to {LARGEST}.")
-        if last < first:
-            raise ConfigError(f"--seeds {shown(text)}: the range {first}-{last} is empty; say {last}-{first}.")
-        if last - first >= MOST or len(seeds) + last - first >= MOST:
-            raise ConfigError(f"--seeds {shown(text)}: more than {MOST} seeds.")
-        for seed in range(first, last + 1):
-            if seed in seeds:
-                raise ConfigError(f"--seeds {shown(text)}: {seed} stands there twice.")
-            seeds.append(seed)
+        twice = [seed for seed in seeds if first <= seed <= last]
+        for is_wrong, why in (
+            (last > LARGEST, f"{last} is too large; seeds are 0 to {LARGEST}"),
+            (last < first, f"the range {first}-{last} is empty; say {last}-{first}"),
+            (len(seeds) + last - first >= MOST, f"more than {MOST} seeds"),
+            (twice, f"{min(twice, default=0)} stands there twice"),
+        ):
+            if is_wrong:
+                raise ConfigError(f"--seeds {shown(text)}: {why}.")
+        seeds += range(first, last + 1)
     return seeds
 
 
