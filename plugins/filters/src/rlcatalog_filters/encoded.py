@@ -55,7 +55,7 @@ class EncodedMeanStdFilter(Filter):
         self._filtered = np.zeros(preprocessor.size, np.bool_)
         for leaf in self.leaves:
             self._filtered[leaf.start : leaf.stop] = True
-        self._any = bool(self._filtered.any())
+        self._any, self._all = bool(self._filtered.any()), bool(self._filtered.all())
         self.statistics = MeanStdFilter((int(self._filtered.sum()),), clip=config.filter_clip)
         self._known: tuple[Any, ...] = ()
         self._scaling: tuple[Array, Array, Any, Any]
@@ -84,7 +84,7 @@ class EncodedMeanStdFilter(Filter):
             return encoded
         flat = encoded.reshape(len(encoded), self.preprocessor.size)
         if update:
-            self._learn(flat[:, self._filtered])
+            self._learn(flat if self._all else flat[:, self._filtered])
         stats = self.statistics
         known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
         if known != self._known:  # moments are equal only to themselves
@@ -167,7 +167,9 @@ class EncodedMeanStdFilter(Filter):
             return offset, factor, None, None
         return offset, factor, self._spread(-clip, -np.inf), self._spread(clip, np.inf)
 
-    def _spread(self, values: Any, elsewhere: float) -> Array:
+    def _spread(self, values: Any, elsewhere: float) -> Any:
+        if self._all:
+            return values
         out = np.full(self.preprocessor.size, elsewhere)
         out[self._filtered] = values
         return out
