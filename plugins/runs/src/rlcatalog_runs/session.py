@@ -21,7 +21,7 @@ from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
 from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine, RunPlan
 from rlcatalog_runs.records import recorded
-from rlcatalog_runs.summaries import read_rows
+from rlcatalog_runs.summaries import best_evaluation, read_rows
 
 #: Seed of the environments that policies are evaluated in, and how many training episodes `--stop-at` asks for.
 _SEED, _EPISODES = 10_000, 100
@@ -53,7 +53,8 @@ class Session:
         self.plan, self.folder, self.interrupts, self.options = plan, folder, interrupts, plan.options
         self.stopping: str | None = None
         self._logs, self._show = logs, show
-        self._evaluated, self._best = plan.steps, _best(folder) if plan.checkpoint is not None else None
+        self._evaluated = plan.steps
+        self._best = best_evaluation(read_rows(folder)) if plan.checkpoint is not None else None
         self.saved: int | None = None
 
     def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
@@ -165,9 +166,3 @@ def train(
             raise
         draw(folder / CURVE, read_rows(folder), title)
     return session
-
-
-def _best(folder: Path) -> float | None:
-    """Return the best mean return of the evaluations so far."""
-    means = [row.evaluation.get("return_mean") for row in read_rows(folder) if row.evaluation is not None]
-    return max((mean for mean in means if isinstance(mean, int | float)), default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +101,6 @@ def read_run(folder: Path) -> Run:
     config, record, rows = _config(folder), read_record(folder) or {}, read_rows(folder)
     algorithm = table_in(config, "algorithm")
     last = rows[-1] if rows else Row(0)
-    evaluations = [_typed(float, row.evaluation.get("return_mean")) for row in rows if row.evaluation is not None]
     seconds = record.get("seconds")
     return Run(
         folder=folder,
@@ -113,7 +112,7 @@ def read_run(folder: Path) -> Run:
         steps=int(last.timesteps_total),
         wanted=_typed(int, config.get("steps")),
         last_return=last.episode_return_mean,
-        best_evaluation=max((value for value in evaluations if value is not None), default=None),
+        best_evaluation=best_evaluation(rows),
         seconds=last.time_total_s if seconds is None else seconds,
         status=record.get("status"),
         error=record.get("error"),
@@ -143,6 +142,12 @@ def read_rows(folder: Path) -> list[Row]:
                 break
             raise SavedPolicyError(f"{path}: line {number} is damaged: {one_line(str(error))}") from error
     return found
+
+
+def best_evaluation(rows: Iterable[Row]) -> float | None:
+    """Return the best mean return of the evaluations so far, or None."""
+    means = (_typed(float, row.evaluation.get("return_mean")) for row in rows if row.evaluation is not None)
+    return max((mean for mean in means if mean is not None), default=None)
 
 
 def _config(folder: Path) -> dict[str, Any]:
