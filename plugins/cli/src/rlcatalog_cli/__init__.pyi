@@ -6,4 +6,4 @@ from .isolation import (
     redirect_stdout as redirect_stdout,
 )
 from .options import AS_JSON as AS_JSON, ModelKeys as ModelKeys, Modules as Modules, key_values as key_values
-from .progress import Display as Display
+from .progress import show_progress as show_progress

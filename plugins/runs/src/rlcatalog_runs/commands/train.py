@@ -13,7 +13,7 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
-from rlcatalog_cli import Display, key_values
+from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
 from rlcatalog_runs.commands.train_options import (
@@ -108,10 +108,10 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     """Train, show it, and say what is where."""
     plan = engine.plan
     try:
-        with Display(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as display:
+        with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:
 
             def show(row: Mapping[str, Any]) -> None:
-                display.update(row["timesteps_total"], row["episode_return_mean"])
+                update(row["timesteps_total"], row["episode_return_mean"])
 
             session = train_run(engine, folder, show, overwrite=overwrite)
     except Interrupted as interrupt:
