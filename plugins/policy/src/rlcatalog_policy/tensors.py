@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from rlcatalog.errors import SavedPolicyError, shown
 from rlcatalog_policy.files import RegularFile
@@ -104,15 +105,10 @@ class TensorFile:
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
         try:
-            parts = dict(deserialize(data))  # type: ignore[no-untyped-call]
+            arrays: dict[str, Array] = load(data)
         except SafetensorError as error:
             raise _damage(self.file, f"{error}.") from error
-        return {
-            name: np.frombuffer(parts[name]["data"], info.dtype.newbyteorder("<"))
-            .reshape(info.shape)
-            .astype(info.dtype, copy=False)
-            for name, info in self.tensors.items()
-        }
+        return arrays
 
 
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
@@ -121,8 +117,6 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     Raises:
         SavedPolicyError: There are too many of them to be read again.
     """
-    from safetensors.numpy import save
-
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     length = int.from_bytes(content[:8], "little")
     if length > _LONGEST_HEADER:
