@@ -23,7 +23,6 @@ from rlcatalog_runs.comparison import (
     check_picture,
     compare as curves_of,
     draw_groups,
-    one_environment,
     settings_of,
     shown_algorithm,
 )
@@ -41,7 +40,7 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
 ) -> None:
     """List training runs, newest first: how far they are, what they return, how they ended."""
-    found, damaged = _read(_folders([directory]))
+    found, damaged = _read([directory])
     found.sort(key=lambda run: (-run.started, str(run.folder)))
     if as_json:
         for run in found:
@@ -72,13 +71,12 @@ def compare(
 ) -> None:
     """Draw the curves of runs together, with intervals over seeds; runs that differ in the seed alone are one curve."""
     check_picture(out)
-    found, damaged = _read(_folders(folders))
+    found, damaged = _read(folders)
     if damaged:
         raise SavedPolicyError(f"{damaged[0][0]}: damaged: {damaged[0][1]}")
-    env = one_environment(found)
     groups = curves_of(found, by)
     print_groups(groups)
-    draw_groups(out, groups, env)
+    draw_groups(out, groups, groups[0].runs[0].env or "")
     print(f"picture: {out}")
 
 
@@ -100,11 +98,9 @@ def print_groups(groups: Sequence[Group]) -> None:
     _print_table(rows)
     every = [run for group in groups for run in group.runs]
     end = groups[0].steps[-1]
-    if any(run.steps > 1.05 * end for run in every):
-        shortest = min(every, key=lambda run: run.steps)
-        print(f"compared after {end:,.0f} steps, where the shortest run ends: {shortest.folder}")
-    else:
-        print(f"compared after {end:,.0f} steps")
+    shortest = min(every, key=lambda run: run.steps).folder
+    where = f", where the shortest run ends: {shortest}" if any(run.steps > 1.05 * end for run in every) else ""
+    print(f"compared after {end:,.0f} steps{where}")
     for group in groups:
         made = [json_line({"seed": run.seed, **settings_of(run)}) for run in group.runs]
         twice = next((run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None)
@@ -112,27 +108,22 @@ def print_groups(groups: Sequence[Group]) -> None:
             print(f"{group.label}: seed {twice.seed} stands there more than once; the interval is too narrow.")
 
 
-def _folders(given: Sequence[Path]) -> list[Path]:
-    """Return the folders of the runs that are named or stand below what is named, each once.
+def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """Return the runs that are named or stand below what is named, and the folders of damaged ones with what is wrong.
 
     Raises:
         SavedPolicyError: A path holds no run.
     """
-    found: dict[Path, Path] = {}
-    for path in given:
+    folders: dict[Path, Path] = {}  # each once
+    for path in paths:
         inside = list(find_runs(path))
         if not inside:
             what = "holds no run" if path.is_dir() else "no such folder"
             raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` makes one in runs.")
         for folder in inside:
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
-
-
-def _read(folders: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the runs, and the folders of the damaged ones with what is wrong."""
+            folders.setdefault(folder.resolve(), folder)
     found, damaged = [], []
-    for folder in folders:
+    for folder in folders.values():
         try:
             found.append(read_run(folder))
         except SavedPolicyError as error:
