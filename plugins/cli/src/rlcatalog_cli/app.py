@@ -14,16 +14,7 @@ from rich.markup import escape
 
 from rlcatalog import __version__
 from rlcatalog.catalog import Catalog, default_catalog, make_env
-from rlcatalog.errors import (
-    AmbiguousChoiceError,
-    CatalogError,
-    CatalogWarning,
-    MissingPluginError,
-    UnknownNameError,
-    nearest,
-    one_line,
-    shown,
-)
+from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest, one_line, shown
 from rlcatalog.internals import PluginRecord, Sheet, Table, public_index
 from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
@@ -163,8 +154,6 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     if called is not None and called not in known:
         try:
             registry.get("command", called)
-        except (MissingPluginError, AmbiguousChoiceError):
-            raise
         except UnknownNameError:
             text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
             raise UnknownNameError(text) from None

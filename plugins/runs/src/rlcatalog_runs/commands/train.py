@@ -16,14 +16,7 @@ from rlcatalog.errors import ConfigError, SavedPolicyError, shown
 from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
-from rlcatalog_runs.commands.train_options import (
-    FIXED,
-    engine_class,
-    flag_of,
-    own_options,
-    parameters,
-    refuse_foreign,
-)
+from rlcatalog_runs.commands.train_options import FIXED, engine_class, flag_of, own_options, parameters, refuse_foreign
 from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
