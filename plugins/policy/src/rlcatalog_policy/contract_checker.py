@@ -252,10 +252,9 @@ def _chain(model: Any) -> list[Any]:
 
 def shape_of(array: Any) -> Shape | None:
     """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
-    shape = getattr(array, "shape", None)
     try:
-        return None if shape is None else tuple(None if n is None else int(n) for n in shape)
-    except (TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
+        return tuple(None if n is None else int(n) for n in array.shape)
+    except (AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
         return None
 
 

@@ -170,6 +170,4 @@ class Encoder:
             if not over:
                 raise
             return np.ones(self.masks.size, np.bool_)
-        assert rows is not None
-        row: Array = rows[0]
-        return row
+        return np.asarray(rows)[0]  # type: ignore[no-any-return]

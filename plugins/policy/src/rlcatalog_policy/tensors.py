@@ -105,10 +105,9 @@ class TensorFile:
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
         try:
-            arrays: dict[str, Array] = load(data)
+            return load(data)
         except SafetensorError as error:
             raise _damage(self.file, f"{error}.") from error
-        return arrays
 
 
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
