@@ -107,7 +107,7 @@ def read_manifest(source: Path) -> Manifest:
     """
     try:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
-            return decode(file, source)
+            return decode(file)
     except FileNotFoundError:
         inside = source / "policy"  # where a run leaves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""

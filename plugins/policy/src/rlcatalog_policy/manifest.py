@@ -93,17 +93,13 @@ def encode(manifest: Manifest) -> bytes:
     return text
 
 
-def decode(file: RegularFile, folder: Path) -> Manifest:
+def decode(file: RegularFile) -> Manifest:
     """Read `policy.json`.
-
-    Args:
-        file: The file.
-        folder: Where it stands, for messages.
 
     Raises:
         SavedPolicyError: It is damaged, foreign, or of another format.
     """
-    path = folder / MANIFEST
+    path = file.path
     try:
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

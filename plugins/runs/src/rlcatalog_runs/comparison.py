@@ -63,7 +63,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     Raises:
         ConfigError: The environments differ, a run has no returns yet, or no run has a key called `by`.
     """
-    one_environment(runs)
+    _check_environment(runs)
     curves = [_curve(run) for run in runs]
     shortest = min(steps[-1] for steps, _ in curves)
     late = [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]
@@ -87,12 +87,8 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     return groups
 
 
-def one_environment(runs: Sequence[Run]) -> str:
-    """Return the environment of all runs.
-
-    Raises:
-        ConfigError: They have several; or there are none.
-    """
+def _check_environment(runs: Sequence[Run]) -> None:
+    """Raise unless there are runs, all of them in one environment."""
     if not runs:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
@@ -103,7 +99,6 @@ def one_environment(runs: Sequence[Run]) -> str:
                 f"compare: returns of different environments are not one scale: {runs[0].folder} ran {runs[0].env},"
                 f" {run.folder} ran {run.env}. Compare runs of one environment."
             )
-    return runs[0].env or ""
 
 
 def check_picture(path: Path) -> None:
