@@ -22,8 +22,6 @@ from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
 
-_ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-_FRAMEWORK = typer.Option(metavar="NAME", help="torch or tf.")
 _ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
 
 
@@ -75,8 +73,8 @@ def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component])
 
 
 def explain(
-    env_id: Annotated[str, _ENV],
-    framework: Annotated[str | None, _FRAMEWORK] = None,
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
     svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw it as well, into this file.")] = None,
