@@ -9,8 +9,8 @@ import pytest
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog_runs import Engine, RunOptions, read_config, refuse_imports, write_config
+from rlcatalog_runs.engines import engine_of, new_plan, resumed_plan
 from rlcatalog_runs.logs import cut_rows
-from rlcatalog_runs.plans import engine_of, new_plan, resumed_plan
 from rlcatalog_runs.records import read_record
 
 RUN = {"engine": "other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}

@@ -15,11 +15,11 @@ from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoint_name, new_checkpoint, prune_checkpoints
 from rlcatalog_runs.comparison import draw
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
 from rlcatalog_runs.evaluation import kept, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
 from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
-from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine, RunPlan
 from rlcatalog_runs.records import recorded
 from rlcatalog_runs.summaries import best_evaluation, read_rows
 

@@ -17,10 +17,10 @@ from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
 from rlcatalog_runs.commands.train_options import FIXED, engine_class, flag_of, own_options, parameters, refuse_foreign
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
-from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.session import train as train_run
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")

@@ -12,8 +12,8 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
 from rlcatalog_runs.logs import LOGS
-from rlcatalog_runs.plans import DEFAULT_ENGINE, Engine
 
 
 class Option(NamedTuple):

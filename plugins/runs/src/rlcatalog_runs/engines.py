@@ -1,4 +1,4 @@
-"""Engines, and plans of training runs: what an engine is asked to train, anew or from a checkpoint of a run."""
+"""Engines of `rlcatalog train`, and plans: what one is asked to train, anew or from a checkpoint of a run."""
 
 from __future__ import annotations
 
