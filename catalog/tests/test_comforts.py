@@ -122,7 +122,7 @@ def test_control_characters_of_a_plugin_do_not_reach_the_terminal():
 
 def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(capsys, monkeypatch):
     made = isolated_catalog(*PARTS, "rlcatalog-parametric")
-    monkeypatch.setattr("rlcatalog_cli.explain.default_catalog", lambda: made)
+    monkeypatch.setattr("rlcatalog_cli.app.default_catalog", lambda: made)
     arguments = ["explain", "CartPole-v1", "--framework", "torch", "--all"]
     settings = ["use_lstm=true", "use_parametric=false", "conv_filters=nature"]
     with pytest.raises(SystemExit) as ended:

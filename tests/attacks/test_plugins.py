@@ -15,7 +15,7 @@ from broken_plugins import Broken, install_parts, table
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice.explanation import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
-from rlcatalog_cli.tables import print_list
+from rlcatalog_cli.app import list_sheet
 from rlcatalog_testing import isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",
@@ -66,7 +66,7 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
         catalog.explain_wrapping(env)
         env.close()
         assert catalog.parse_config(CONFIG)["fcnet_hiddens"] == [32, 16]
-        print_list(catalog.plugins, catalog.components())
+        print(list_sheet(catalog.plugins, catalog.components()).text())
         for one in explained[:1]:
             print(explanation_sheet(one, all=True).text())
             json.dumps(one)

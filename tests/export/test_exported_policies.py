@@ -1,15 +1,10 @@
-"""Files of exported policies: former ones act the same, new ones carry a checksum, others are refused.
-
-`exported_policies` beside this file was written by rlcatalog 0.1.0, before files had checksums: a policy with a filter
-and an LSTM in each format, and what an `Actor` of seed 0 did with it at three steps, the second one drawn.
-"""
+"""Files of exported policies: they carry a checksum, and others are refused."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,13 +12,10 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
-from exported_files import OBS, TRIED, relabelled
+from exported_files import OBS, relabelled
 
 import rlcatalog
-from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
-
-FORMER = Path(__file__).parent / "exported_policies"
-NAMES = ["torch.onnx", "tf.onnx", "torch.pt2", "tf-savedmodel"]
+from rlcatalog.errors import SavedPolicyError
 
 
 @pytest.fixture
@@ -31,17 +23,15 @@ def files(exported):
     return exported
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_former_file_acts_as_it_did_and_says_that_it_has_no_checksum(name):
-    with pytest.warns(SavedPolicyWarning, match=rf"{name}: exported by rlcatalog 0\.1\.0 without a checksum"):
-        actor = rlcatalog.Actor(FORMER / name, seed=0)
-    state = None
-    steps = json.loads((FORMER / f"{name}.json").read_text(encoding="utf-8"))
-    for explore, expected in zip((False, True, False), steps, strict=True):
-        step = actor.act(TRIED, state, explore=explore)
-        state = step.state
-        for output, numbers in expected.items():
-            np.testing.assert_allclose(getattr(step, output), numbers, rtol=1e-5, atol=1e-6, err_msg=output)
+@pytest.mark.parametrize("version", [b"1", b"3"])
+def test_a_file_of_another_format_version_is_refused(files, tmp_path, version):
+    """Whatever its checksum says; without it, as a file of version 1 was, it is refused as well."""
+    content = files["policy.onnx"].read_bytes().replace(b'"format_version":2', b'"format_version":' + version)
+    body = content[:-64]
+    for name, data in (("signed", body + hashlib.sha256(body).hexdigest().encode()), ("cut", content[:-86])):
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+        with pytest.raises(SavedPolicyError, match=rf"format version {version.decode()} instead of 2"):
+            rlcatalog.Actor(tmp_path / f"{name}.onnx")
 
 
 @pytest.mark.filterwarnings("error")

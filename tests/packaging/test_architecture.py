@@ -50,7 +50,7 @@ FAULTS = {
     "Framework packages are imported by files called torch and tf": (
         "rlcatalog_runs/folders.py", "def act():\n    from rlcatalog_torch import TorchBackend"),
     "The command line is imported by files called commands": (
-        "rlcatalog_ppo/engine.py", "def shown():\n    from rlcatalog_cli import Display"),
+        "rlcatalog_ppo/engine.py", "def shown():\n    from rlcatalog_cli import show_progress"),
     "The conformance kit is imported by files called examples and checks": (
         "rlcatalog_lstm/config.py", "def tried():\n    from rlcatalog_testing import Example"),
     "A plugin module imports nothing heavy": (

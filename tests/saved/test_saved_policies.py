@@ -1,7 +1,7 @@
-"""Policies saved by an earlier version load and act the same.
+"""Policies that were saved once load and act the same.
 
-`saved_policies` beside this file was written by rlcatalog 0.1.0, before its modules moved into rooms: policies of both
-frameworks, and what each did, deterministically, at five steps of two episodes.
+`saved_policies` beside this file holds policies of both frameworks, as rlcatalog 0.1.0 saves them, and what each did,
+deterministically, at five steps of two episodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs that an earlier version wrote go on here as they would have there.
+"""Runs that were written once go on as they would have then.
 
-`saved_runs` beside this file was written by rlcatalog 0.1.0, before the states of runs were checked by a schema: a
-finished run of each framework, and in `after.jsonl` the metrics of the steps that it took when it went on there.
+`saved_runs` beside this file holds a finished run of each framework, as rlcatalog 0.1.0 writes them, and in
+`after.jsonl` the metrics of the steps that it took when it went on then.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class ResumeWarning(CatalogWarning):
 
 
 class SavedPolicyWarning(CatalogWarning):
-    """A saved policy holds weights or statistics that are not finite, or an exported one has no checksum."""
+    """A saved policy holds weights or statistics that are not finite."""
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------

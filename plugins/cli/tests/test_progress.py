@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rlcatalog_cli import progress
-from rlcatalog_cli.progress import Display
+from rlcatalog_cli.progress import show_progress
 
 
 class Terminal(io.StringIO):
@@ -25,10 +25,10 @@ def clock(monkeypatch):
 def test_elsewhere_each_tenth_is_a_line(clock, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # has other libraries write colours into files
     out = io.StringIO()
-    with Display("training on CartPole-v1", 20_000, stream=out) as display:
+    with show_progress("training on CartPole-v1", 20_000, stream=out) as update:
         for done in range(500, 20_001, 500):
             clock[0] += 0.25
-            display.update(done, None if done < 4000 else done / 100)
+            update(done, None if done < 4000 else done / 100)
     lines = out.getvalue().splitlines()
     assert lines[0] == (
         "training on CartPole-v1: 10 %, 2,000 of 20,000 steps, mean return -, 2,000 steps/s, 0:00:09 left"
@@ -41,10 +41,10 @@ def test_elsewhere_each_tenth_is_a_line(clock, monkeypatch):
 
 def test_long_iterations_pass_tenths_at_once_and_the_last_may_go_beyond(clock):
     out = io.StringIO()
-    with Display("playing", 3, unit="episodes", stream=out) as display:
+    with show_progress("playing", 3, unit="episodes", stream=out) as update:
         for done in (1, 2, 4):
             clock[0] += 8
-            display.update(done, 1.0)
+            update(done, 1.0)
     assert [line.partition(" episodes")[0] for line in out.getvalue().splitlines()] == [
         "playing: 30 %, 1 of 3", "playing: 60 %, 2 of 3", "playing: 100 %, 4 of 3",
     ]  # fmt: skip
@@ -53,10 +53,10 @@ def test_long_iterations_pass_tenths_at_once_and_the_last_may_go_beyond(clock):
 
 def test_what_was_done_before_counts_for_the_way_and_not_for_the_speed(clock):
     out = io.StringIO()
-    with Display("training", 1000, done=600, stream=out) as display:
+    with show_progress("training", 1000, done=600, stream=out) as update:
         clock[0] = 2.0
-        display.update(620, 0.0)
-        display.update(800, 0.0)
+        update(620, 0.0)
+        update(800, 0.0)
     assert out.getvalue() == "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
 
 
@@ -64,9 +64,9 @@ def test_a_terminal_gets_a_bar(monkeypatch, clock):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     out = Terminal()
-    with Display("training on CartPole-v1", 1000, stream=out) as display:
+    with show_progress("training on CartPole-v1", 1000, stream=out) as update:
         clock[0] = 0.5
-        display.update(500, 21.25)
+        update(500, 21.25)
     found = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "\x1b[" in out.getvalue()
     assert re.search(
@@ -78,14 +78,14 @@ def test_a_terminal_gets_a_bar(monkeypatch, clock):
 def test_a_terminal_that_cannot_draw_gets_lines(term, monkeypatch):
     monkeypatch.setenv("TERM", term)
     out = Terminal()
-    with Display("training", 10, stream=out) as display:
-        display.update(10, 1.0)
+    with show_progress("training", 10, stream=out) as update:
+        update(10, 1.0)
     assert out.getvalue().startswith("training: 100 %, 10 of 10 steps")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_quiet_is_quiet(stream):
     out = stream()
-    with Display("training", 10, quiet=True, stream=out) as display:
-        display.update(10, 1.0)
+    with show_progress("training", 10, quiet=True, stream=out) as update:
+        update(10, 1.0)
     assert out.getvalue() == ""

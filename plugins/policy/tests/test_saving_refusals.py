@@ -56,10 +56,12 @@ def test_a_manifest_that_is_no_text(written, refused):
     refused(written, r"policy\.json: truncated or not JSON")
 
 
-def test_another_format_version(written, edit, refused):
-    edit(written, format_version=3, rlcatalog="9.9")
+@pytest.mark.parametrize("version", [1, 3, 2.0, "2", True, None])
+def test_another_format_version(written, edit, refused, version):
+    edit(written, format_version=version, rlcatalog="9.9")
     refused(
-        written, r"format version 3; this rlcatalog \([\d.]+\) reads version 2 and 1. It was written by rlcatalog 9\.9"
+        written,
+        rf"format version {version!r}; this rlcatalog \([\d.]+\) reads version 2. It was written by rlcatalog 9\.9",
     )
 
 
@@ -271,7 +273,7 @@ def test_a_large_model_comes_back(directory):
 
 
 def test_a_space_too_large_to_be_made_from_a_file_is_given(written, edit, refused):
-    large = {"kind": "box", "dtype": "float32", "shape": [1 << 20, 1 << 20], "low": "0.0", "high": "1.0"}
+    large = {"space": "box", "dtype": "float32", "shape": [1 << 20, 1 << 20], "low": "0.0", "high": "1.0"}
     edit(written, observation_space=large)
     refused(written, r"its observation_space cannot be read: it has 1099511627776 entries.*pass it to")
 

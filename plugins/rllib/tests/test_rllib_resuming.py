@@ -83,7 +83,7 @@ def test_what_cannot_go_on_is_said(tmp_path):
         run("train", "-e", "rllib")
     with pytest.raises(SavedPolicyError, match="not a folder that"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))
-    told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"command": "train-rllib", "steps": 64}}
+    told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"engine": "rllib", "steps": 64}}
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(SavedPolicyError, match="holds no checkpoint to go on from"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))

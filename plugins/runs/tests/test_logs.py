@@ -1,5 +1,6 @@
 """What a run writes of itself: lines, tables, TensorBoard's files, Weights & Biases; and what a resume takes back."""
 
+import contextlib
 import csv
 import importlib.util
 import json
@@ -86,8 +87,18 @@ def table(folder):
         return list(csv.DictReader(file))
 
 
+def write_both(folder, rows, after=None):
+    """Write the rows, and the table of them."""
+    metrics, csv_file = logs.writers(["csv"], folder, after=after)
+    for one in rows:
+        metrics.write(one)
+        csv_file.write(one)
+    metrics.close()
+    csv_file.close()
+
+
 def test_a_table_has_a_column_for_each_name(tmp_path):
-    write(logs.CsvFile(tmp_path), [row(100), row(200)])
+    write_both(tmp_path, [row(100), row(200)])
     first, second = table(tmp_path)
     names = ["timesteps_total", "episode_return_mean", *(f"info/learner/{n}" for n in ("kl", "note", "odd", "on"))]
     assert list(first) == names
@@ -97,30 +108,37 @@ def test_a_table_has_a_column_for_each_name(tmp_path):
 
 def test_a_column_that_comes_later_is_added_and_rows_without_it_are_empty_there(tmp_path):
     rows = [row(100), row(200), row(300, evaluation={"mean": 9.5}), row(400)]
-    write(logs.CsvFile(tmp_path), rows)
+    write_both(tmp_path, rows)
     found = table(tmp_path)
     assert [one["evaluation/mean"] for one in found] == ["", "", "9.5", ""]
     assert [one["timesteps_total"] for one in found] == ["100", "200", "300", "400"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["progress.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "progress.csv"]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
 @pytest.mark.parametrize("half_a_line", [True, False])
 def test_a_run_that_goes_on_leaves_the_file_of_one_that_was_never_killed(name, half_a_line, tmp_path):
     """Killed at 420 steps, in the midst of a line, with its last checkpoint at 200."""
-    make = {"metrics.jsonl": logs.MetricsFile, "progress.csv": logs.CsvFile}[name]
     rows = [row(100 * k, **({"evaluation": {"mean": k}} if k % 2 == 0 else {})) for k in range(1, 6)]
     (tmp_path / "whole").mkdir()
-    write(make(tmp_path / "whole"), rows)
-    write(make(tmp_path), rows[:4])
+    write_both(tmp_path / "whole", rows)
+    write_both(tmp_path, rows[:4])
     path = tmp_path / name
     if half_a_line:
         path.write_bytes(path.read_bytes()[:-9])
-    write(make(tmp_path, None, 200), rows[2:])
-    assert path.read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    write_both(tmp_path, rows[2:], after=200)
+    for each in ("metrics.jsonl", "progress.csv"):
+        assert (tmp_path / each).read_bytes() == (tmp_path / "whole" / each).read_bytes()
     # Without `after`, a run begins anew.
-    write(make(tmp_path), rows[:1])
+    write_both(tmp_path, rows[:1])
     assert len(path.read_text().splitlines()) == (2 if name == "progress.csv" else 1)
+
+
+def test_a_table_that_a_run_begins_later_has_the_rows_before_it_and_nothing_that_it_held(tmp_path):
+    write(logs.MetricsFile(tmp_path), [row(100), row(200)])
+    (tmp_path / "progress.csv").write_bytes(b"\xff=cmd,x\n1")
+    write_both(tmp_path, [row(200)], after=100)
+    assert [one["timesteps_total"] for one in table(tmp_path)] == ["100", "200"]
 
 
 def test_nothing_to_take_back(tmp_path):
@@ -128,26 +146,37 @@ def test_nothing_to_take_back(tmp_path):
     for after in (None, 0):
         for writer in logs.writers(["csv", "tensorboard"], tmp_path, after=after):
             writer.close()
-    write(logs.CsvFile(tmp_path, None, 0), [row(100)])
+    write_both(tmp_path, [row(100)], after=0)
     assert [one["timesteps_total"] for one in table(tmp_path)] == ["100"]
 
 
-@pytest.mark.parametrize(("name", "make"), [("metrics.jsonl", logs.MetricsFile), ("progress.csv", logs.CsvFile)])
-@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n'])
-def test_a_damaged_line_is_an_error_and_the_file_is_left_as_it_is(name, make, damage, tmp_path):
-    write(make(tmp_path), [row(100)])
-    path = tmp_path / name
-    path.write_bytes(path.read_bytes() + damage + path.read_bytes().splitlines(keepends=True)[-1])
+@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"], ids=range(5))
+def test_a_damaged_line_is_an_error_and_the_files_are_left_as_they_are(damage, tmp_path):
+    write_both(tmp_path, [row(100)])
+    path, held = tmp_path / "metrics.jsonl", (tmp_path / "progress.csv").read_bytes()
+    path.write_bytes(path.read_bytes() + damage + path.read_bytes())
     before = path.read_bytes()
-    with pytest.raises(SavedPolicyError, match="damaged"):
-        make(tmp_path, None, 100)
+    for names in ([], ["csv"]):
+        with pytest.raises(SavedPolicyError, match="damaged"):
+            logs.writers(names, tmp_path, after=100)
     assert path.read_bytes() == before
+    assert (tmp_path / "progress.csv").read_bytes() == held
+
+
+@pytest.mark.parametrize("line", ['{"timesteps_total": 1, "a": ' + '{"b": ' * 600 + "1" + "}" * 601], ids=["deep"])
+def test_a_table_of_rows_that_are_too_deep_is_refused_or_written_and_nothing_else(line, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    with contextlib.suppress(SavedPolicyError):
+        for writer in logs.writers(["csv"], tmp_path, after=1):
+            writer.close()
 
 
 def test_a_run_writes_its_lines_and_the_logs_that_are_named(tmp_path):
     opened = logs.writers(logs.log_names("csv,tensorboard"), tmp_path, {"lr": 0.5})
     for writer in opened:
-        write(writer, [row(100)])
+        writer.write(row(100))
+    for writer in opened:
+        writer.close()
     assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "progress.csv", "tensorboard"}
     assert all(path.stat().st_size > 100 for path in tmp_path.rglob("*") if path.is_file())
 

@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`, over folders of runs as they are written, were written, and break."""
+"""The commands `runs` and `compare`, over folders of runs as they are written, and break."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli.app import make_app
 from rlcatalog_runs import recorded, run_folder
 from rlcatalog_runs.comparison import compare, interquartile_mean, interval, settings_of
-from rlcatalog_runs.summaries import find_runs, read_rows, read_run
+from rlcatalog_runs.summaries import find_runs, read_run
 
 
 def rlcatalog(*arguments):
@@ -32,17 +32,13 @@ def rows(values, every=100, **more):
     ]
 
 
-def a_run(folder, values=(1.0, 2.0), *, seed=0, env="CartPole-v1", record=True, every=100, model=None, **keys):
+def a_run(folder, values=(1.0, 2.0), *, seed=0, env="CartPole-v1", every=100, model=None, **keys):
     """Write a run as `rlcatalog train` does."""
     algorithm = {"name": "PPO", "seed": seed, "lr": 0.001, **keys}
     config = {"env": env, "steps": 1000, "framework": "torch", "algorithm": algorithm, "model": model or {}}
     folder.mkdir(parents=True)
-    if record:
-        about = {"status": "finished", "started": "2026-01-01T00:00:00Z", "seconds": 1.5, "engine": None}
-        (folder / "run.json").write_text(json.dumps(about))
-    else:
-        del algorithm["name"]
-        (folder / "policy").mkdir()
+    about = {"status": "finished", "started": "2026-01-01T00:00:00Z", "seconds": 1.5, "engine": None}
+    (folder / "run.json").write_text(json.dumps(about))
     (folder / "config.json").write_text(json.dumps(config))
     lines = [json.dumps(row) for row in rows(values, every)]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -89,30 +85,28 @@ def test_evaluations_and_how_runs_ended_are_told(tmp_path):
     assert str(tmp_path / "run") in printed
 
 
-def test_runs_of_earlier_versions_are_read(tmp_path):
-    """They have no run.json; Stable-Baselines3's have progress.csv for metrics."""
-    a_run(tmp_path / "ours", record=False)
-    sb3, ray = tmp_path / "sb3", tmp_path / "ray"
-    for folder, config in (
-        (sb3, {"algorithm": {"name": "DQN", "seed": 4}, "framework": "torch", "stable_baselines3": "2.9.2"}),
-        (ray, {"algorithm": {"name": "SAC"}, "seed": 5}),
+def test_what_a_folder_does_not_say_is_left_open(tmp_path):
+    """A loop of one's own may write only some of a run's files."""
+    whole, config, metrics = (a_run(tmp_path / name) for name in ("whole", "config", "metrics"))
+    for folder, name in (
+        (config, "run.json"),
+        (config, "metrics.jsonl"),
+        (metrics, "run.json"),
+        (metrics, "config.json"),
     ):
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({"env": "Pendulum-v1", "steps": 500, "model": {}, **config}))
-    (sb3 / "progress.csv").write_text(
-        "time/total_timesteps,rollout/ep_rew_mean,time/time_elapsed\n100,,1\n200,-12.5,3\n,,\n400,-7.25,6\n500,-1"
-    )
-    (ray / "metrics.jsonl").write_text('{"timesteps_total": 300, "episode_return_mean": null}\n')
+        (folder / name).unlink()
+    (config / "config.json").write_text(json.dumps({"env": "Pendulum-v1", "algorithm": {"name": "mine"}, "seed": 5}))
     found = {os.path.basename(run["folder"]): run for run in listed(tmp_path)}
+    assert list(found) == ["whole", "config", "metrics"]
 
     def told(name):
-        names = ("algorithm", "engine", "framework", "seed", "steps", "wanted", "last_return", "seconds", "status")
+        names = ("env", "algorithm", "framework", "seed", "steps", "wanted", "last_return", "seconds", "status")
         return tuple(found[name][key] for key in names)
 
-    assert told("ours") == ("PPO", None, "torch", 0, 200, 1000, 2.0, 1.0, "finished")
-    assert told("sb3") == ("DQN", "sb3", "torch", 4, 400, 500, -7.25, 6.0, "unfinished")
-    assert told("ray") == ("SAC", "rllib", "torch", 5, 300, 500, None, None, "unfinished")
-    assert read_rows(sb3)[0].episode_return_mean is None
+    assert told("config") == ("Pendulum-v1", "mine", None, 5, 0, None, None, None, None)
+    assert told("metrics") == (None, None, None, None, 200, None, 2.0, 1.0, None)
+    printed = rlcatalog("runs", str(tmp_path)).output
+    assert all(str(folder) in printed for folder in (whole, config, metrics))
 
 
 def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_path):
@@ -138,25 +132,21 @@ def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config.json", "{", "config.json: is damaged"),
+        ("config.json", "{", "config.json: truncated or not JSON"),
         ("config.json", "[]", "config.json: is damaged"),
-        ("config.json", "[" * 100_000, "config.json: is damaged"),
-        ("config.json", b"\xff", "config.json: is no text"),
+        ("config.json", "[" * 100_000, "config.json: truncated or not JSON"),
+        ("config.json", b"\xff", "config.json: truncated or not JSON"),
         ("run.json", "[]", "run.json: not a record"),
         ("metrics.jsonl", '{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n', "metrics.jsonl: line 2"),
         ("metrics.jsonl", '{"timesteps_total": "many"}\n', "metrics.jsonl: line 1"),
         ("metrics.jsonl", "[1]\n", "metrics.jsonl: line 1"),
         ("metrics.jsonl", b"\xff\n", "metrics.jsonl: is no text"),
         ("metrics.jsonl", '{"timesteps_total": 1e999}\n', "metrics.jsonl: line 1"),
-        ("progress.csv", "time/total_timesteps,rollout/ep_rew_mean\nx,1\n", "progress.csv: line 2"),
-        ("progress.csv", "time/total_timesteps,rollout/ep_rew_mean\ninf,1\n", "progress.csv: line 2"),
     ],
 )
 def test_a_damaged_run_is_one_line_among_the_others(name, text, message, tmp_path):
     a_run(tmp_path / "good")
     bad = a_run(tmp_path / "bad")
-    if name == "progress.csv":
-        (bad / "metrics.jsonl").unlink()
     (bad / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     done = rlcatalog("runs", str(tmp_path))
     assert done.exit_code == 0

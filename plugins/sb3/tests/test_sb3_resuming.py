@@ -1,7 +1,5 @@
 """Runs of `rlcatalog train --engine sb3` are kept while they train, end politely, and go on."""
 
-import csv
-import io
 import json
 import os
 import signal
@@ -297,15 +295,16 @@ def test_what_cannot_go_on_is_said(finished, tmp_path):
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {"a run of engine 'ppo', not of 'sb3'": {"steps": 64}, "does not say how it was run":
-             {"engine": "sb3", "steps": "many"}, "holds no checkpoint": {"command": "train-sb3", "steps": 99},
+    cases = {"a run of engine 'ppo', not of 'sb3'": {"engine": "ppo", "steps": 64}, "does not say how it was run":
+             {"engine": "sb3", "steps": "many"}, "holds no checkpoint": {"engine": "sb3", "steps": 99},
+             "does not say which engine trained it, so it cannot go on": {"command": "train-sb3", "steps": 99},
              "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
         with pytest.raises(CatalogError, match=message):
             run("train", "-e", "sb3", "--resume", str(other))
     (other / "config.json").write_text(json.dumps({key: part for key, part in config.items() if key != "run"}))
-    with pytest.raises(SavedPolicyError, match="as those of earlier versions"):
+    with pytest.raises(SavedPolicyError, match="does not say which engine trained it"):
         run("train", "-e", "sb3", "--resume", str(other))
 
 
@@ -361,29 +360,6 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, t
         np.testing.assert_array_equal(array, weights[name])
     with pytest.raises(ConfigError, match="its 64 steps are done"):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
-
-
-def test_a_folder_of_an_earlier_version_goes_on_with_its_table(tmp_path):
-    """Then the command was `train-sb3`, and Stable-Baselines3 wrote `progress.csv`."""
-    run(*train(tmp_path, "PPO", 128))
-    config, before = json.loads((tmp_path / "config.json").read_text()), rows(tmp_path)
-    names = ("command", "steps", "checkpoint_every", "keep_checkpoints", "threads", "model", "settings")
-    config["run"] = {"command": "train-sb3", **{name: config["run"][name] for name in names[1:]}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    table = io.StringIO()
-    columns = [name for name in before[-1] if "/" in name]
-    writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(before)
-    (tmp_path / "progress.csv").write_text(table.getvalue() + "1,2")  # the last line was not written to its end
-    (tmp_path / "metrics.jsonl").unlink()
-    run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", "192", "--log", "csv")
-    after = rows(tmp_path)
-    assert [row["timesteps_total"] for row in after] == [64, 128, 192]
-    for row, expected in zip(after, before, strict=False):
-        assert {name: value for name, value in row.items() if value is not None} == expected
-    assert read_record(tmp_path)["status"] == "finished"
-    assert json.loads((tmp_path / "config.json").read_text())["run"]["engine"] == "sb3"
 
 
 @pytest.mark.parametrize("algo", SETTINGS)

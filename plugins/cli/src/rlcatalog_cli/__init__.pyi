@@ -1,6 +1,9 @@
-from .app import main as main
-from .explain import open_env as open_env
-from .isolation import print_answer as print_answer, print_json as print_json, redirect_stdout as redirect_stdout
+from .app import main as main, open_env as open_env
+from .isolation import (
+    describe_exit as describe_exit,
+    print_answer as print_answer,
+    print_json as print_json,
+    redirect_stdout as redirect_stdout,
+)
 from .options import AS_JSON as AS_JSON, ModelKeys as ModelKeys, Modules as Modules, key_values as key_values
-from .progress import Display as Display
-from .tables import print_summary as print_summary
+from .progress import show_progress as show_progress

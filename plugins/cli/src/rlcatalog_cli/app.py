@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from rlcatalog import __version__
-from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import (
-    AmbiguousChoiceError,
-    CatalogError,
-    CatalogWarning,
-    MissingPluginError,
-    UnknownNameError,
-    nearest,
-    one_line,
-    shown,
-)
-from rlcatalog_cli.explain import explain
-from rlcatalog_cli.isolation import catalog_of_survivors, only_answers, print_json, redirect_stdout
-from rlcatalog_cli.options import AS_JSON, Command
-from rlcatalog_cli.tables import escape
+from rlcatalog.catalog import Catalog, default_catalog, make_env
+from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest, one_line, shown
+from rlcatalog.internals import PluginRecord, Sheet, public_index
+from rlcatalog.plugins import Component
+from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
+from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
+
+_ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
 
 
 def list_parts(
@@ -47,19 +42,68 @@ def list_parts(
         if kind not in kinds:
             raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
     if as_json:
-        columns: tuple[str, ...] = ("name", "distribution", "version", "status", "error")
+        columns = ("name", "distribution", "version", "status", "error")
         plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
-        columns = ("kind", "name", "distribution", "version")
         parts = [
-            {column: getattr(part, column) for column in columns}
-            | {"frameworks": list(part.frameworks), "summary": part.declaration.summary}
+            {"kind": part.kind, "name": part.name, "distribution": part.distribution, "version": part.version,
+             "frameworks": list(part.frameworks), "summary": part.declaration.summary}
             for part in components
-        ]
+        ]  # fmt: skip
         print_json({"plugins": plugins, "components": parts})
         return
-    from rlcatalog_cli.tables import print_list
+    print(list_sheet(catalog.plugins, components).text())
 
-    print_list(catalog.plugins, components)
+
+def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
+    """Return what `list` shows: the plugins, what each provides, and why one is not loaded."""
+    none = all(component.kind == "command" for component in components)
+    facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
+    records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
+    parts = [
+        (part.kind, part.name, part.distribution, ", ".join(part.frameworks), part.declaration.summary)
+        for part in components
+    ]
+    tables = {
+        "plugins": [("plugin", "distribution", "version", "status"), *records],
+        "components": [("kind", "name", "distribution", "frameworks", "summary"), *parts],
+    }
+    errors = [(record.name, f"{record.status}: {record.error}") for record in plugins if record.error is not None]
+    return Sheet(f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(parts)))
+
+
+def explain(
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
+    model: ModelKeys = None,
+    everything: Annotated[bool, _ALL] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw it as well, into this file.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Say which parts fit an environment, why, and the shapes along the way."""
+    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
+        explanation = catalog.explain(config=config, framework=framework, env=env)
+        found, text = explanation.as_dict(), explanation.text(all=everything)
+        if svg is not None:
+            svg.write_text(explanation.svg(), encoding="utf-8")
+    if as_json:
+        print_json(found)
+        return
+    print(text)
+    if svg is not None:
+        print(f"picture: {svg}")
+
+
+@contextmanager
+def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any]]:
+    """Make an environment for a command: the catalog, the config that the options give, the environment."""
+    catalog = default_catalog()
+    config = key_values(model, "--model")
+    catalog.parse_config(config)  # a wrong key is found before an environment is made
+    env = make_env(env_id)
+    try:
+        yield catalog, config, env
+    finally:
+        env.close()
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,8 +151,6 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     if called is not None and called not in known:
         try:
             registry.get("command", called)
-        except (MissingPluginError, AmbiguousChoiceError):
-            raise
         except UnknownNameError:
             text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
             raise UnknownNameError(text) from None
@@ -119,12 +161,8 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         if called is not None and called in (name, component.address):
             app.command(called, cls=Command)(component.load("cli"))
         else:
-            app.command(name, help=escape(component.declaration.summary))(_placeholder)
+            app.command(name, help=escape(one_line(component.declaration.summary)))(lambda: None)
     return app
-
-
-def _placeholder() -> None:
-    pass
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -135,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     previous, warnings.showwarning = warnings.showwarning, _show
     as_json = "--json" in arguments and "--help" not in arguments
     try:
-        with only_answers(for_good=argv is None) if as_json else nullcontext():
+        with redirect_stdout(for_good=argv is None) if as_json else nullcontext():
             make_app(arguments)(arguments)
     except (CatalogError, OSError) as error:
         print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)

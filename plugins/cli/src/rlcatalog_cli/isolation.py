@@ -19,75 +19,38 @@ from rlcatalog.internals import PluginRecord, disabled_reason, find_plugins, nor
 PATIENCE = 60
 _ALIVE = "rlcatalog: loaded"
 
-
-#: The standard output that `print_answer` writes to, where everything else is sent to standard error.
-_ANSWERS: ContextVar[Redirection | None] = ContextVar("rlcatalog_answers", default=None)
-
-
-class Redirection:
-    """Standard output sent to standard error, with a way to what it was."""
-
-    def __init__(self) -> None:
-        self._stdout = sys.stdout
-        self._stdout.flush()
-        sys.stdout = sys.stderr
-        self._kept: int | None = None
-        try:
-            self._kept = os.dup(1)
-            os.dup2(2, 1)  # what is printed without Python's help, too
-        except OSError:  # one of them is closed
-            pass
-
-    def write(self, text: str) -> None:
-        """Write to what standard output was."""
-        out = self._stdout
-        if self._kept is not None and _descriptor_of(out) == 1:
-            with open(self._kept, "w", encoding=out.encoding, errors=out.errors, closefd=False) as kept:
-                kept.write(text)
-        else:
-            out.write(text)
-            out.flush()
-
-    def undo(self) -> None:
-        """Let standard output be what it was."""
-        sys.stdout = self._stdout
-        if self._kept is not None:
-            os.dup2(self._kept, 1)
-            os.close(self._kept)
-
-
-def _descriptor_of(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (AttributeError, OSError):  # a stream in memory
-        return None
+#: What `print_answer` writes to where standard output is sent to standard error.
+_ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=None)
 
 
 @contextmanager
-def redirect_stdout() -> Iterator[None]:
-    """Send what plugins print to standard error; standard output is for the answer."""
-    redirection = Redirection()
-    try:
-        yield
-    finally:
-        redirection.undo()
-
-
-@contextmanager
-def only_answers(for_good: bool) -> Iterator[None]:
-    """Keep standard output for what `print_answer` prints: threads of plugins may print at any time.
+def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
+    """Send what plugins print to standard error; standard output is for the answer (see `print_answer`).
 
     Args:
-        for_good: Leave it so when the command ends: the process ends with it, and such threads may outlive it.
+        for_good: Leave it so when the command ends: the process ends with it, and threads of plugins may outlive it.
     """
-    redirection = Redirection()
-    token = _ANSWERS.set(redirection)
+    if _ANSWERS.get() is not None:
+        yield
+        return
+    stdout, answers, kept = sys.stdout, sys.stdout, None
+    stdout.flush()
+    sys.stdout = sys.stderr
+    with suppress(AttributeError, OSError):  # one of them is closed, or standard output is a stream in memory
+        kept = os.dup(1)
+        os.dup2(2, 1)  # what is printed without Python's help, too
+        if stdout.fileno() == 1:
+            answers = open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False)  # noqa: SIM115
+    token = _ANSWERS.set(answers)
     try:
         yield
     finally:
         _ANSWERS.reset(token)
         if not for_good:
-            redirection.undo()
+            sys.stdout = stdout
+            if kept is not None:
+                os.dup2(kept, 1)
+                os.close(kept)
 
 
 def print_json(data: Any) -> None:
@@ -97,11 +60,7 @@ def print_json(data: Any) -> None:
 
 def print_answer(text: str) -> None:
     """Print what a program reads; with `--json`, nothing else reaches standard output."""
-    redirection = _ANSWERS.get()
-    if redirection is None:
-        sys.stdout.write(text)
-    else:
-        redirection.write(text)
+    print(text, end="", file=_ANSWERS.get() or sys.stdout, flush=True)
 
 
 def catalog_of_survivors() -> Catalog:
@@ -127,13 +86,16 @@ def _death(plugin: PluginRecord) -> str | None:
         return f"it was not loaded within {PATIENCE} s"
     if _ALIVE.encode() in done.stdout.splitlines():
         return None
-    how = f"exit status {done.returncode}"
-    if done.returncode < 0:
-        how = f"signal {-done.returncode}"
-        with suppress(ValueError):
-            how = f"signal {signal.Signals(-done.returncode).name}"
+    how = describe_exit(done.returncode)
     way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
     return f"it ended the process that loaded it: {how}; {way}"
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process ended, by its return code: its exit status, or the signal that ended it."""
+    with suppress(ValueError):
+        return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
 
 
 def _load(distribution: str, name: str) -> None:

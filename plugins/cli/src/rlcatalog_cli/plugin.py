@@ -9,5 +9,5 @@ from rlcatalog import CommandSpec, hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
         CommandSpec("list", {"cli": "rlcatalog_cli.app:list_parts"}, "List the plugins and what they provide."),
-        CommandSpec("explain", {"cli": "rlcatalog_cli.explain:explain"}, "Say which parts fit an environment."),
+        CommandSpec("explain", {"cli": "rlcatalog_cli.app:explain"}, "Say which parts fit an environment."),
     ]

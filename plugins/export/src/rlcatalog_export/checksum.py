@@ -1,7 +1,7 @@
 """Checksums over the whole of an exported policy: SHA-256 at the end of a file, or in a list in a folder.
 
 A file ends with a mark and the digest, as text, of everything before. Formats have a place there that other readers
-skip: a metadata entry of ONNX, the comment of a zip archive. Files written before there were checksums have no mark.
+skip: a metadata entry of ONNX, the comment of a zip archive.
 """
 
 from __future__ import annotations

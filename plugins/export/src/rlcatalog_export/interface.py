@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,11 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import __version__
-from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning, one_line
+from rlcatalog.errors import SavedPolicyError, one_line
 
-FORMAT = "rlcatalog-export"
-#: Files of version 1 have no checksum.
-FORMAT_VERSION, FORMER_VERSION = 2, 1
+FORMAT, FORMAT_VERSION = "rlcatalog-export", 2
 
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,200}$")]
 Text = Annotated[str, Meta(max_length=2000)]
@@ -139,7 +136,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             header = msgspec.json.decode(text, type=_Header)
             if header.format != FORMAT:
                 raise ValueError(f"no format {FORMAT!r} in it")
-            if header.format_version not in (FORMAT_VERSION, FORMER_VERSION):
+            if header.format_version != FORMAT_VERSION:
                 raise ValueError(f"format version {header.format_version} instead of {FORMAT_VERSION}")
             interface = msgspec.json.decode(text, type=cls)
             for wrong in _contradictions(interface):
@@ -147,7 +144,10 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise SavedPolicyError(f"{where}: no policy that rlcatalog exported: {one_line(str(error))}.") from error
         if checked is False:
-            _allow_missing_checksum(interface, where)
+            raise SavedPolicyError(
+                f"{where}: damaged: it has no checksum, which every file of format version {FORMAT_VERSION} has. Export"
+                " the policy again, or copy the file anew."
+            )
         return interface
 
 
@@ -156,21 +156,6 @@ class _Header(msgspec.Struct):
 
     format: str = ""
     format_version: int = 0
-
-
-def _allow_missing_checksum(interface: Interface, where: str) -> None:
-    """Warn of a file of the former version, which has no checksum, and refuse any other without one."""
-    if interface.format_version != FORMER_VERSION:
-        raise SavedPolicyError(
-            f"{where}: damaged: it has no checksum, which every file of format version {interface.format_version} has."
-            " Export the policy again, or copy the file anew."
-        )
-    warnings.warn(
-        f"{where}: exported by rlcatalog {interface.rlcatalog} without a checksum: damage to it cannot be seen. Export"
-        " the policy again.",
-        SavedPolicyWarning,
-        stacklevel=4,
-    )
 
 
 def _contradictions(interface: Interface) -> Iterator[str]:

@@ -55,12 +55,8 @@ class EncodedMeanStdFilter(Filter):
         self._filtered = np.zeros(preprocessor.size, np.bool_)
         for leaf in self.leaves:
             self._filtered[leaf.start : leaf.stop] = True
-        columns = np.flatnonzero(self._filtered)
-        self._all, self._any = len(columns) == preprocessor.size, len(columns) > 0
-        # A slice where there is one: it needs no copy.
-        first, last = (int(columns[0]), int(columns[-1])) if self._any else (0, -1)
-        self._columns = slice(first, last + 1) if last + 1 - first == len(columns) else columns
-        self.statistics = MeanStdFilter((len(columns),), clip=config.filter_clip)
+        self._any, self._all = bool(self._filtered.any()), bool(self._filtered.all())
+        self.statistics = MeanStdFilter((int(self._filtered.sum()),), clip=config.filter_clip)
         self._known: tuple[Any, ...] = ()
         self._scaling: tuple[Array, Array, Any, Any]
 
@@ -88,7 +84,7 @@ class EncodedMeanStdFilter(Filter):
             return encoded
         flat = encoded.reshape(len(encoded), self.preprocessor.size)
         if update:
-            self._learn(flat[:, self._columns])
+            self._learn(flat if self._all else flat[:, self._filtered])
         stats = self.statistics
         known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
         if known != self._known:  # moments are equal only to themselves
@@ -166,14 +162,14 @@ class EncodedMeanStdFilter(Filter):
         """Return what `scaled` needs for the whole vector: what is not filtered stays, exactly, what it is."""
         stats, clip = self.statistics, self.statistics.clip
         offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
-        if self._all:
-            return offset, factor, None if clip is None else -clip, clip
         offset, factor = self._spread(offset, 0.0), self._spread(factor, 1.0)
         if clip is None:
             return offset, factor, None, None
         return offset, factor, self._spread(-clip, -np.inf), self._spread(clip, np.inf)
 
-    def _spread(self, values: Any, elsewhere: float) -> Array:
+    def _spread(self, values: Any, elsewhere: float) -> Any:
+        if self._all:
+            return values
         out = np.full(self.preprocessor.size, elsewhere)
         out[self._filtered] = values
         return out

@@ -114,10 +114,7 @@ class RunningStat:
         """Number of values so far."""
         return self.moments.n
 
-    @property
-    def num_pushes(self) -> int:
-        """Another name of `n`."""
-        return self.moments.n
+    num_pushes = n  # RLlib's name of it
 
     @property
     def mean(self) -> Array:

@@ -5,7 +5,6 @@ from .files import (
     TEMPORARY as TEMPORARY,
     RegularFile as RegularFile,
     check_files as check_files,
-    check_levels as check_levels,
     locked as locked,
     read_file as read_file,
     read_json as read_json,

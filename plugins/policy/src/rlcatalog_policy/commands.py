@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import rlcatalog
-from rlcatalog_cli import AS_JSON, ModelKeys, open_env, print_json, print_summary, redirect_stdout
+from rlcatalog_cli import AS_JSON, ModelKeys, open_env, print_json, redirect_stdout
 from rlcatalog_policy.summary import summarize_layers
 
 
@@ -26,4 +26,4 @@ def summary(
     if as_json:
         print_json({"env": env_id, **layers.as_dict()})
         return
-    print_summary(env_id, layers)
+    print(layers)

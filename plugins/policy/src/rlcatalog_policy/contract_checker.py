@@ -20,14 +20,13 @@ from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, 
 from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.internals import blame_part, name_method, refusal
 from rlcatalog.models import ModelV2, models_inside
-from rlcatalog.observations import rows as rows_of
+from rlcatalog.observations import Array, rows as rows_of
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
 
 
@@ -191,18 +190,24 @@ class ContractChecker:
             return
         if isinstance(error, TypeError):
             self._check_signatures(error)
-        packages = {package: component for package, component in self._homes() if component.is_third_party}
+        resolution = self._policy.resolution
+        parts = [resolution.choices[slot].component for slot in MODEL_SLOTS]
+        parts += [plan.component for plan in resolution.dists.walk()]
+        packages: dict[str, Component] = {}
+        for part in parts:
+            if part is not None and part.is_third_party and resolution.framework in part.frameworks:
+                home = str(getattr(part.load(resolution.framework), "__module__", ""))
+                packages[home.partition(".")[0]] = part
         if not packages:
             return
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
             package = str(frame.f_globals.get("__name__")).partition(".")[0]
             if package in packages:
-                component = packages[package]
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                place = f" (at {Path(frame.f_code.co_filename).name}:{line})"
-                raise PartError(f"{_titled(component)}: {method}() raised {reason(error)}{place}", component) from error
+                place = f"(at {Path(frame.f_code.co_filename).name}:{line})"
+                raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
         # It was raised by what called them, on something that one of them had returned.
-        whose = " or ".join(dict.fromkeys(map(_titled, packages.values())))
+        whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
         raise PartError(f"{whose}: the policy fails on what it is or returned: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
@@ -225,15 +230,6 @@ class ContractChecker:
                     f"{f' and {sorted(keywords)}' if keywords else ''}: it takes {signature}. {reason(error)}"
                 ) from error
 
-    def _homes(self) -> Iterator[tuple[str, Component]]:
-        """Yield the packages that the parts' code is in."""
-        resolution = self._policy.resolution
-        chosen = [resolution.choices[slot].component for slot in MODEL_SLOTS]
-        for component in [*chosen, *(plan.component for plan in resolution.dists.walk())]:
-            if component is not None and resolution.framework in component.frameworks:
-                cls = component.load(resolution.framework)
-                yield str(getattr(cls, "__module__", "")).partition(".")[0], component
-
     def _dist(self, method: str = "") -> str:
         """Return the distribution, or a method of it, and the plugins' parts it is made of."""
         cls = unbind(self._policy.dist_class)[0]
@@ -254,16 +250,11 @@ def _chain(model: Any) -> list[Any]:
     return models
 
 
-def _titled(component: Component) -> str:
-    return f"{component.kind} {component.name!r} ({component.provider})"
-
-
 def shape_of(array: Any) -> Shape | None:
     """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
-    shape = getattr(array, "shape", None)
     try:
-        return None if shape is None else tuple(None if n is None else int(n) for n in shape)
-    except (TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
+        return tuple(None if n is None else int(n) for n in array.shape)
+    except (AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
         return None
 
 

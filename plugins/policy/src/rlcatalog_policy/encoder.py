@@ -1,4 +1,4 @@
-"""Encoder: what comes before a model, for whoever has none: encoded observations and action masks."""
+"""Encoder: what comes before a model: encoded and filtered observations, and action masks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, ActionMasks
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
-from rlcatalog.observations import Preprocessor
+from rlcatalog.internals import make_filter
+from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-
-Array = np.ndarray[Any, Any]
 
 
 def with_batch_hint(
@@ -58,20 +57,32 @@ class Encoder:
         catalog: Where the preprocessors are found.
         resolution: What a lookup chose.
         codec: The codec of the action space, where there is one already.
+        filters: Whether the filter that the lookup chose is made, too.
 
     Attributes:
         preprocessor: Encodes observations, without their masks where the model is not shown them.
         masks: Reads action masks.
         mask_apart: Whether the mask is no part of what the preprocessor takes.
+        filter: The filter after the preprocessor, or None.
+        space: The space of observations that are encoded and filtered.
     """
 
-    def __init__(self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None, *, filters: bool = False
+    ) -> None:
         request = resolution.request
         assert request.action is not None
         chosen, values = resolution.choices["preprocessor"].component, resolution.config
         self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
         self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
+        self.filter: Filter | None = None
+        self.space = self.preprocessor.observation_space
+        if filters:
+            chosen = resolution.choices["filter"].component
+            self.filter = make_filter(chosen, self.preprocessor, values, resolution.unclaimed)
+        if self.filter is not None:
+            self.space = self.filter.processed_space(self.preprocessor)
 
     def seen(self, obs: Any) -> Any:
         """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""
@@ -87,6 +98,60 @@ class Encoder:
         encoded = self.preprocessor.transform(self.seen(obs))
         check_observations(encoded[None], self.preprocessor)
         return encoded
+
+    def encode_batch(self, obs: Any, mask: Any = None) -> tuple[Array, Array | None]:
+        """Return a batch of observations encoded and filtered, and the action masks `[B, m]`: the given, or its own.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            ActionMaskError: A mask has the wrong form, or allows nothing in some row.
+            NonFiniteError: There is a filter, and an observation holds a number that is NaN or infinite.
+        """
+        own = None
+        try:
+            if self.masks.key is not None:
+                own = self.masks.of(obs) if mask is None else None
+                if self.mask_apart:
+                    obs = self.masks.without(obs)
+            encoded = self.preprocessor.encode_batch(obs)
+        except (ActionMaskError, ObservationError) as error:
+            raise with_batch_hint(error, self.preprocessor, self.seen(obs)) from error.__cause__
+        if self.filter is not None:
+            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
+            encoded = self.filter.filtered(encoded)
+        if mask is not None or (own is not None and len(own) != len(encoded)):
+            own = self.masks.matrix(own if mask is None else mask, len(encoded))
+        return encoded, own
+
+    def resolve_mask(self, encoded: Array, mask: Any = None) -> Array | None:
+        """Return the action masks that go with observations `[B, m]`; raise unless these have the encoded shape."""
+        check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
+        return None if mask is None else self.masks.matrix(mask, len(encoded))
+
+    def transform_batch(self, obs: Any) -> Array:
+        """Encode a batch of observations.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            NonFiniteError: One holds a number that is NaN or infinite.
+        """
+        seen = self.seen(obs)
+        try:
+            encoded = self.preprocessor.transform_batch(seen)
+        except ObservationError as error:
+            raise with_batch_hint(error, self.preprocessor, seen) from error.__cause__
+        check_observations(encoded, self.preprocessor)
+        return encoded
+
+    def filter_batch(self, encoded: Array, update: bool | Array) -> Array:
+        """Filter a batch of encoded observations; `update` says whether the filter learns first, or from which."""
+        assert self.filter is not None
+        rows = np.asarray(update)
+        if not rows.ndim:
+            return self.filter.filtered(encoded, update=bool(update))
+        if rows.any():
+            self.filter.filtered(encoded[rows], update=True)
+        return self.filter.filtered(encoded)
 
     def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
         """Return the action mask that goes with one observation, boolean `[m]`.
@@ -105,6 +170,4 @@ class Encoder:
             if not over:
                 raise
             return np.ones(self.masks.size, np.bool_)
-        assert rows is not None
-        row: Array = rows[0]
-        return row
+        return np.asarray(rows)[0]  # type: ignore[no-any-return]

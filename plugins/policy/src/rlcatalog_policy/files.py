@@ -181,7 +181,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
     """
     try:
         value = json.loads(read_file(path, most).decode())
-        check_levels(value)
+        _check_levels(value)
         return value
     except (ValueError, RecursionError) as error:
         if isinstance(error, SavedPolicyError):
@@ -189,7 +189,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
         raise SavedPolicyError(f"{path}: truncated or not JSON: {one_line(str(error))}") from error
 
 
-def check_levels(value: Any, most: int = 100) -> None:
+def _check_levels(value: Any, most: int = 100) -> None:
     """Raise where tables and lists stand in one another more than `most` times: what walks through them would end.
 
     Raises:
@@ -199,7 +199,7 @@ def check_levels(value: Any, most: int = 100) -> None:
         if most == 0:
             raise ValueError("its tables and lists are too deep")
         for part in value.values() if isinstance(value, dict) else value:
-            check_levels(part, most - 1)
+            _check_levels(part, most - 1)
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlcatalog.choice import Explanation
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
 from rlcatalog.frameworks import Step
-from rlcatalog_policy.policy import Policy
+from rlcatalog_policy.policy import Policy, load_extension
 
 Array = np.ndarray[Any, Any]
 
@@ -54,6 +54,15 @@ class Frozen(Policy):
         self.policy, self._frozen, self._reason = policy, frozen, reason
         self._acting: Any = frozen or policy.backend
 
+    @classmethod
+    def of(cls, policy: Policy, rows: int, seed: int | None) -> Frozen:
+        """Return a policy frozen; see `Policy.freeze`."""
+        with policy._passing:
+            try:
+                return cls(policy, load_extension(policy.framework, "freeze")(policy, rows, seed))
+            except CatalogError as error:
+                return cls(policy, None, str(error) if isinstance(error, MissingPluginError) else reason(error))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["policy"], name)
 
@@ -67,7 +76,7 @@ class Frozen(Policy):
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
-        encoded, mask = policy._encode(obs, mask)
+        encoded, mask = policy.encoder.encode_batch(obs, mask)
         return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
@@ -75,7 +84,7 @@ class Frozen(Policy):
     ) -> Step:
         """Choose actions for encoded observations; see `Policy.act_encoded`."""
         policy = self.policy
-        mask = policy._check_encoded(encoded, mask)
+        mask = policy.encoder.resolve_mask(encoded, mask)
         return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
 
     def update(self) -> None:

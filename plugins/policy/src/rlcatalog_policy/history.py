@@ -5,7 +5,7 @@ Training needs no window of its own: it stores the views that acting returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -203,14 +203,11 @@ class Views:
         actions: _Actions | None = None,
     ) -> History:
         """Return the history one step later; the reward comes with the next step."""
-        reading = self._actions if actions is None else actions
-        values: dict[str, Callable[[], Any]] = {
-            "obs": lambda: obs,
-            "actions": lambda: raw_action,
-            "action_inputs": lambda: reading.inputs(raw_action),
-        }
+        new = {"obs": obs, "actions": raw_action}
+        if "action_inputs" in history.windows:
+            new["action_inputs"] = (self._actions if actions is None else actions).inputs(raw_action)
         windows = {
-            column: window if column == "rewards" else _pushed(window, values[column](), ops)
+            column: _pushed(window, new[column], ops) if column in new else window
             for column, window in history.windows.items()
         }
         return History(windows, history.t + 1)

@@ -77,8 +77,12 @@ def load(
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
+            pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+            pins.check(catalog.registry)  # a missing plugin is named before its config keys are
             wanted = manifest.framework if framework is None else framework
-            policy = _built(catalog, manifest, wanted, obs_space, action_space, tensors[WEIGHTS])
+            resolution = catalog.resolve(obs_space, action_space, manifest.config, wanted, pins=pins)
+            _check_announced(resolution, tensors[WEIGHTS])
+            policy = Policy(catalog, resolution, obs_space, action_space)
         arrays = {}
         for role, tensor_file in tensors.items():
             with _damage(tensor_file):
@@ -103,7 +107,7 @@ def read_manifest(source: Path) -> Manifest:
     """
     try:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
-            return decode(file, source)
+            return decode(file)
     except FileNotFoundError:
         inside = source / "policy"  # where a run leaves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
@@ -115,23 +119,18 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
     """Open the files of a save, all of one; where a writer removes one before that, reading begins anew."""
     former = None
     for _ in range(_ATTEMPTS):
+        manifest = read_manifest(source)
+        names = {role: name for role in (WEIGHTS, FILTER) if (name := manifest.file(role)) is not None}
         with ExitStack() as stack:
-            manifest, files = read_manifest(source), {}
-            for role in (WEIGHTS, FILTER):
-                name = manifest.file(role)
-                if name is None:
-                    continue
-                try:
-                    files[role] = RegularFile(source / name)
-                except FileNotFoundError as error:
-                    if manifest == former:  # nobody writes: it is missing
-                        raise SavedPolicyError(f"{source / name}: cannot be read: {error}") from error
-                    break
-                stack.callback(files[role].close)
-            else:
-                yield manifest, files
-                return
-        former = manifest
+            try:
+                files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
+            except FileNotFoundError as error:
+                if manifest == former:  # nobody writes: it is missing
+                    raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
+                former = manifest
+                continue
+            yield manifest, files
+            return
     raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read; read it when that is over.")
 
 
@@ -160,24 +159,11 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
     """Name the file whatever its arrays make a part raise."""
     try:
         yield
-    except SavedPolicyError as error:
-        if str(tensors.file.path) not in str(error):
-            error.args = (f"{tensors.file.path}: {error}",)
-        raise
-    except ModelContractError as error:
-        raise SavedPolicyError(f"{tensors.file.path}: {error}") from error
     except Exception as error:
-        raise SavedPolicyError(f"{tensors.file.path}: {type(error).__name__}: {error}") from error
-
-
-def _built(
-    catalog: Catalog, manifest: Manifest, framework: str, obs_space: Any, action_space: Any, weights: TensorFile
-) -> Policy:
-    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
-    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-    resolution = catalog.resolve(obs_space, action_space, manifest.config, framework, pins=pins)
-    _check_announced(resolution, weights)
-    return Policy(catalog, resolution, obs_space, action_space)
+        if isinstance(error, SavedPolicyError) and str(tensors.file.path) in str(error):
+            raise
+        kind = "" if isinstance(error, SavedPolicyError | ModelContractError) else f"{type(error).__name__}: "
+        raise SavedPolicyError(f"{tensors.file.path}: {kind}{error}") from error
 
 
 def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
@@ -226,20 +212,14 @@ def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> Non
         )
 
 
-def _shown(written: Any) -> Any:
-    try:
-        return space_from_json(written)
-    except Exception:  # too large, or damaged: then as it stands
-        return written
-
-
 def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
-    if given is not None:
-        if written is not None and not same_space(space_to_json(given), written):
-            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
-        return given
     try:
-        return space_from_json(written)
+        space = space_from_json(written)
     except Exception as error:  # Gymnasium's spaces raise what they come across
-        raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
+        if given is None:
+            raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
+        space = written
+    if given is not None and written is not None and not same_space(space_to_json(given), written):
+        raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space}, not {given}.")
+    return space if given is None else given

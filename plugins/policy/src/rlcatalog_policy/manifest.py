@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from gymnasium import Space
@@ -17,15 +16,13 @@ from rlcatalog.internals import __version__
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.space_json import space_from_json, space_to_json
 
-FORMAT = "rlcatalog-policy"
-#: Version 1 kept its arrays under fixed names and had no checksum of its own.
-FORMAT_VERSION, FORMER_VERSION = 2, 1
+FORMAT, FORMAT_VERSION = "rlcatalog-policy", 2
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
 
-_DIGEST = re.compile("[0-9a-f]{64}")
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Manifest(msgspec.Struct, kw_only=True):
+class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What `policy.json` holds: names, versions and numbers.
 
     Attributes:
@@ -41,7 +38,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         observation_space: The space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         files: File → SHA-256 of its content.
-        checksum: SHA-256 of all of the above (see `checksum_of`); None in a policy of the former format.
+        checksum: SHA-256 of all of the above (see `checksum_of`).
     """
 
     format: str
@@ -55,18 +52,18 @@ class Manifest(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     observation_space: dict[str, Any] | None
     action_space: dict[str, Any] | None
-    files: dict[str, str]
-    checksum: str | None = None
+    files: dict[str, _Digest]
+    checksum: str = ""
 
     def file(self, role: str) -> str | None:
         """Return the name of the file that holds the weights or the filter's state, or None."""
         digest = next((digest for name, digest in self.files.items() if name.startswith(role)), None)
-        return None if digest is None else file_name(role, digest, self.format_version)
+        return None if digest is None else file_name(role, digest)
 
 
-def file_name(role: str, digest: str, version: int = FORMAT_VERSION) -> str:
-    """Return the name of a file of arrays: in today's format it follows from the content."""
-    return f"{role}.safetensors" if version == FORMER_VERSION else f"{role}-{digest[:16]}.safetensors"
+def file_name(role: str, digest: str) -> str:
+    """Return the name of a file of arrays, which follows from its content."""
+    return f"{role}-{digest[:16]}.safetensors"
 
 
 def checksum_of(data: dict[str, Any]) -> str:
@@ -96,17 +93,13 @@ def encode(manifest: Manifest) -> bytes:
     return text
 
 
-def decode(file: RegularFile, folder: Path) -> Manifest:
+def decode(file: RegularFile) -> Manifest:
     """Read `policy.json`.
-
-    Args:
-        file: The file.
-        folder: Where it stands, for messages.
 
     Raises:
         SavedPolicyError: It is damaged, foreign, or of another format.
     """
-    path = folder / MANIFEST
+    path = file.path
     try:
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -114,23 +107,18 @@ def decode(file: RegularFile, folder: Path) -> Manifest:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
     version = data.get("format_version")
-    if type(version) is not int or version not in (FORMER_VERSION, FORMAT_VERSION):
+    if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
-            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION} and"
-            f" {FORMER_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
+            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION}. It was"
+            f" written by rlcatalog {data.get('rlcatalog')}."
         )
-    former = version == FORMER_VERSION
-    wanted = [name for name in Manifest.__struct_fields__ if name != "checksum" or not former]
-    if missing := [name for name in wanted if name not in data]:
+    if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    if unknown := sorted(set(data) - set(wanted)):
-        raise SavedPolicyError(f"{path}: damaged: unknown key {unknown[0]!r}.")
     try:
-        if not former and data["checksum"] != checksum_of(data):
+        if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
-        if not former:
-            manifest.config = {key: _decoded(value) for key, value in manifest.config.items()}
+        manifest.config = config_from_plain(manifest.config)
     except SavedPolicyError:
         raise
     except (ValueError, RecursionError) as error:
@@ -142,14 +130,11 @@ def decode(file: RegularFile, folder: Path) -> Manifest:
 def _check_files(manifest: Manifest, path: Path) -> None:
     """Raise unless the files are those of the format: it names files of its own folder alone."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
-    version = manifest.format_version
-    if missing := [file_name(role, "", version) for role in roles if manifest.file(role) is None]:
+    if missing := [file_name(role, "") for role in roles if manifest.file(role) is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
     known = {manifest.file(role) for role in roles}
     if unknown := sorted(set(manifest.files) - known):
         raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
-    if wrong := [digest for digest in manifest.files.values() if _DIGEST.fullmatch(digest) is None]:
-        raise SavedPolicyError(f"{path}: damaged: {wrong[0]!r} is no SHA-256.")
 
 
 # --- config values as JSON, which knows no infinity ------------------------------------------------------------------

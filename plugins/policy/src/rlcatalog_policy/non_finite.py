@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import NonFiniteError
-from rlcatalog.observations import Preprocessor
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.observations import Array, Preprocessor
 
 
 def check_step(
@@ -73,10 +71,7 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
     Raises:
         NonFiniteError: One is NaN or infinite; the message names its row and where in the observation it stands.
     """
-    if encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)):
-        return
-    row = _first_row(encoded)
-    if row is not None:
+    if encoded.dtype.kind == "f" and (row := _first_row(encoded)) is not None:
         raise NonFiniteError(
             f"row {row} of {len(encoded)}: its observation holds values that are not finite:"
             f" {place_of(preprocessor, encoded[row])}; mend it in the environment{_after(t, row)}.",
@@ -96,10 +91,7 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
     Raises:
         NonFiniteError: One is NaN or infinite.
     """
-    if math.isfinite(np.vdot(numbers, numbers)):
-        return
-    row = _first_row(numbers)
-    if row is not None:
+    if (row := _first_row(numbers)) is not None:
         wrong = _shown(_wrong(numbers[row])[0])
         raise NonFiniteError(f"row {row} of {len(numbers)}: {what} is {wrong}: {why}{_after(t, row)}.", row)
 
@@ -125,6 +117,9 @@ def _wrong(row: Any) -> tuple[Any, Array]:
 
 
 def _first_row(numbers: Array) -> int | None:
+    """Return the first row that holds a number that is not finite, or None."""
+    if math.isfinite(np.vdot(numbers, numbers)):
+        return None
     wrong = np.argwhere(~np.isfinite(numbers))
     return int(wrong[0, 0]) if len(wrong) else None
 

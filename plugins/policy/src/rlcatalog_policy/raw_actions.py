@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec
-from rlcatalog.errors import ActionError, CatalogError, NotServedError, shown
+from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import KINDS, blame_part, stack
-from rlcatalog.observations import rows
+from rlcatalog.observations import Array, rows
 from rlcatalog.plugins import Component
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, map_tensors
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
-
-Array = np.ndarray[Any, Any]
 
 
 def raw_actions(policy: Policy, actions: Any) -> Array:
@@ -45,25 +44,23 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
             raise ActionError(
                 f"actions: {info.path}: this list has actions that are none of {info.describe()}: {error}"
             ) from error
-    return _arrays(info, actions, _is_single(info, actions))
+    actions = map_tensors(actions, _array)
+    single = _is_single(info, actions)
+    if single or (single is None and info.space.contains(actions)):
+        with suppress(ValueError, KeyError, TypeError):  # the codec will say what is wrong
+            return stack(info, [actions])
+    return actions
 
 
-def _is_single(info: SpaceInfo, actions: Any) -> bool:
-    """Whether this is one action, by the number of axes of its first part that has a shape."""
-    for leaf, part in _leaves(info, actions):
-        if leaf.shape is not None:
-            try:
-                return np.ndim(part) == len(leaf.shape)
-            except ValueError:  # lists of different lengths; the codec will say so
-                return False
-    return bool(info.space.contains(actions))
-
-
-def _leaves(info: SpaceInfo, actions: Any) -> Any:
-    for child, part in _parts(info, actions) if info.is_composite else ():
-        yield from _leaves(child, part)
-    if not info.is_composite:
-        yield info, actions
+def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
+    """Whether this is one action, by the number of axes of its first part that has a shape; None where none has."""
+    if info.is_composite:
+        parts = (_is_single(child, part) for child, part in _parts(info, actions))
+        return next((single for single in parts if single is not None), None)
+    try:
+        return None if info.shape is None else np.ndim(actions) == len(info.shape)
+    except ValueError:  # lists of different lengths; the codec will say so
+        return False
 
 
 def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
@@ -74,19 +71,12 @@ def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
     return list(zip(info.children, actions, strict=False)) if isinstance(actions, tuple | list) else []
 
 
-def _arrays(info: SpaceInfo, actions: Any, single: bool) -> Any:
-    """Return actions with arrays in place of tensors, one action as a batch of one."""
-    if info.is_composite:
-        parts = [_arrays(child, part, single) for child, part in _parts(info, actions)]
-        complete = len(parts) == len(info.children) == len(actions) if hasattr(actions, "__len__") else False
-        return info.join(parts) if complete else actions
-    if hasattr(actions, "shape") and not isinstance(actions, np.ndarray):
-        tensor, actions = actions, ops_of(actions).array(actions)
-        if actions is None:
-            raise ActionError(f"actions: {info.path}: expected values, found a tensor of a trace, {shown(tensor)}.")
-    if not single:
-        return actions
-    return actions[None] if isinstance(actions, np.ndarray) else [actions]
+def _array(values: Any) -> Array:
+    """Return an array or tensor as an array."""
+    array: Array | None = values if isinstance(values, np.ndarray) else ops_of(values).array(values)
+    if array is None:
+        raise ActionError(f"actions: expected values, found a tensor of a trace, {shown(values)}.")
+    return array
 
 
 # --- codecs of plugins -----------------------------------------------------------------------------------------------
@@ -95,8 +85,6 @@ def _arrays(info: SpaceInfo, actions: Any, single: bool) -> Any:
 def _component(policy: Policy, info: SpaceInfo) -> Component | None:
     """Return the plugin's part that serves the actions of a leaf; None where the kernel's does."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}  # type: ignore[attr-defined]
-    if not by_kind:
-        return None
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
 
@@ -114,12 +102,9 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
     with blame_part(component, f"{type(codec).__name__}.invert()"):
         try:
             raw = codec.invert(part)
-        except NotServedError as error:
-            raise NotServedError(f"{codec.info.path}: {who} has no inverse: {error} So {keep}.") from error
         except NotImplementedError as error:
-            if isinstance(error, CatalogError):
-                raise
-            raise NotServedError(f"{codec.info.path}: {who} has no inverse; {keep}.") from error
+            why = f": {error} So" if isinstance(error, NotServedError) else ";"
+            raise NotServedError(f"{codec.info.path}: {who} has no inverse{why} {keep}.") from error
     if getattr(raw, "shape", None) != (len(part), codec.width):
         raise component.fault(
             f"{type(codec).__name__}.invert() must return an array of shape {(len(part), codec.width)} for"

@@ -48,53 +48,40 @@ def space_from_json(data: Any) -> Any:
 
 def same_space(one: Any, other: Any) -> bool:
     """Whether two spaces as plain data are the same; what they were made from is of no account."""
-    return bool(_today(one) == _today(other))
+    return bool(_without_origin(one) == _without_origin(other))
 
 
-def _today(data: Any) -> Any:
-    """Return a space's data with its kind where it stands today, and without what it was made from."""
-    if not isinstance(data, dict) or (kind := _kind(data)) is None:
+def _without_origin(data: Any) -> Any:
+    """Return a space's data without what it was made from."""
+    if isinstance(data, list):
+        return list(map(_without_origin, data))
+    if not isinstance(data, dict):
         return data
-    rest = {name: value for name, value in data.items() if name not in ("space", "original_space")}
-    if "space" not in data:
-        del rest["kind"]
-    if isinstance(rest.get("children"), list):
-        rest["children"] = list(map(_today, rest["children"]))
-    return {**rest, "space": kind}
-
-
-def _kind(data: Any) -> str | None:
-    """Return what kind of space data is of, or None; until 0.1 it stood under `"kind"`."""
-    kind = data.get("space", data.get("kind")) if isinstance(data, dict) else None
-    return kind if isinstance(kind, str) else None
+    return {name: _without_origin(value) for name, value in data.items() if name != "original_space"}
 
 
 def _from_json(data: Any) -> Any:
-    made = _made(data)
-    if "original_space" in data:
-        made.original_space = _from_json(data["original_space"])
-    return made
-
-
-def _made(data: Any) -> Any:
-    if (kind := _kind(data)) is None:
+    if not isinstance(data, dict) or not isinstance(kind := data.get("space"), str):
         raise ValueError(f"expected a table with a kind of space, found {data!r}")
     children = data.get("children", ())
     if kind in _BUILDERS:
         if len(children) < _CHILDREN.get(kind, 0):
             raise ValueError(f"{kind} without what it consists of")
-        return _BUILDERS[kind](data, [_from_json(child) for child in children])
-    codec = codec_of_class(kind)
-    if codec is None:
+        made = _BUILDERS[kind](data, [_from_json(child) for child in children])
+    elif (codec := codec_of_class(kind)) is not None:
+        made = codec.space_from_json(data)
+    else:
         raise ValueError(f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here")
-    return codec.space_from_json(data)
+    if "original_space" in data:
+        made.original_space = _from_json(data["original_space"])
+    return made
 
 
 def _entries(data: Any) -> int:
     """Return how many entries arrays have that are made for a space: those of shapes, and of a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
-    shape = data.get("n") if _kind(data) == "multi_binary" else data.get("shape")
+    shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")
     sizes = shape if isinstance(shape, list) else [shape]
     own = math.prod(sizes) if shape is not None and all(type(n) is int and n >= 0 for n in sizes) else 0
     children = data.get("children")

@@ -14,7 +14,7 @@ from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy.history import History, with_rows
+from rlcatalog_policy.history import History, Views, with_rows
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
@@ -43,6 +43,66 @@ class State(NamedTuple):
         memory, past = (tuple(part[rows] for part in parts) for parts in (self.memory, self.past))
         seen = map_tensors(self.seen, lambda view: view[rows])
         return State(memory, History(windows, self.history.t[rows]), seen, past)
+
+
+class EpisodeStates:
+    """Begins the states of episodes and carries them from step to step.
+
+    Args:
+        memory: How the model's memory begins and goes on.
+        views: The views of past steps that the model asks for.
+
+    Attributes:
+        looks_back: Whether the model asks for any.
+        carries: Whether there is anything to carry.
+    """
+
+    def __init__(self, memory: Memory, views: Views) -> None:
+        self.memory, self.views = memory, views
+        self.looks_back = bool(views)
+        self.carries = self.looks_back or bool(memory)
+
+    def start(self, rows: int) -> State:
+        """Return the state at the start of episodes."""
+        return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
+
+    def resume(self, encoded: Array, state: State | None, prev_reward: Any) -> State:
+        """Return the state before a step, with the last rewards, and what the model sees of the past.
+
+        Args:
+            encoded: The observations of the step `[B, ...]`.
+            state: The state that the last step left; None at the start of all episodes.
+            prev_reward: The rewards of the last step `[B]`, for models that ask for them.
+
+        Raises:
+            ModelContractError: The state is none of so many rows, or rewards are missing.
+        """
+        rows = len(encoded)
+        if state is None:
+            state = self.start(rows)
+        if not isinstance(state, State) or len(state.history.t) != rows:
+            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+        if not self.looks_back:
+            return state
+        history = self.views.rewarded(state.history, prev_reward)
+        return state._replace(history=history, seen=self.views.see(history, encoded))
+
+    def shown(self, before: State) -> dict[str, Any]:
+        """Return the views that the model sees while acting, of what `resume` returned."""
+        return {name: before.seen[name] for name in self.views.acting}
+
+    def after(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
+        """Return the state after a step."""
+        memory, past = self.memory.after(before.memory, new_memory, before.past)
+        history = self.views.after(before.history, encoded, raw) if self.looks_back else before.history
+        return State(memory, history, before.seen, past)
+
+    def restart(self, state: State, rows: Any) -> State:
+        """Return a state with new episodes in some rows, by indices or booleans."""
+        memory = _restarted(state.memory, self.memory.initial, rows)
+        past = _restarted(state.past, self.memory.before, rows)
+        return State(memory, self.views.restart(state.history, rows), state.seen, past)
 
 
 class Window(NamedTuple):
@@ -104,7 +164,6 @@ class Memory:
                     f" '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must return one."
                 )
             parts.append(np.zeros(row.space.shape or (), np.float32))
-        self._plain = not any(self._windows)
         pairs = list(zip(parts, self._windows, strict=True))
         self.initial: list[Array] = [
             part if window is None or isinstance(window.places, int) else np.repeat(part[None], len(window.places), 0)
@@ -127,10 +186,6 @@ class Memory:
         """Return what `State.past` is for episodes that begin."""
         return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.before)
 
-    def restart(self, state: State, rows: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Return memory and past of a state with new episodes in some rows."""
-        return _restarted(state.memory, self.initial, rows), _restarted(state.past, self.before, rows)
-
     def after(
         self, memory: Sequence[Any], returned: Sequence[Any], past: Sequence[Any] = (), ops: TensorOps = NUMPY_OPS
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -149,16 +204,11 @@ class Memory:
             raise ModelContractError(
                 f"{self._returns} returned {len(returned)} states; get_initial_state() has {len(memory)}."
             )
-        if self._plain:
-            for new, old in zip(returned, memory, strict=True):
-                if new.shape != old.shape:
-                    raise self._reshaped(returned, memory)
-            return tuple(returned), ()
         given, kept, wholes = [], [], iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
             if window is None:
                 if new.shape != old.shape:
-                    raise self._reshaped([new], [old])
+                    raise self._reshaped(returned, memory)
                 given.append(new)
                 continue
             whole = next(wholes) if window.skips else old

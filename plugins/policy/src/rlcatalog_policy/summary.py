@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -71,26 +71,14 @@ class Summary:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain | {"weights": self.weights}
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the table's header and its rows, as text."""
-        show = _arrays if self.built else _output
-        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
-        return [("layer", "arrays" if self.built else "output", "weights"), *rows]
-
     def sheet(self) -> Sheet:
         """Return what is shown."""
-        facts = [("framework", self.framework), ("weights", self.amount)]
-        return Sheet(self.title, facts, {"layers": self.rows()}, most=_MOST_LAYERS)
-
-    @property
-    def amount(self) -> str:
-        """How many weights the model has, in words."""
-        return f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
-
-    @property
-    def title(self) -> str:
-        """The model's parts in words: `lstm around fcnet`."""
-        return " around ".join(reversed(self.parts))
+        show = _arrays if self.built else _output
+        header = ("layer", "arrays" if self.built else "output", "weights")
+        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
+        amount = f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
+        facts = [("framework", self.framework), ("weights", amount)]
+        return Sheet(" around ".join(reversed(self.parts)), facts, {"layers": [header, *rows]}, most=_MOST_LAYERS)
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
@@ -103,20 +91,14 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def summarize_weights(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
-    """Return the summary of a model that is built.
-
-    Args:
-        parts: The names of the model's parts, from the inside out.
-        framework: `"torch"` or `"tf"`.
-        weights: Name and shape of each array of its weights, in the order of `ModelV2.get_weights`.
-    """
+def summarize_weights(policy: Policy) -> Summary:
+    """Return the summary of a model that is built, in the order of `ModelV2.get_weights`."""
     groups: dict[str, dict[str, Shape]] = {}
-    for name, shape in weights:
+    for name, array in weights_of(policy.model).items():
         layer, _, last = name.rpartition(".")
-        groups.setdefault(layer or last, {})[last] = tuple(shape)
+        groups.setdefault(layer or last, {})[last] = tuple(array.shape)
     layers = (Layer(name, None, sum(map(prod, arrays.values())), arrays) for name, arrays in groups.items())
-    return Summary(parts, framework, tuple(layers), built=True)
+    return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
 def policy_sheet(policy: Policy) -> Sheet:

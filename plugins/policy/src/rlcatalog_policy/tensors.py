@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from rlcatalog.errors import SavedPolicyError, shown
 from rlcatalog_policy.files import RegularFile
@@ -34,22 +34,25 @@ _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
-class _Entry(msgspec.Struct):
-    """What a header says about an array; where it lies, safetensors checks."""
+class TensorInfo(msgspec.Struct, frozen=True):
+    """An array of a file, before it is read; where it lies, safetensors checks."""
 
-    dtype: str
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
-
-
-_ENTRIES = msgspec.json.Decoder(_Entry)
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An array of a file, before it is read."""
-
-    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        # NumPy counts so, also where a length is 0.
+        if math.prod(n or 1 for n in self.shape) * self.dtype.itemsize > _LARGEST:
+            raise ValueError(f"shape {self.shape} of {self.dtype} is larger than any array")
+
+
+def _dtype(_: type, name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or name not in DTYPES:
+        raise ValueError(f"dtype {shown(name)} is not among {', '.join(DTYPES)}")
+    return np.dtype(DTYPES[name])
+
+
+_ENTRIES = msgspec.json.Decoder(TensorInfo, dec_hook=_dtype)
 
 
 class TensorFile:
@@ -64,7 +67,28 @@ class TensorFile:
 
     def __init__(self, file: RegularFile) -> None:
         self.file = file
-        self.tensors: dict[str, TensorInfo] = _tensors(file)
+        if file.size < 8:
+            raise _damage(file, f"it has {file.size} bytes.")
+        length = int.from_bytes(file.read(8), "little")
+        rest = file.size - 8 - length
+        if rest < 0 or length > _LONGEST_HEADER:
+            why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
+            raise _damage(file, why)
+        try:
+            header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
+        except (ValueError, RecursionError) as error:
+            raise _damage(file, f"its header cannot be read: {error}") from error
+        header.pop("__metadata__", None)
+        self.tensors: dict[str, TensorInfo] = {}
+        size = 0
+        for name, entry in header.items():
+            try:
+                self.tensors[name] = info = _ENTRIES.decode(entry)
+            except (ValueError, RecursionError) as error:
+                raise _damage(file, f"{shown(name)} in its header: {error}") from error
+            size += math.prod(info.shape) * info.dtype.itemsize
+        if size != rest:
+            raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
 
     @cached_property
     def elements(self) -> int:
@@ -81,15 +105,9 @@ class TensorFile:
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
         try:
-            parts = dict(deserialize(data))  # type: ignore[no-untyped-call]
+            return load(data)
         except SafetensorError as error:
             raise _damage(self.file, f"{error}.") from error
-        return {
-            name: np.frombuffer(parts[name]["data"], info.dtype.newbyteorder("<"))
-            .reshape(info.shape)
-            .astype(info.dtype, copy=False)
-            for name, info in self.tensors.items()
-        }
 
 
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
@@ -98,8 +116,6 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     Raises:
         SavedPolicyError: There are too many of them to be read again.
     """
-    from safetensors.numpy import save
-
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     length = int.from_bytes(content[:8], "little")
     if length > _LONGEST_HEADER:
@@ -117,38 +133,3 @@ def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[
 
 def _damage(file: RegularFile, why: str) -> SavedPolicyError:
     return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
-
-
-def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
-    if file.size < 8:
-        raise _damage(file, f"it has {file.size} bytes.")
-    length = int.from_bytes(file.read(8), "little")
-    rest = file.size - 8 - length
-    if rest < 0 or length > _LONGEST_HEADER:
-        why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
-        raise _damage(file, why)
-    try:
-        header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError) as error:
-        raise _damage(file, f"its header cannot be read: {error}") from error
-    header.pop("__metadata__", None)
-    tensors: dict[str, TensorInfo] = {}
-    size = 0
-    for name, entry in header.items():
-        try:
-            tensors[name] = info = _info(_ENTRIES.decode(entry))
-        except (ValueError, RecursionError) as error:
-            raise _damage(file, f"{shown(name)} in its header: {error}") from error
-        size += math.prod(info.shape) * info.dtype.itemsize
-    if size != rest:
-        raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
-    return tensors
-
-
-def _info(entry: _Entry) -> TensorInfo:
-    if entry.dtype not in DTYPES:
-        raise ValueError(f"dtype {shown(entry.dtype)} is not among {', '.join(DTYPES)}")
-    dtype = np.dtype(DTYPES[entry.dtype])
-    if math.prod(n or 1 for n in entry.shape) * dtype.itemsize > _LARGEST:  # NumPy counts so, also where a length is 0
-        raise ValueError(f"shape {entry.shape} of {dtype} is larger than any array")
-    return TensorInfo(entry.shape, dtype)

@@ -35,9 +35,8 @@ from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.training_state import check_fits
 from rlcatalog_runs import refuse_imports
-from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
-from rlcatalog_runs.randomness import get_state, kept, set_state
 
 
 class OnPolicy(ABC):

@@ -11,7 +11,7 @@ import typer
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
-from rlcatalog_cli import Display, Modules
+from rlcatalog_cli import Modules, show_progress
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import import_modules, policy_of, read_config
@@ -66,11 +66,11 @@ def evaluate(
     with closing(envs):
         set_threads(manifest.framework, threads)
         policy = rlcatalog.load(source, **unwritten_spaces(manifest, make))
-        with Display(f"playing {env}", episodes, unit="episodes", quiet=quiet) as display:
+        with show_progress(f"playing {env}", episodes, unit="episodes", quiet=quiet) as update:
 
             def note(value: float) -> None:
                 returns.append(value)
-                display.update(len(returns), statistics.fmean(returns))
+                update(len(returns), statistics.fmean(returns))
 
             play(policy, envs, episodes, seed=seed, explore=explore, on_episode=note)
     if film is not None:

@@ -24,7 +24,7 @@ _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4
 
 
 class Randomness(msgspec.Struct):
-    """States of the generators of a process (see `randomness.get_state`)."""
+    """States of the generators of a process (see `evaluation.get_state`)."""
 
     python: tuple[int, tuple[int, ...], float | None]
     numpy: tuple[Literal["MT19937"], np.ndarray, int, int, float]

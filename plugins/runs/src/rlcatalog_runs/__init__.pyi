@@ -6,7 +6,12 @@ from .checkpoints import (
     prune_checkpoints as prune_checkpoints,
 )
 from .comparison import draw as draw
-from .engines import Engine as Engine, describe_policy as describe_policy
+from .engines import (
+    Engine as Engine,
+    RunOptions as RunOptions,
+    RunPlan as RunPlan,
+    describe_policy as describe_policy,
+)
 from .folders import (
     default_folder as default_folder,
     import_modules as import_modules,
@@ -18,8 +23,6 @@ from .folders import (
     write_config as write_config,
 )
 from .interrupts import Interrupted as Interrupted, Interrupts as Interrupts, interruptible as interruptible
-from .plans import RunOptions as RunOptions, RunPlan as RunPlan
-from .records import recorded as recorded
-from .rows import cut_rows as cut_rows, json_line as json_line
+from .records import json_line as json_line, recorded as recorded
 from .session import Session as Session
 from .summaries import read_rows as read_rows

@@ -63,7 +63,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     Raises:
         ConfigError: The environments differ, a run has no returns yet, or no run has a key called `by`.
     """
-    one_environment(runs)
+    _check_environment(runs)
     curves = [_curve(run) for run in runs]
     shortest = min(steps[-1] for steps, _ in curves)
     late = [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]
@@ -87,12 +87,8 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     return groups
 
 
-def one_environment(runs: Sequence[Run]) -> str:
-    """Return the environment of all runs.
-
-    Raises:
-        ConfigError: They have several; or there are none.
-    """
+def _check_environment(runs: Sequence[Run]) -> None:
+    """Raise unless there are runs, all of them in one environment."""
     if not runs:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
@@ -103,8 +99,6 @@ def one_environment(runs: Sequence[Run]) -> str:
                 f"compare: returns of different environments are not one scale: {runs[0].folder} ran {runs[0].env},"
                 f" {run.folder} ran {run.env}. Compare runs of one environment."
             )
-    assert runs[0].env is not None
-    return runs[0].env
 
 
 def check_picture(path: Path) -> None:
@@ -229,25 +223,25 @@ def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(names) == 1:
         return [_written(names[0], settings.get(names[0])) for settings in found]
     first = [name for name in _PLAIN if _differ(found, name)] or [name for name in _PLAIN if name in names]
-    labels = [", ".join(_written(name, settings[name]) for name in first) for settings in found]
+    labels = [_text(settings, first) for settings in found]
     for label in set(labels):
         alike = [index for index, other in enumerate(labels) if other == label]
-        if len(alike) > 1:
-            differing = [name for name in names if _differ([found[index] for index in alike], name)]
-            for count in range(min(SHOWN, len(differing)), len(differing) + 1):
-                told = {
-                    index: ", ".join(_written(name, found[index].get(name)) for name in differing[:count])
-                    for index in alike
-                }
-                if len(set(told.values())) == len(told):
-                    break
-            for index, text in told.items():
-                labels[index] = f"{label}: {text}" if label else text
+        differing = [name for name in names if _differ([found[index] for index in alike], name)]
+        for count in range(min(SHOWN, len(differing)), len(differing) + 1):
+            told = [_text(found[index], differing[:count]) for index in alike]
+            if len(set(told)) == len(told):
+                break
+        for index, text in zip(alike, told, strict=True):
+            labels[index] = ": ".join(filter(None, (label, text)))
     return [label or "model as by default" for label in labels]
 
 
 def _differ(found: Sequence[Mapping[str, Any]], name: str) -> bool:
     return len({json.dumps(settings.get(name), sort_keys=True, default=str) for settings in found}) > 1
+
+
+def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    return ", ".join(_written(name, settings.get(name)) for name in names)
 
 
 def _written(name: str, value: Any) -> str:

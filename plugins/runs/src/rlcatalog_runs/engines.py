@@ -1,20 +1,85 @@
-"""What an engine is to `rlcatalog train`: a class that its package declares with an `EngineSpec`."""
+"""Engines of `rlcatalog train`, and plans: what one is asked to train, anew or from a checkpoint of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
 
 from rlcatalog import Policy
 from rlcatalog.config import plain
-from rlcatalog_runs.plans import RunOptions, RunPlan
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
+from rlcatalog_policy import check_files
+from rlcatalog_runs.checkpoints import checkpoint_steps, newest_checkpoint, run_of
+from rlcatalog_runs.folders import WANDB
+from rlcatalog_runs.records import FINISHED, read_record
 
 if TYPE_CHECKING:
     from rlcatalog_runs.session import Session
 
 #: The engine of `rlcatalog train` where none is named.
 DEFAULT_ENGINE = "ppo"
+#: The most environment steps that are counted.
+MOST = (1 << 53) - 1
+
+
+class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Options that every engine takes, kept under `run` in a run's `config.json`. An engine's struct adds its own.
+
+    Attributes:
+        engine: The engine's name.
+        steps: Environment steps to train for.
+        checkpoint_every: Environment steps between two checkpoints; 0: at the end alone.
+        keep_checkpoints: How many of them stay.
+        eval_every: Environment steps between two evaluations; 0: none.
+        eval_episodes: Episodes of each evaluation.
+        stop_at: Mean return that ends the run, or None.
+        log: Names of logs beside `metrics.jsonl`.
+    """
+
+    engine: str
+    steps: Annotated[int, Meta(ge=1, le=MOST)] = 100_000
+    checkpoint_every: Annotated[int, Meta(ge=0, le=MOST)] = 0
+    keep_checkpoints: Annotated[int, Meta(ge=1)] = 2
+    eval_every: Annotated[int, Meta(ge=0)] = 0
+    eval_episodes: Annotated[int, Meta(ge=1)] = 10
+    stop_at: float | None = None
+    log: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What an engine is to train.
+
+    Attributes:
+        env_id: The environment; with the module that registers it where the user has asked to import that.
+        options: The options, of the engine's own struct.
+        algorithm: The algorithm's name.
+        seed: The seed that the run began with.
+        model: The model config, as it was typed.
+        settings: Keys of the algorithm, as they were typed.
+        typed: Names of the options that were typed now; a resumed run takes the others from its folder.
+        folder: The folder of a resumed run, or None.
+        checkpoint: The checkpoint that a resumed run goes on from, or None.
+        steps: The environment steps that were taken until then.
+        config: The `config.json` of a resumed run.
+    """
+
+    env_id: str
+    options: Any
+    algorithm: str
+    seed: int = 0
+    model: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    typed: frozenset[str] = frozenset()
+    folder: Path | None = None
+    checkpoint: Path | None = None
+    steps: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Engine:
@@ -91,3 +156,97 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
     choices = policy.resolution.choices.items()
     parts = {slot: choice.component.name for slot, choice in choices if choice.component is not None}
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
+
+
+def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]) -> RunPlan:
+    """Return the plan of a new run: ten checkpoints, unless another number is typed.
+
+    Args:
+        kind: The engine's class.
+        engine: The engine's name.
+        env_id: The environment.
+        typed: Options by name, those alone that were typed.
+
+    Raises:
+        ConfigError: A value is wrong.
+        UnknownNameError: The engine has no such algorithm.
+    """
+    algorithm = typed.get("algo", next(iter(kind.algorithms), engine))
+    if algorithm not in kind.algorithms and "algo" in typed:
+        close = nearest(algorithm, kind.algorithms) or nearest(algorithm.upper(), kind.algorithms)
+        known = f"Engine {engine} has: {', '.join(kind.algorithms) or 'none'}."
+        raise UnknownNameError(f"--algo: unknown algorithm {shown(algorithm)}.{close} {known}")
+    options = _options(kind, {"engine": engine}, typed)
+    if "checkpoint_every" not in typed:
+        options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
+    return RunPlan(env_id, options, algorithm, typed.get("seed", 0), typed.get("model", {}),
+                   typed.get("settings", {}), frozenset(typed))  # fmt: skip
+
+
+def resumed_plan(
+    kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
+) -> RunPlan:
+    """Return the plan of a run that goes on. Nothing is loaded, and nothing is changed.
+
+    The engine opens files of this folder by name from here on, so links and pipes in it are refused.
+
+    Args:
+        kind: The class of its engine, which `engine_of` names.
+        directory: The run's folder, or a checkpoint of it.
+        config: Its `config.json`, as `read_config` returns it.
+        typed: Options that take the place of the run's own.
+        imported: Modules that the user has asked to import; see `read_config`.
+
+    Raises:
+        SavedPolicyError: Its config does not say how it was run, it has no checkpoint, or its folder holds a link.
+        ConfigError: Its steps are done, or a value is wrong.
+    """
+    folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
+    check_files(folder, skip=[WANDB])  # it is written into from here on
+    try:
+        msgspec.convert(run, kind.options)
+    except msgspec.ValidationError as error:
+        raise SavedPolicyError(f"{folder}: its config.json does not say how it was run ({error}).") from error
+    options = _options(kind, run, typed)
+    checkpoint = newest_checkpoint(directory)
+    steps = checkpoint_steps(checkpoint.resolve())
+    if steps is None or not (checkpoint / kind.checkpoint).exists():
+        raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {kind.checkpoint}).")
+    # One that was killed after its last step has none left to take, but its end to write.
+    record = read_record(folder)
+    if steps >= options.steps and (record is None or record["status"] == FINISHED):
+        raise ConfigError(
+            f"--resume {directory}: its {steps} steps are done; --steps {max(steps * 2, 1)} would train on."
+        )
+    module = config.get("env_module")
+    env_id = f"{module}:{config['env']}" if module in imported else config["env"]
+    name = algorithm.get("name") or next(iter(kind.algorithms), options.engine)
+    seed = algorithm.get("seed") or config.get("seed") or 0
+    return RunPlan(env_id, options, name, seed, settings=typed.get("settings", {}), typed=frozenset(typed),
+                   folder=folder, checkpoint=checkpoint, steps=steps, config=config)  # fmt: skip
+
+
+def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the name of the engine that a run was trained with.
+
+    Args:
+        folder: Its folder.
+        config: Its `config.json`.
+
+    Raises:
+        SavedPolicyError: It does not say.
+    """
+    run = config.get("run")
+    if not isinstance(run, dict) or not isinstance(run.get("engine"), str):
+        raise SavedPolicyError(f"{folder}: its config.json does not say which engine trained it, so it cannot go on.")
+    return str(run["engine"])
+
+
+def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
+    """Return the options of an engine; what was typed is text where the command does not know the option."""
+    values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
+    try:
+        return msgspec.convert({**begun, **values}, kind.options, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        raise ConfigError(f"--{place.rstrip('`').replace('_', '-')}: {text}.") from error

@@ -1,9 +1,11 @@
-"""Evaluation: episodes played with a policy."""
+"""Evaluation: episodes played with a policy, and the random numbers of the process left as they were."""
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -79,3 +81,28 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
         "sampled_return_mean": statistics.fmean(sampled),
         "episodes": len(returns),
     }
+
+
+# --- random numbers of the process ----------------------------------------------------------------------------------
+
+
+def get_state(policy: Policy) -> dict[str, Any]:
+    """Return the states of Python's and NumPy's generators, and of what the policy draws from."""
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "policy": policy.random_state()}
+
+
+def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
+    """Set the states that `get_state` returned."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    policy.set_random_state(state["policy"])
+
+
+@contextmanager
+def kept(policy: Policy) -> Iterator[None]:
+    """Leave all generators behind as they were."""
+    state = get_state(policy)
+    try:
+        yield
+    finally:
+        set_state(policy, state)

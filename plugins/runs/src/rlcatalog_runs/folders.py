@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
 from rlcatalog.internals import look_here
@@ -57,12 +59,13 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
     seeds = f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds"
     begun = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     name = "-".join([begun, *([algorithm] if algorithm else []), seeds])
-    for number in count(1):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
+    folder, number = parent / name, 1
+    while True:
         with suppress(FileExistsError):
             folder.mkdir()
             return folder
-    raise AssertionError  # count has no end
+        number += 1
+        folder = parent / f"{name}-{number}"
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
@@ -98,30 +101,27 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
             raise SavedPolicyError(f"{folder}: holds no run to resume.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-    held = locked(folder, wait=False)
-    try:
-        held.__enter__()
-    except BlockingIOError as error:
-        raise RunFolderError(f"{folder}: another run is writing into it. Give another folder with --out.") from error
-    try:
-        if not resume:
-            refuse_taken(folder, overwrite)
-            _clear(folder)
-        yield
-    finally:
-        with suppress(OSError):
-            folder.rmdir()  # where nothing was written
-        held.__exit__(None, None, None)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder, wait=False))
+        except BlockingIOError as error:
+            raise RunFolderError(
+                f"{folder}: another run is writing into it. Give another folder with --out."
+            ) from error
+        try:
+            if not resume:
+                refuse_taken(folder, overwrite)
+                _clear(folder)
+            yield
+        finally:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing was written
 
 
 def _clear(folder: Path) -> None:
     """Remove a run's files, and no others. What is a link is removed itself, not what it points at."""
     for name in (*_RUN, *_ALSO):
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            forget(path)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
         if (folder / name).is_symlink():
             (folder / name).unlink()
@@ -134,12 +134,16 @@ def _clear(folder: Path) -> None:
             continue
         for inside in path.iterdir():
             if ours.fullmatch(inside.name):
-                if inside.is_dir() and not inside.is_symlink():
-                    shutil.rmtree(inside)
-                else:
-                    inside.unlink()
+                _remove(inside)
         with suppress(OSError):
             path.rmdir()
+
+
+def _remove(path: Path, remove_folder: Callable[[Path], None] = shutil.rmtree) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
@@ -154,6 +158,28 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
     module, colon, name = env_id.rpartition(":")
     about = {"env": name, **({"env_module": module} if colon else {}), **config}
     write_file(folder, CONFIG, (json.dumps(about, indent=2) + "\n").encode())
+
+
+_Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
+
+
+class _Algorithm(msgspec.Struct):
+    """What is read of the algorithm in a run's config."""
+
+    name: str | None = None
+    seed: _Seed | None = None
+    num_envs: Annotated[int, Meta(ge=1)] = 1
+    env_config: dict[str, Any] = {}
+
+
+class _Config(msgspec.Struct):
+    """What is read of a run's config."""
+
+    env: str
+    algorithm: _Algorithm
+    env_module: str | None = None
+    model: dict[str, Any] = {}
+    seed: _Seed | None = None
 
 
 def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
@@ -171,19 +197,13 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     path, imported = folder / CONFIG, set(imported)
     try:
         config: dict[str, Any] = read_json(path)
-        if not isinstance(config, dict) or not {"env", "algorithm"} <= config.keys():
-            raise ValueError("it names no environment")
-        env, algorithm = config["env"], config["algorithm"]
-        if not isinstance(env, str) or not isinstance(algorithm, dict):
-            raise ValueError("its environment or its algorithm is none")
-        if not isinstance(algorithm.setdefault("env_config", {}), dict):
-            raise ValueError("the environment's config is no table")
+        written = msgspec.convert(config, _Config)
     except (OSError, ValueError) as error:
         raise SavedPolicyError(f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}") from error
-    refuse_imports(path, [algorithm["env_config"], env], imported)
-    config["env"] = env.rpartition(":")[2]
-    source = config.get("env_module")
-    if isinstance(source, str) and source not in imported and config["env"] not in registry:
+    config["algorithm"].setdefault("env_config", {})
+    refuse_imports(path, [written.algorithm.env_config, written.env], imported)
+    config["env"], source = written.env.rpartition(":")[2], written.env_module
+    if source is not None and source not in imported and config["env"] not in registry:
         raise SavedPolicyError(
             f"{path}: its environment {config['env']!r} was registered by the module {source!r}, which is not imported"
             f" because a file names it. If you trust that module, type --import {source}."

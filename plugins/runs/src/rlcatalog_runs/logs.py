@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import re
@@ -19,11 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_runs.event_file import EventFile
 from rlcatalog_runs.folders import METRICS
-from rlcatalog_runs.rows import cut_rows, json_line
+from rlcatalog_runs.records import MOST_ROWS, json_line
 
 TABLE, TENSORBOARD = "progress.csv", "tensorboard"
 
@@ -31,6 +34,7 @@ TABLE, TENSORBOARD = "progress.csv", "tensorboard"
 WANDB_ID = "wandb-id"
 
 _STEPS = "timesteps_total"
+_ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Writer(Protocol):
@@ -144,42 +148,47 @@ class MetricsFile:
 class CsvFile:
     """`progress.csv`: a column for each flat name, in the order they came; what is no finite number is left empty.
 
-    The columns are those of the first row. A later row with others has the file written anew, with them at the end.
+    Its rows are those of `metrics.jsonl`, from which it is written anew where a column comes later, and where a run
+    goes on.
 
     Args:
-        folder: The run's folder.
+        folder: The run's folder, whose `metrics.jsonl` gets each row first.
         about: Not used.
-        after: A run that goes on: the steps it goes on from.
+        after: Not used.
+
+    Raises:
+        SavedPolicyError: The rows of a run that goes on cannot be read.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
-        self._folder, self._path = folder, folder / TABLE
-        self._columns: list[str] = []
-        if after is not None:
-            cut_rows(self._path, _STEPS, after)
-        if after is not None and self._path.exists():
-            self._columns = next(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))), [])
-        self._file = self._path.open("w" if after is None else "a", encoding="utf-8", newline="")
+        self._folder = folder
+        self._columns: list[str] = self._write_anew()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        cells = {_cell(name): _cell(value) for name, value in flat(row).items()}
-        new = [name for name in cells if name not in self._columns]
-        if new:
-            self._widen(new)
-        self._file.write(_csv_line(cells.get(name, "") for name in self._columns))
-        self._file.flush()
+        cells = _cells(row)
+        if not cells.keys() <= set(self._columns):
+            self._columns = self._write_anew()
+            return
+        with (self._folder / TABLE).open("a", encoding="utf-8", newline="") as file:
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerow(cells)
 
     def close(self) -> None:
-        self._file.close()
+        pass
 
-    def _widen(self, new: list[str]) -> None:
-        rows = list(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))))[1:]
-        columns = self._columns + new
-        lines = [_csv_line(columns), *(_csv_line([*row, *("" for _ in new)]) for row in rows)]
-        self._file.close()  # some systems replace no open file
-        write_file(self._folder, TABLE, "".join(lines).encode())
-        self._columns = columns
-        self._file = self._path.open("a", encoding="utf-8", newline="")
+    def _write_anew(self) -> list[str]:
+        """Write the table of all rows so far, and return its columns."""
+        path = self._folder / METRICS
+        try:
+            rows = [_cells(json.loads(line)) for line in read_file(path, MOST_ROWS).decode().splitlines()]
+        except (ValueError, RecursionError) as error:
+            raise SavedPolicyError(f"{path}: a line of it is damaged ({reason(error)}).") from error
+        text, columns = io.StringIO(), list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        if columns:
+            writer.writeheader()
+        writer.writerows(rows)
+        write_file(self._folder, TABLE, text.getvalue().encode())
+        return columns
 
 
 class TensorBoard:
@@ -274,17 +283,40 @@ def _wandb_id(folder: Path, after: int | None) -> str:
     return found
 
 
-# --- what a killed run has written -----------------------------------------------------------------------------------
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row as it stands in a table: names and values on one line each."""
+    return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 
 def _cell(value: Any) -> str:
-    """Return a value as it stands in a table, on one line."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    return " ".join(value.split()) if isinstance(value, str) else json_line({"": value})[len('{"": ') : -len("}\n")]
+    if isinstance(value, str):
+        return " ".join(value.split())
+    return "" if (text := json_line({"": value})[len('{"": ') : -len("}\n")]) == "null" else text
 
 
-def _csv_line(cells: Iterable[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+def cut_rows(path: Path, column: str, after: int) -> None:
+    """Take rows of later steps out of a file, and a last line that was not written to its end.
+
+    Args:
+        path: The file, with a row of JSON on each line; it may be missing.
+        column: Which column holds a row's environment steps.
+        after: The last steps that stay.
+
+    Raises:
+        SavedPolicyError: A line is damaged.
+    """
+    try:
+        data = read_file(path, MOST_ROWS)
+    except FileNotFoundError:
+        return
+    try:
+        whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)  # a killed run may end within a line
+        steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
+        kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
+    except (ValueError, KeyError, RecursionError) as error:
+        raise SavedPolicyError(
+            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
+            " go on with a new one."
+        ) from error
+    # A new file also where all rows stay: the former one may have a second name elsewhere.
+    write_file(path.parent, path.name, "".join(kept).encode())

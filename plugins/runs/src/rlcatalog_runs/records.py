@@ -1,4 +1,4 @@
-"""The record of a run, `run.json`: what it was made with, when, and how it ended.
+"""The record of a run, `run.json`: what it was made with, when, and how it ended; and rows of metrics as JSON.
 
 It is written when the run begins and completed when it ends. One that still says "running" belongs to a process that is
 there as long as the folder's lock is held, and to one that died when nobody holds it.
@@ -7,9 +7,10 @@ there as long as the folder's lock is held, and to one that died when nobody hol
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +20,13 @@ import msgspec
 
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import locked, read_json, write_file
-from rlcatalog_runs.rows import json_line
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
 #: Ends of a run, and what one that has none yet is.
 RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
+#: The most bytes of a run's rows that are read.
+MOST_ROWS = 1 << 29
 
 
 class _Record(msgspec.Struct):
@@ -38,22 +40,10 @@ class _Record(msgspec.Struct):
     resumed: list[dict[str, Any]] = []
 
 
-class Recording:
-    """The record of the run in progress.
-
-    Attributes:
-        status: How the run ended, where whoever trains knows it better than the exception that leaves the block:
-            `"interrupted"` for a run that was asked to stop and returns in order. None leaves it to the exception.
-    """
-
-    def __init__(self) -> None:
-        self.status: str | None = None
-
-
 @contextmanager
 def recorded(
     folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
-) -> Iterator[Recording]:
+) -> Iterator[None]:
     """Keep the record of a run, inside `run_folder`: `run.json`, written whole at the beginning and at the end.
 
     Args:
@@ -65,8 +55,10 @@ def recorded(
     Raises:
         OSError: The record cannot be written.
     """
-    recording, begun = Recording(), time.monotonic()
-    before = _former(folder) if resumed else {}
+    begun = time.monotonic()
+    before: dict[str, Any] = {}
+    with suppress(SavedPolicyError):  # it has none, or a damaged one
+        before = (read_record(folder) if resumed else None) or {}
     now = _now()
     record: dict[str, Any] = {
         "status": RUNNING,
@@ -86,7 +78,7 @@ def recorded(
 
     def end(status: str, error: BaseException | None = None) -> None:
         spent = before.get("seconds") or 0.0
-        record["status"], record["ended"] = recording.status or status, _now()
+        record["status"], record["ended"] = status, _now()
         record["seconds"] = round(spent + time.monotonic() - begun, 3)
         record["error"] = None if error is None else _first_line(error)
         record["versions"] |= versions(packages)  # what was imported meanwhile
@@ -94,7 +86,7 @@ def recorded(
         _write(folder, record)
 
     try:
-        yield recording
+        yield
     except Exception as error:
         with suppress(OSError):  # a full disk: the error of the run is the one to tell
             end(FAILED, error)
@@ -107,7 +99,7 @@ def recorded(
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return the record of a run, or None where there is none, as in folders of earlier versions.
+    """Return the record of a run, or None where there is none.
 
     `status` is `"died"` where the record says `"running"` and no process holds the folder.
 
@@ -139,13 +131,6 @@ def is_held(folder: Path) -> bool:
         return True
 
 
-def _former(folder: Path) -> dict[str, Any]:
-    """Return the record of the run that goes on; an empty one where it has none or a damaged one."""
-    with suppress(SavedPolicyError):
-        return read_record(folder) or {}
-    return {}
-
-
 def _write(folder: Path, record: dict[str, Any]) -> None:
     write_file(folder, RECORD, (json.dumps(json.loads(json_line(record)), indent=2) + "\n").encode())
 
@@ -157,3 +142,16 @@ def _now() -> str:
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return one_line(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+
+
+def json_line(result: Mapping[str, Any]) -> str:
+    """Return what an iteration reported as a line of valid JSON, its end included; NaN and infinities are null."""
+    return json.dumps(_finite(result), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

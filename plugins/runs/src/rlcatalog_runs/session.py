@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoint_name, new_checkpoint, prune_checkpoints
 from rlcatalog_runs.comparison import draw
-from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
-from rlcatalog_runs.evaluation import play, summarize
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
+from rlcatalog_runs.evaluation import kept, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
 from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
-from rlcatalog_runs.plans import RunPlan
-from rlcatalog_runs.randomness import kept
 from rlcatalog_runs.records import recorded
-from rlcatalog_runs.summaries import read_rows
+from rlcatalog_runs.summaries import best_evaluation, read_rows
 
 #: Seed of the environments that policies are evaluated in, and how many training episodes `--stop-at` asks for.
 _SEED, _EPISODES = 10_000, 100
@@ -55,7 +53,8 @@ class Session:
         self.plan, self.folder, self.interrupts, self.options = plan, folder, interrupts, plan.options
         self.stopping: str | None = None
         self._logs, self._show = logs, show
-        self._evaluated, self._best = plan.steps, _best(folder) if plan.checkpoint is not None else None
+        self._evaluated = plan.steps
+        self._best = best_evaluation(read_rows(folder)) if plan.checkpoint is not None else None
         self.saved: int | None = None
 
     def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
@@ -157,24 +156,13 @@ def train(
         for log in logs:
             stack.callback(log.close)
         session = Session(plan, folder, interrupts, logs, show)
-        with _drawn(folder, f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"), closing(engine):
-            engine.learn(session)
+        title = f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"
+        try:
+            with closing(engine):
+                engine.learn(session)
+        except BaseException:
+            with suppress(OSError, SavedPolicyError):  # the error that ends the run is the one to tell
+                draw(folder / CURVE, read_rows(folder), title)
+            raise
+        draw(folder / CURVE, read_rows(folder), title)
     return session
-
-
-@contextmanager
-def _drawn(folder: Path, title: str) -> Iterator[None]:
-    """Draw the learning curve of a run when it ends; the error that ends it is told also where drawing fails."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError, SavedPolicyError):
-            draw(folder / CURVE, read_rows(folder), title)
-        raise
-    draw(folder / CURVE, read_rows(folder), title)
-
-
-def _best(folder: Path) -> float | None:
-    """Return the best mean return of the evaluations so far."""
-    means = [row.evaluation.get("return_mean") for row in read_rows(folder) if row.evaluation is not None]
-    return max((mean for mean in means if isinstance(mean, int | float)), default=None)

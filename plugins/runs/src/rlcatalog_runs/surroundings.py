@@ -32,9 +32,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
         packages: Modules beside NumPy, Gymnasium and the frameworks, such as an engine's.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
-    for record in default_catalog().plugins:
-        if record.status == "loaded":
-            found[record.distribution] = record.version
+    found |= {record.distribution: record.version for record in default_catalog().plugins if record.status == "loaded"}
     modules = ("numpy", "gymnasium", *(framework.module for framework in frameworks().values()), *packages)
     found |= {name: version for name in modules if (version := _version(name)) is not None}
     return found

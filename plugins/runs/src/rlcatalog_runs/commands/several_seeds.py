@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -18,19 +19,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
+from rlcatalog_cli import describe_exit
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog_runs.commands.tables import print_groups
 from rlcatalog_runs.comparison import compare, draw_groups
 from rlcatalog_runs.interrupts import signal_handler
-from rlcatalog_runs.summaries import read_run
+from rlcatalog_runs.summaries import Run, read_run
 from rlcatalog_runs.surroundings import usable_cores
 
 #: The picture of all seeds, in the folder that holds their runs.
 CURVES = "learning_curves.png"
 #: Seeds that one call may name, and the largest.
 MOST, LARGEST = 1000, 2**32 - 1
-#: Seconds between two looks at the processes, and bytes of a log that are searched for its error.
-_PAUSE, _TAIL = 0.2, 1 << 16
+#: Seconds between two looks at the processes, how many of those pass between two at their folders, and bytes of a log
+#: that are searched for its error.
+_PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
 class _Child(NamedTuple):
@@ -56,16 +59,16 @@ def parse_seeds(text: str) -> list[int]:
         if found is None:
             raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
         first, last = int(found[1]), int(found[2] or found[1])
-        if last > LARGEST:
-            raise ConfigError(f"--seeds {shown(text)}: {last} is too large; seeds are 0 to {LARGEST}.")
-        if last < first:
-            raise ConfigError(f"--seeds {shown(text)}: the range {first}-{last} is empty; say {last}-{first}.")
-        if last - first >= MOST or len(seeds) + last - first >= MOST:
-            raise ConfigError(f"--seeds {shown(text)}: more than {MOST} seeds.")
-        for seed in range(first, last + 1):
-            if seed in seeds:
-                raise ConfigError(f"--seeds {shown(text)}: {seed} stands there twice.")
-            seeds.append(seed)
+        twice = [seed for seed in seeds if first <= seed <= last]
+        for is_wrong, why in (
+            (last > LARGEST, f"{last} is too large; seeds are 0 to {LARGEST}"),
+            (last < first, f"the range {first}-{last} is empty; say {last}-{first}"),
+            (len(seeds) + last - first >= MOST, f"more than {MOST} seeds"),
+            (twice, f"{min(twice, default=0)} stands there twice"),
+        ):
+            if is_wrong:
+                raise ConfigError(f"--seeds {shown(text)}: {why}.")
+        seeds += range(first, last + 1)
     return seeds
 
 
@@ -85,7 +88,7 @@ def train_seeds(
     SIGTERM and SIGHUP are passed on to the runs, which are waited for; a second one ends them at once.
 
     Args:
-        context: The context of the command, which takes `--seed`, `--out` and `--seeds`.
+        context: The context of the command, which takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
         seeds: The seeds.
         folder: The folder for all of them.
         threads: Threads of one run: so many fewer run at once.
@@ -94,21 +97,18 @@ def train_seeds(
         resume: Returns the command that goes on with the run in a folder.
 
     Raises:
-        ConfigError: An option does not go with several seeds.
         RunFolderError: A folder holds a run, or another process is writing into it.
         FailedRunsError: A run has failed; the others have ended.
         Exit: A signal has asked for the end.
     """
-    refuse_with_seeds(context)
     for seed in seeds:
         refuse_taken(folder / f"seed-{seed}", overwrite)
     line = command_line(context, ("seed", "seeds", "out", *per_seed))
     own = {name: Path(value) for name in per_seed if (value := context.params.get(name)) is not None}
-    names = {parameter.name: _long(parameter) for parameter in context.command.params}
 
     def start(seed: int) -> _Child:
         options = [f"--seed={seed}", f"--out={folder / f'seed-{seed}'}"]
-        options += [f"{names[name]}={path / f'seed-{seed}'}" for name, path in own.items()]
+        options += [f"--{name.replace('_', '-')}={path / f'seed-{seed}'}" for name, path in own.items()]
         log = folder / f"seed-{seed}.log"
         log.unlink(missing_ok=True)  # it may be a link
         with log.open("xb") as output:
@@ -159,9 +159,9 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
         if parameter.param_type_name == "argument":
             rest += map(str, values)
         elif getattr(parameter, "is_flag", False):
-            options.append(_long(parameter) if value else max(parameter.secondary_opts, key=len))
+            options.append(max(parameter.opts if value else parameter.secondary_opts, key=len))
         else:
-            options += [f"{_long(parameter)}={one}" for one in values]
+            options += [f"{max(parameter.opts, key=len)}={one}" for one in values]
     return [str(context.info_name), *options, "--", *rest]
 
 
@@ -169,11 +169,6 @@ def is_given(context: typer.Context, name: str) -> bool:
     """Return whether a parameter was typed."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _long(parameter: Any) -> str:
-    found: str = max(parameter.opts, key=len)
-    return found
 
 
 def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
@@ -190,77 +185,50 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     Raises:
         Interrupted: A signal has asked for the end, and all runs have ended.
     """
-    waiting, running = list(seeds), list[_Child]()
+    waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
     errors: dict[int, str] = {}
     asked = list[int]()
-    with (
-        signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"),
-        _Bars(quiet) as bars,
-    ):
+    with signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"), _bars(quiet) as bars:
         try:
-            while waiting or running:
-                while waiting and len(running) < at_once and not asked:
-                    running.append(start(waiting.pop(0)))
-                    bars.add(running[-1])
+            while waiting or tasks:
+                while waiting and len(tasks) < at_once and not asked:
+                    child = start(waiting.pop(0))
+                    tasks[child] = bars.add_task(f"seed {child.seed}", total=None, value="-")
                 if asked:
-                    _end(running, asked)
+                    _end(list(tasks), asked)
                     raise Interrupted(asked[0])
                 time.sleep(_PAUSE)
-                for child in [child for child in running if child.process.poll() is not None]:
-                    running.remove(child)
+                for child in [child for child in tasks if child.process.poll() is not None]:
+                    bars.remove_task(tasks.pop(child))
                     if child.process.returncode:
                         errors[child.seed] = _error(child)
-                    bars.remove(child)
                     print(f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}", flush=True)
-                bars.update(running)
+                if not bars.disable and next(pauses) % _LOOK == 0:
+                    for child, task in tasks.items():
+                        if (found := _look(child)) is not None:
+                            bars.update(task, total=found[0].wanted, completed=found[0].steps, value=found[1])
         except Exception:  # of the start of one, such as a full disk
-            _end(running, [signal.SIGTERM])
+            _end(list(tasks), [signal.SIGTERM])
             raise
     return errors
 
 
-class _Bars:
-    """A bar for each run in progress, in a terminal; elsewhere nothing.
+def _bars(quiet: bool) -> Progress:
+    """Return a bar for each run in progress, in a terminal; elsewhere, and where it is quiet, nothing is shown."""
+    columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
+    console = Console()
+    return Progress(
+        TextColumn(columns[0]), BarColumn(), *map(TextColumn, columns[1:]), TimeElapsedColumn(), console=console,
+        disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+    )  # fmt: skip
 
-    Args:
-        quiet: Show none in a terminal either.
-    """
 
-    def __init__(self, quiet: bool) -> None:
-        columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
-        console = Console()
-        self._progress = Progress(
-            TextColumn(columns[0]), BarColumn(), *map(TextColumn, columns[1:]), TimeElapsedColumn(), console=console,
-            disable=quiet or not console.is_terminal or console.is_dumb_terminal,
-        )  # fmt: skip
-        self._tasks: dict[int, TaskID] = {}
-        self._next = 0.0
-
-    def __enter__(self) -> _Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def add(self, child: _Child) -> None:
-        """Show a run."""
-        self._tasks[child.seed] = self._progress.add_task(f"seed {child.seed}", total=None, value="-")
-
-    def remove(self, child: _Child) -> None:
-        """Show a run no more."""
-        self._progress.remove_task(self._tasks.pop(child.seed))
-
-    def update(self, running: Sequence[_Child]) -> None:
-        """Look how far the runs are, once a second."""
-        if self._progress.disable or time.monotonic() < self._next:
-            return
-        for child in running:
-            with suppress(SavedPolicyError, OSError):  # it is being written
-                run = read_run(child.log.with_suffix(""))
-                value = "-" if run.last_return is None else f"{run.last_return:.1f}"
-                self._progress.update(self._tasks[child.seed], total=run.wanted, completed=run.steps, value=value)
-        self._next = time.monotonic() + 1
+def _look(child: _Child) -> tuple[Run, str] | None:
+    """Return what a run's folder says, and its mean return as text; None while it is being written."""
+    with suppress(SavedPolicyError, OSError):
+        run = read_run(child.log.with_suffix(""))
+        return run, "-" if run.last_return is None else f"{run.last_return:.1f}"
+    return None
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
@@ -289,15 +257,10 @@ def _send(child: _Child, number: int) -> None:
 def _error(child: _Child) -> str:
     """Return why a run failed: the error it printed, else how its process ended."""
     code = child.process.returncode
-    how = f"exit status {code}"
-    if code < 0:
-        how = f"signal {-code}"
-        with suppress(ValueError):
-            how = f"signal {signal.Signals(-code).name}"
-    with suppress(OSError), child.log.open("rb") as log:
-        log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - _TAIL))
-        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip(" │╰╯─╭╮")]
+    how = describe_exit(code)
+    with suppress(OSError):
+        log = child.log.read_bytes()[-_TAIL:].decode(errors="replace")
+        lines = [line for line in log.splitlines() if line.strip(" │╰╯─╭╮")]
         for line in reversed(lines):
             if line.startswith("error: "):
                 return one_line(line, 2000)
@@ -308,11 +271,8 @@ def _error(child: _Child) -> str:
 
 def _outcome(child: _Child) -> str:
     """Return how a run that did not fail ended."""
-    with suppress(SavedPolicyError, OSError):
-        run = read_run(child.log.with_suffix(""))
-        value = "-" if run.last_return is None else f"{run.last_return:.1f}"
-        return f"{run.steps:,} steps, mean return {value}"
-    return "ended"
+    found = _look(child)
+    return "ended" if found is None else f"{found[0].steps:,} steps, mean return {found[1]}"
 
 
 def _draw(folder: Path, seeds: Sequence[int]) -> None:

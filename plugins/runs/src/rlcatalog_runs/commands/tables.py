@@ -23,7 +23,6 @@ from rlcatalog_runs.comparison import (
     check_picture,
     compare as curves_of,
     draw_groups,
-    one_environment,
     settings_of,
     shown_algorithm,
 )
@@ -41,7 +40,7 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
 ) -> None:
     """List training runs, newest first: how far they are, what they return, how they ended."""
-    found, damaged = _read(_folders([directory]))
+    found, damaged = _read([directory])
     found.sort(key=lambda run: (-run.started, str(run.folder)))
     if as_json:
         for run in found:
@@ -72,13 +71,12 @@ def compare(
 ) -> None:
     """Draw the curves of runs together, with intervals over seeds; runs that differ in the seed alone are one curve."""
     check_picture(out)
-    found, damaged = _read(_folders(folders))
+    found, damaged = _read(folders)
     if damaged:
         raise SavedPolicyError(f"{damaged[0][0]}: damaged: {damaged[0][1]}")
-    env = one_environment(found)
     groups = curves_of(found, by)
     print_groups(groups)
-    draw_groups(out, groups, env)
+    draw_groups(out, groups, groups[0].runs[0].env or "")
     print(f"picture: {out}")
 
 
@@ -90,21 +88,19 @@ def print_groups(groups: Sequence[Group]) -> None:
         seeds = [run.seed for run in group.runs]
         rows.append(
             {
-                "curve": Text(group.label),
-                "runs": Text(str(len(group.runs))),
-                "seeds": Text(one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40)),
-                "final return": Text(_number(group.middle[-1])),
-                "95 % interval": Text(interval),
+                "curve": group.label,
+                "runs": str(len(group.runs)),
+                "seeds": one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40),
+                "final return": _number(group.middle[-1]),
+                "95 % interval": interval,
             }
         )
     _print_table(rows)
     every = [run for group in groups for run in group.runs]
     end = groups[0].steps[-1]
-    if any(run.steps > 1.05 * end for run in every):
-        shortest = min(every, key=lambda run: run.steps)
-        print(f"compared after {end:,.0f} steps, where the shortest run ends: {shortest.folder}")
-    else:
-        print(f"compared after {end:,.0f} steps")
+    shortest = min(every, key=lambda run: run.steps).folder
+    where = f", where the shortest run ends: {shortest}" if any(run.steps > 1.05 * end for run in every) else ""
+    print(f"compared after {end:,.0f} steps{where}")
     for group in groups:
         made = [json_line({"seed": run.seed, **settings_of(run)}) for run in group.runs]
         twice = next((run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None)
@@ -112,27 +108,22 @@ def print_groups(groups: Sequence[Group]) -> None:
             print(f"{group.label}: seed {twice.seed} stands there more than once; the interval is too narrow.")
 
 
-def _folders(given: Sequence[Path]) -> list[Path]:
-    """Return the folders of the runs that are named or stand below what is named, each once.
+def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """Return the runs that are named or stand below what is named, and the folders of damaged ones with what is wrong.
 
     Raises:
         SavedPolicyError: A path holds no run.
     """
-    found: dict[Path, Path] = {}
-    for path in given:
+    folders: dict[Path, Path] = {}  # each once
+    for path in paths:
         inside = list(find_runs(path))
         if not inside:
             what = "holds no run" if path.is_dir() else "no such folder"
             raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` makes one in runs.")
         for folder in inside:
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
-
-
-def _read(folders: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the runs, and the folders of the damaged ones with what is wrong."""
+            folders.setdefault(folder.resolve(), folder)
     found, damaged = [], []
-    for folder in folders:
+    for folder in folders.values():
         try:
             found.append(read_run(folder))
         except SavedPolicyError as error:
@@ -149,11 +140,11 @@ def _as_json(run: Run) -> dict[str, Any]:
     return {**fields, "folder": str(run.folder), "started": began}
 
 
-def _cells(run: Run) -> dict[str, Text]:
+def _cells(run: Run) -> dict[str, str]:
     done = f"{run.steps:,}" if run.wanted is None else f"{run.steps:,} of {run.wanted:,}"
-    status = run.status if run.error is None or run.status != "failed" else f"{run.status}: {run.error}"
-    texts = {
-        "folder": one_line(str(run.folder), _WIDE),
+    status = f"failed: {run.error}" if run.status == "failed" and run.error else run.status or "-"
+    return {
+        "folder": str(run.folder),
         "environment": run.env or "-",
         "algorithm": shown_algorithm(run),
         "framework": run.framework or "-",
@@ -164,9 +155,6 @@ def _cells(run: Run) -> dict[str, Text]:
         "time": _time(run.seconds),
         "status": status,
     }
-    cells = {name: Text(one_line(text, _WIDE)) for name, text in texts.items()}
-    cells["status"].stylize(_COLOURS.get(run.status, ""))
-    return cells
 
 
 def _number(value: float | None) -> str:
@@ -184,8 +172,12 @@ def _time(seconds: float | None) -> str:
     return f"{minutes} min" if seconds < 6000 else f"{hours}:{round(seconds / 60) % 60:02} h"
 
 
-def _print_table(rows: Sequence[dict[str, Text]]) -> None:
+def _print_table(cells: Sequence[dict[str, str]]) -> None:
     """Print rows: a table where it fits, else two lines each, and plain lines where nobody looks; nothing is cut."""
+    rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
+    for row in rows:
+        if (status := row.get("status")) is not None:
+            status.stylize(_COLOURS.get(status.plain.partition(":")[0], ""))
     console = Console()
     drawn = console.is_terminal and not console.is_dumb_terminal
     table = Table(box=box.HEAVY_HEAD if drawn else None, show_edge=drawn, pad_edge=drawn)

@@ -13,26 +13,20 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
-from rlcatalog_cli import Display, key_values
+from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
-from rlcatalog_runs.commands.train_options import (
-    FIXED,
-    engine_class,
-    flag_of,
-    own_options,
-    parameters,
-    refuse_foreign,
-)
-from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
+from rlcatalog_runs.commands.train_options import FIXED, engine_class, flag_of, own_options, parameters, refuse_foreign
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
-from rlcatalog_runs.plans import engine_of, new_plan, resumed_plan
 from rlcatalog_runs.session import train as train_run
 
+_ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 
-def train(context: typer.Context, env_id: str | None = None, **options: Any) -> None:
+
+def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
     """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
@@ -73,7 +67,8 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     directory = typed["resume"]
     _refuse_fixed(directory, FIXED & set(typed))
     folder = run_of(directory)
-    name = engine_of(folder, read_config(folder, modules))
+    config = read_config(folder, modules)
+    name = engine_of(folder, config)
     kind = engine_class(name)
     if "engine" in typed and engine_class(typed["engine"]) is not kind:
         raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
@@ -84,7 +79,7 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
         )
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
-    plan = resumed_plan(kind, name, directory, typed, modules)
+    plan = resumed_plan(kind, directory, config, typed, modules)
     log_names(",".join(plan.options.log) or None)  # those of the file are no better than typed ones
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
@@ -106,10 +101,10 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     """Train, show it, and say what is where."""
     plan = engine.plan
     try:
-        with Display(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as display:
+        with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:
 
             def show(row: Mapping[str, Any]) -> None:
-                display.update(row["timesteps_total"], row["episode_return_mean"])
+                update(row["timesteps_total"], row["episode_return_mean"])
 
             session = train_run(engine, folder, show, overwrite=overwrite)
     except Interrupted as interrupt:
@@ -125,13 +120,8 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     print(f"learning curve: {folder / CURVE}")
 
 
-def _signature() -> inspect.Signature:
-    """Return the signature of `train`, with the options that the installed engines add."""
-    argument = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-    context, env_id = inspect.signature(train).parameters["context"], inspect.signature(train).parameters["env_id"]
-    first = [context.replace(annotation=typer.Context), env_id.replace(annotation=Annotated[str | None, argument])]
-    return inspect.Signature([*first, *parameters()])
-
-
-train.__signature__ = _signature()  # type: ignore[attr-defined]
-train.__annotations__ = {name: part.annotation for name, part in train.__signature__.parameters.items()}  # type: ignore[attr-defined]
+# The options are those of the frame, and what the installed engines add.
+_OPTIONS = parameters()
+_FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
+train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]
+train.__annotations__ |= {option.name: option.annotation for option in _OPTIONS}

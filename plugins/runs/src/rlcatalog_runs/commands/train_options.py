@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -121,10 +122,8 @@ def engines() -> dict[str, type[Engine]]:
     """Return the installed engines by name; those that cannot be imported are left out."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
-        try:
+        with suppress(CatalogError):  # whoever names it is told
             found[registry.name_of(component)] = component.load("engine")
-        except CatalogError:  # whoever names it is told
-            continue
     return found
 
 
