@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from rlcatalog_export.checking import observations
-from rlcatalog_export.torch.drawing import Drawing
+from rlcatalog_export.file_check import observations
+from rlcatalog_export.torch.noise import Drawing
 from rlcatalog_tf.random import Noise
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlcatalog_export.frozen.noise import Noise
+from rlcatalog_export.noise import Noise
 
 
 @pytest.mark.parametrize(("size", "at"), [(2**40, 0), (4096, 4097)])

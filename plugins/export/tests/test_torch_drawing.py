@@ -9,7 +9,7 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 
 from rlcatalog.errors import NotServedError  # noqa: E402
-from rlcatalog_export.torch.drawing import Drawing  # noqa: E402
+from rlcatalog_export.torch.noise import Drawing  # noqa: E402
 
 ROWS = 200_000
 

@@ -1,5 +1,4 @@
 from .actor import Actor as Actor, ActorState as ActorState
-from .checking import observations as observations
 from .checksum import (
     check_folder as check_folder,
     read_file as read_file,
@@ -9,5 +8,6 @@ from .checksum import (
 )
 from .contract import Exported as Exported, Runner as Runner
 from .export_graph import ExportGraph as ExportGraph
-from .exporting import export as export
+from .exporter import export as export
+from .file_check import observations as observations
 from .interface import Interface as Interface, Port as Port

@@ -8,8 +8,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import quiet_converters, write_model
-from rlcatalog_export.tf.lowering import LoweredPolicy, constant_program
 from rlcatalog_export.tf.onnx_operations import CONVERTED
+from rlcatalog_export.tf.policy_function import LoweredPolicy, constant_program
 
 #: The set of operations that files are written in.
 OPSET = 18

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
 from rlcatalog_export.onnx import quiet_converters
-from rlcatalog_export.tf.lowering import LoweredPolicy
+from rlcatalog_export.tf.policy_function import LoweredPolicy
 from rlcatalog_tf import tf
 
 if TYPE_CHECKING:

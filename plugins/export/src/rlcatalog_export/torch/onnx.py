@@ -13,8 +13,8 @@ from rlcatalog import Policy
 from rlcatalog_export import Exported
 from rlcatalog_export.formulas import log_gamma
 from rlcatalog_export.onnx import quiet_converters, write_model
-from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
-from rlcatalog_export.torch.stopping import explain_stop
+from rlcatalog_export.torch.export_error import explain_stop
+from rlcatalog_export.torch.policy_function import LoweredPolicy, export_program
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:

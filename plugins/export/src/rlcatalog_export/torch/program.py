@@ -12,7 +12,7 @@ import torch
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
-from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
+from rlcatalog_export.torch.policy_function import LoweredPolicy, export_program
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

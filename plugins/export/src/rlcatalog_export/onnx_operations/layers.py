@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog_export.formulas import Value
-from rlcatalog_export.frozen.forms.common import dtype_of, form_of, shape_of, value_of
+from rlcatalog_export.onnx_operations.table import dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
 @form_of("addmm")

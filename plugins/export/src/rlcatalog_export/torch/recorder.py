@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_export.frozen.forms import FORMS, dtype_of
-from rlcatalog_export.frozen.graph import Graph, type_of
+from rlcatalog_export.onnx_graph import Graph, type_of
+from rlcatalog_export.onnx_operations import FORMS, dtype_of
 
 #: What makes a tensor like another, and does not look at its numbers.
 _FRESH = {

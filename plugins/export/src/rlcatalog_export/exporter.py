@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlcatalog.errors import FolderTakenError, SavedPolicyError
 from rlcatalog_export.actor import Actor
-from rlcatalog_export.checking import compare
+from rlcatalog_export.file_check import compare
 from rlcatalog_export.formats import exporter_for
 from rlcatalog_export.interface import Interface
 from rlcatalog_policy import TEMPORARY, sync_folder

@@ -10,7 +10,7 @@ import torch
 
 import rlcatalog_torch
 from rlcatalog.errors import NotServedError, reason
-from rlcatalog_export.lines import line_of
+from rlcatalog_export.user_lines import line_of
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Where what PyTorch says ends and its advice begins.

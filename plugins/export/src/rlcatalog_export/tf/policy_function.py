@@ -13,8 +13,8 @@ import numpy as np
 import rlcatalog_tf
 from rlcatalog.errors import CatalogError, NotServedError, reason
 from rlcatalog_export import Exported
-from rlcatalog_export.lines import line_of
 from rlcatalog_export.policy_function import PolicyFunction
+from rlcatalog_export.user_lines import line_of
 from rlcatalog_tf import OPS, Noise, drawing_from, tf
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.frozen.forms.common import FORMS, Form, axis_of, dtype_of, form_of, shape_of
+from rlcatalog_export.onnx_operations.table import FORMS, Form, axis_of, dtype_of, form_of, shape_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
 def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_export.torch.stopping import Suspects, here
+from rlcatalog_export.torch.export_error import Suspects, here
 
 #: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
 _GAMMA_TRIES = 8

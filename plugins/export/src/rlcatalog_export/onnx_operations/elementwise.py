@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog_export.formulas import Value
-from rlcatalog_export.frozen.forms.common import FORMS, Form, dtype_of, form_of, value_of
+from rlcatalog_export.onnx_operations.table import FORMS, Form, dtype_of, form_of, value_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
 def _softplus(a: Value, beta: float = 1, threshold: float = 20) -> Value:

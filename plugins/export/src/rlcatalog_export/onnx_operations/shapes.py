@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.frozen.forms.common import axis_of, dtype_of, form_of, shape_of
+from rlcatalog_export.onnx_operations.table import axis_of, dtype_of, form_of, shape_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
 @form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")

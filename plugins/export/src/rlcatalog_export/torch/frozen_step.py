@@ -14,11 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_export.frozen.graph import bind_graph
-from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
-from rlcatalog_export.torch.drawing import Drawing
+from rlcatalog_export.noise import Noise
+from rlcatalog_export.onnx_graph import bind_graph
+from rlcatalog_export.torch.noise import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
+from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
 Array = np.ndarray[Any, Any]

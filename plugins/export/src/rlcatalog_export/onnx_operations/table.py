@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlcatalog_export.formulas import Value
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 Form = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Form)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from rlcatalog.errors import CatalogError
 from rlcatalog_export import Exported
 from rlcatalog_export.policy_function import PolicyFunction
-from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_export.torch.stopping import Suspects, explain_stop
+from rlcatalog_export.torch.export_error import Suspects, explain_stop
+from rlcatalog_export.torch.noise import Drawing
 from rlcatalog_torch import OPS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reaso
 from rlcatalog.frameworks import Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
-from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.torch.programs import Program, weights_of
+from rlcatalog_export.noise import Noise
+from rlcatalog_export.torch.frozen_step import Program, weights_of
 
 Array = np.ndarray[Any, Any]
 
