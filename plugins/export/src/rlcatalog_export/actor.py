@@ -197,7 +197,7 @@ class Actor:
     def draw(self, rows: int) -> Array:
         """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
         drawn = self.rng.random((rows, self._noise), np.float32)
-        return np.maximum(drawn, LEAST, out=drawn)
+        return np.maximum(drawn, np.float32(LEAST), out=drawn)
 
     def act_on(
         self,

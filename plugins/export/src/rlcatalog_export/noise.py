@@ -1,70 +1,88 @@
-"""Random numbers of frozen policies: drawn in blocks, with a state that says where in a block one stands."""
+"""Noise that a policy draws from in place of a generator, so that it is a pure function of its inputs and of it."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from rlcatalog.errors import NotServedError
 
-#: The smallest number drawn in place of 0, whose log is none.
-LEAST = np.float32(2.0**-25)
-#: Numbers in a block, if nobody asks for more at once.
-_BLOCK = 4096
-#: Most numbers in a block of a state that is set, which a file may hold.
-_MOST = 1 << 26
-_LOW = 2**64 - 1
+#: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
+_GAMMA_TRIES = 8
+#: Noise is kept off 0 and 1, where logs are no numbers.
+LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Uniform numbers from the open interval (0, 1), float32.
+    """Draws from given uniform numbers; without any, it draws them itself and counts how many of them a row takes.
 
     Args:
-        seed: Their seed; None: others each time.
+        rows: B, the number of rows of the batch; None where it is not known.
+        given: Uniform numbers `[B, k]`, or None.
+        widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
+
+    Attributes:
+        widths: How many numbers a row each draw so far has taken.
+        math: The framework's functions, under the names of NumPy.
     """
 
-    def __init__(self, seed: int | None) -> None:
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._size = self._at = 0
-        self._before: Any = self._rng.bit_generator.state
-        self._block = np.zeros(0, np.float32)
+    math: ClassVar[Any]
 
-    def take(self, count: int) -> Array:
-        """Return the next numbers `[count]`, to be read at once."""
-        at = self._at
-        end = self._at = at + count
-        if end > self._size:
-            self._draw(max(count, _BLOCK))
-            at, end = 0, count
-            self._at = end
-        return self._block[at:end]
+    def __init__(self, rows: Any, given: Any = None, widths: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.rows, self.given, self.known = rows, given, widths
+        self.widths: list[int] = []
+        self._generator = np.random.default_rng(0)  # the framework's own is left as it is
 
-    def state(self) -> Array:
-        """Return the state, for `set_state`."""
-        state = self._before
-        wide = (state["state"]["state"], state["state"]["inc"])
-        numbers = [part for number in wide for part in (number >> 64, number & _LOW)]
-        return np.array([*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64)
+    def sizes(self, shape: Any) -> Sequence[Any]:
+        """Return the numbers of a shape."""
+        return tuple(shape)
 
-    def set_state(self, state: Array) -> None:
-        """Go on as from the state that `state` returned.
+    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
+        """Return columns of the noise, off 0 and 1, in a shape and a dtype."""
+        raise NotImplementedError
 
-        Raises:
-            ValueError: It did not return it.
-        """
-        high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
-        if not 0 <= at <= size <= _MOST:
-            raise ValueError(f"the state of a block of {size} numbers, {at} of them taken; {_MOST} are the most")
-        self._rng.bit_generator.state = {
-            "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-            "has_uint32": has, "uinteger": last,
-        }  # fmt: skip
-        self._draw(size)
-        self._at = at
+    def uniform(self, shape: Any, dtype: Any) -> Any:
+        """Return uniform numbers from the open interval (0, 1), fresh ones at each call."""
+        if self.known is None:
+            sizes = tuple(int(n) for n in shape)
+            if not self.rows or math.prod(sizes) % self.rows:
+                raise NotServedError(
+                    f"export: numbers of shape {sizes} are drawn for a batch of {self.rows} rows; each row must draw"
+                    " its own."
+                )
+            own = math.prod(sizes) // self.rows
+        else:
+            own = self.known[len(self.widths)]
+        start = sum(self.widths)
+        self.widths.append(own)
+        if self.given is None:
+            return self.numbers(self._generator.random((self.rows, own), np.float32), shape, dtype)
+        return self.numbers(self.given[:, start : start + own], shape, dtype)
 
-    def _draw(self, size: int) -> None:
-        self._before = self._rng.bit_generator.state
-        self._block = self._rng.random(size, np.float32)
-        np.maximum(self._block, LEAST, out=self._block)
-        self._size = size
+    def normal(self, shape: Any, dtype: Any) -> Any:
+        """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
+        m, sizes = self.math, self.sizes(shape)
+        *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
+        half = (last + 1) // 2
+        uniform = self.uniform((*rows, 2 * half), dtype)
+        radius, angle = m.sqrt(-2 * m.log(uniform[..., :half])), uniform[..., half:] * (2 * math.pi)
+        return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
+
+    def gamma(self, concentration: Any) -> Any:
+        """Return Gamma numbers by Marsaglia's and Tsang's way, the first of a few tries that is not rejected."""
+        m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
+        small = concentration < 1
+        d = m.where(small, concentration + 1, concentration) - 1 / 3
+        tries = (*shape, _GAMMA_TRIES)
+        x, u = self.normal(tries, dtype), self.uniform(tries, dtype)
+        v = (1 + m.rsqrt(9 * d)[..., None] * x) ** 3
+        wide, positive = d[..., None], m.at_least(v, 1e-30)
+        taken = (v > 0) & (m.log(u) < 0.5 * x * x + wide - wide * v + wide * m.log(positive))
+        # Where all are rejected, less than once in 10^10, the first one stands.
+        drawn = m.first(taken, wide * positive)
+        boost = self.uniform(shape, dtype) ** (1 / m.at_least(concentration, 1e-30))
+        return m.where(small, drawn * boost, drawn)

@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import rlcatalog
@@ -20,25 +20,17 @@ _OURS = tuple(
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 
 
-def line_of(frames: TracebackType | Iterable[Any] | None, *engines: ModuleType) -> str | None:
+def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
     """Return the last of some frames that is a model's or distribution's, as text; None where there is none.
 
     Args:
-        frames: A traceback, pairs of frame and line number, or entries with `filename`, `lineno` and `name`.
+        frames: What `traceback.extract_tb` returns, or others with `filename`, `lineno` and `name`.
         engines: Packages whose lines are not the user's.
     """
     foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
     line = None
-    for file, number, name in _places(frames):
+    for frame in frames:
+        file, number = frame.filename, frame.lineno
         if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(foreign):
-            line = f"{file}:{number}, in {name}: `{linecache.getline(file, number).strip()}`"
+            line = f"{file}:{number}, in {frame.name}: `{linecache.getline(file, number).strip()}`"
     return line
-
-
-def _places(frames: TracebackType | Iterable[Any] | None) -> Iterable[tuple[str, int, str]]:
-    listed: Iterable[Any] = traceback.walk_tb(frames) if isinstance(frames, TracebackType) else frames or ()
-    for frame in listed:
-        if isinstance(frame, tuple) and isinstance(frame[0], FrameType):
-            yield frame[0].f_code.co_filename, int(frame[1]), frame[0].f_code.co_name
-        else:
-            yield frame.filename, frame.lineno, frame.name

@@ -21,7 +21,6 @@ from .nn import (
 )
 from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
 from .random import (
-    Noise as Noise,
     draw_categorical as draw_categorical,
     draw_gamma as draw_gamma,
     draw_normal as draw_normal,

@@ -1,4 +1,4 @@
-"""Forms of what is done to one number after the other: formulas, as they are written in PyTorch's pages."""
+"""Operations on one number after the other: formulas, as they are written in PyTorch's pages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,43 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.formulas import Value
-from rlcatalog_export.onnx_operations.table import FORMS, Form, dtype_of, form_of, value_of
+from rlcatalog_export.onnx_operations.table import FORMS, Form, Value, dtype_of, form_of, value_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.torch.recorder import Recording
+
+#: How far Stirling's series moves its argument up, to where a few terms are as exact as float64 holds.
+_SHIFT = 8
+#: log Γ(z) = (z - 1/2) log z - z + log(2π)/2 + (t₀ + t₁/z² + t₂/z⁴ + …)/z
+_TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
+
+
+def _log_gamma(a: Value) -> Value:
+    """Return log Γ(x) for x > 0, in float64: Stirling's series at x + 8, less the logs of what lies between."""
+    x = between = a.cast("float64")
+    for i in range(1, _SHIFT):
+        between = between * (x + i)
+    z = x + _SHIFT
+    square = z * z
+    series = z.constant(_TERMS[-1])
+    for term in reversed(_TERMS[:-1]):
+        series = series / square + term
+    return ((z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi) - between.log()).cast(a.dtype)
+
+
+def _log1p(a: Value) -> Value:
+    """Return log(1 + x): what rounding takes from 1 + x is put back (Goldberg 1991, theorem 4)."""
+    wide = a + 1
+    kept = wide - 1
+    return kept.to("Equal", 0, dtype="bool").to("Where", a, wide.log() * (a / kept), dtype=a.dtype)
+
+
+def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
+    """Return the places of values among sorted numbers, or among rows of them: how many are lower, or not higher."""
+    last, before = (values.constant([axis], "int64") for axis in (-1, -2))
+    places = ordered.to("Unsqueeze", before).to("LessOrEqual" if right else "Less", values.to("Unsqueeze", last),
+                                                dtype="bool")  # fmt: skip
+    return places.cast("int64").to("ReduceSum", last, keepdims=0)
 
 
 def _softplus(a: Value, beta: float = 1, threshold: float = 20) -> Value:
@@ -52,17 +84,17 @@ def _clamped(a: Value, low: Any = None, high: Any = None, **kwargs: Any) -> Valu
     return raised if high is None else raised.to("Min", high)
 
 
+def _operation(name: str) -> Callable[..., Value]:
+    return lambda a, *more: a.to(name, *more)
+
+
 def _either(numbers: str, booleans: str) -> Callable[..., Value]:
     """Return a formula of one operation, which ONNX calls otherwise where it is one of booleans."""
     return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
 
 
-def _operation(name: str) -> Callable[..., Value]:
-    return lambda a, *more: a.to(name, *more)
-
-
 #: PyTorch's name of an operation → what it computes from its arguments, in the dtype of what it returns.
-_FORMULAS: dict[str, Callable[..., Value]] = {
+FORMULAS: dict[str, Callable[..., Value]] = {
     **{name: _operation(operator) for name, operator in {
         "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos",
         "tan": "Tan", "atan": "Atan", "neg": "Neg", "abs": "Abs", "relu": "Relu", "floor": "Floor", "ceil": "Ceil",
@@ -96,59 +128,54 @@ _FORMULAS: dict[str, Callable[..., Value]] = {
     "leaky_relu": lambda a, slope=0.01: a.to("LeakyRelu", alpha=float(slope)),
     "silu": lambda a: a * a.to("Sigmoid"),
     "gelu": _gelu,
+    "log1p": _log1p,
+    "expm1": lambda a: (a.cast("float64").to("Exp") - 1).cast(a.dtype),
+    "lgamma": _log_gamma,
+    "searchsorted": _search_sorted,
+    "where": lambda condition, a, b: condition.to("Where", a, b, dtype=a.dtype),
     "hardsigmoid": lambda a: a.to("HardSigmoid", alpha=1 / 6, beta=0.5),
 }  # fmt: skip
 
 
-def _form(formula: Callable[..., Value], dtype: str | None = None) -> Form:
-    """Return the form of a formula, which is computed in the dtype of what PyTorch returns, or in another one."""
+def _form(formula: Callable[..., Value]) -> Form:
+    """Return the form of a formula, which is computed in the dtype of what PyTorch returns."""
 
-    def form(r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> str:
-        inner = dtype or dtype_of(out)
-        values = [value_of(r, x, inner) if hasattr(x, "shape") else x for x in args]
-        return r.cast(formula(value_of(r, a, inner), *values, **kwargs).name, inner, dtype_of(out))
+    def form(r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        dtype = dtype_of(out)
+        values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
+        return formula(value_of(r, a, dtype), *values, **kwargs).name
 
     return form
 
 
-FORMS.update({name: _form(formula) for name, formula in _FORMULAS.items()})
-FORMS["log1p"] = _form(lambda a: (a + 1).log(), "float64")
-FORMS["expm1"] = _form(lambda a: a.to("Exp") - 1, "float64")
-
-
-def _compared(operator: str, is_not: bool = False) -> Form:
-    def form(r: Recording, out: Any, a: Any, b: Any) -> str:
+def _compared(operator: str, *then: str) -> Form:
+    def form(r: Recording, out: Any, a: Any, b: Any) -> Any:
         dtype = r.common(a, b)
         dtype = "int32" if dtype == "bool" else dtype
-        answer = r.graph.add(operator, r.name(a, dtype), r.name(b, dtype))
-        return r.cast(r.graph.add("Not", answer) if is_not else answer, "bool", dtype_of(out))
+        answer = value_of(r, a, dtype).to(operator, value_of(r, b, dtype), dtype="bool")
+        for operation in then:
+            answer = answer.to(operation)
+        return answer.cast(dtype_of(out)).name
 
     return form
 
 
+FORMS.update({name: _form(formula) for name, formula in FORMULAS.items()})
 FORMS.update(
-    eq=_compared("Equal"), ne=_compared("Equal", is_not=True), lt=_compared("Less"), gt=_compared("Greater"),
-    le=_compared("LessOrEqual"), ge=_compared("GreaterOrEqual"),
+    eq=_compared("Equal"), lt=_compared("Less"), gt=_compared("Greater"), le=_compared("LessOrEqual"),
+    ge=_compared("GreaterOrEqual"), ne=_compared("Equal", "Not"),
+    isnan=lambda r, out, a: r.graph.add("IsNaN", r.name(a)),
+    log_sigmoid_forward=lambda r, out, a: [_softplus(value_of(r, a).to("Neg")).to("Neg").name],
+    masked_fill=lambda r, out, a, mask, value: _where(r, out, mask, value, a),
 )  # fmt: skip
 
 
 @form_of("where")
-def _where(r: Recording, out: Any, condition: Any, a: Any, b: Any) -> str:
+def _where(r: Recording, out: Any, condition: Any, a: Any, b: Any) -> Any:
     dtype = dtype_of(out)
-    return r.graph.add("Where", r.name(condition, "bool"), r.name(a, dtype), r.name(b, dtype))
+    return FORMULAS["where"](value_of(r, condition, "bool"), value_of(r, a, dtype), value_of(r, b, dtype)).name
 
 
-@form_of("masked_fill")
-def _masked_fill(r: Recording, out: Any, a: Any, mask: Any, value: Any) -> str:
-    return _where(r, out, mask, value, a)
-
-
-@form_of("isnan")
-def _isnan(r: Recording, out: Any, a: Any) -> str:
-    return r.graph.add("IsNaN", r.name(a))
-
-
-@form_of("log_sigmoid_forward")
-def _log_sigmoid(r: Recording, out: Any, a: Any) -> list[str]:
-    x = value_of(r, a)
-    return [(x.to("Min", 0) - (x.to("Abs").to("Neg").to("Exp") + 1).log()).name]
+@form_of("searchsorted")
+def _places(r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False) -> Any:
+    return _search_sorted(value_of(r, a), value_of(r, values), right).cast(dtype_of(out)).name

@@ -1,4 +1,4 @@
-"""Forms of layers: products, convolutions, norms, pooling."""
+"""Operations of layers: products, convolutions, norms, pooling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.formulas import Value
 from rlcatalog_export.onnx_operations.table import dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ def _addmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, 
     return r.graph.add("Gemm", r.name(a), r.name(b), r.name(bias), alpha=float(alpha), beta=float(beta))
 
 
-@form_of("mm", "bmm", "matmul", "mv", "dot")
-def _mm(r: Recording, out: Any, a: Any, b: Any) -> str:
-    return r.graph.add("MatMul", r.name(a), r.name(b))
+form_of("mm", "bmm", "matmul", "mv", "dot")(lambda r, out, a, b: r.graph.add("MatMul", r.name(a), r.name(b)))
 
 
 @form_of("linear")
@@ -32,10 +29,8 @@ def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> st
 
 @form_of("baddbmm")
 def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
-    answer: Value = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
-    if beta != 0:
-        answer += value_of(r, bias) * beta
-    return answer.name
+    product = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
+    return (product + value_of(r, bias) * beta if beta != 0 else product).name  # type: ignore[no-any-return]
 
 
 @form_of("native_layer_norm")
@@ -71,10 +66,10 @@ def _batch_norm(r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: An
     training, eps = (False, more[-1]) if len(more) == 2 else (more[0], more[-1])
     if training or mean is None:
         raise r.refused("batch normalisation over the batch")
-    dtype, shape = dtype_of(out[0]), (int(a.shape[1]), *[1] * (a.ndim - 2))
+    shape = (int(a.shape[1]), *[1] * (a.ndim - 2))
     centred = r.graph.add("Sub", r.name(a), r.reshaped(r.name(mean), shape_of(mean), shape))
-    spread = r.graph.add("Sqrt", r.graph.add("Add", r.name(var), r.name(float(eps), dtype)))
-    normed = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
+    spread = (value_of(r, var) + float(eps)).to("Sqrt")
+    normed = r.graph.add("Div", centred, r.reshaped(spread.name, shape_of(var), shape))
     return [_per_channel(r, normed, weight, bias, shape)]
 
 

@@ -1,4 +1,4 @@
-"""Forms of what makes one number of many."""
+"""Operations that make one number of many."""
 
 from __future__ import annotations
 
@@ -65,17 +65,13 @@ FORMS.update({
     "any": _whether("ReduceMax"), "all": _whether("ReduceMin"),
     "softmax": _along("Softmax"), "_softmax": _along("Softmax"),
     "log_softmax": _along("LogSoftmax"), "_log_softmax": _along("LogSoftmax"),
+    "aminmax": lambda r, out, a, *, dim=None, keepdim=False: [
+        _reduce(r, operator, r.name(a), a.ndim, dim, keepdim) for operator in ("ReduceMin", "ReduceMax")
+    ],
+    "cumsum": lambda r, out, a, axis, **_: r.graph.add(
+        "CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64")
+    ),
 })  # fmt: skip
-
-
-@form_of("aminmax")
-def _aminmax(r: Recording, out: Any, a: Any, *, dim: Any = None, keepdim: bool = False) -> list[str]:
-    return [_reduce(r, operator, r.name(a), a.ndim, dim, keepdim) for operator in ("ReduceMin", "ReduceMax")]
-
-
-@form_of("cumsum")
-def _cumsum(r: Recording, out: Any, a: Any, axis: int, **_: Any) -> str:
-    return r.graph.add("CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64"))
 
 
 @form_of("_safe_softmax")

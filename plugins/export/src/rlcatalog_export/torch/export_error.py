@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
-from types import FrameType
+import traceback
+from collections.abc import Sequence
 
 import torch
 
@@ -20,38 +20,25 @@ _ADVICE = re.compile(
 _LONGEST = 400
 
 
-class Suspects:
-    """Lines that make a number of the size of the batch, as they are seen; PyTorch puts back lists of a module."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-
-def here() -> str | None:
+def line_being_run() -> str | None:
     """Return the line of a model or distribution that is being run."""
-    frames = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        frames.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return line_of(reversed(frames), torch, rlcatalog_torch)
+    return line_of(traceback.extract_stack(), torch, rlcatalog_torch)
 
 
-def explain_stop(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
+def explain_stop(error: BaseException, what: str, suspects: Sequence[str] = (), lined: bool = True) -> NotServedError:
     """Return the error for what PyTorch could not export.
 
     Args:
         error: What PyTorch raised.
-        suspects: Lines that may be why: the batch's size must stay unknown.
         what: What was tried, for the message.
+        suspects: Lines that may be why: the batch's size must stay unknown.
         lined: Whether the error came from where models and distributions ran.
     """
     message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
-    line = line_of(error.__traceback__, torch, rlcatalog_torch) if lined else None
-    lines = [] if suspects is None else suspects.lines
-    if lines and "pecialized" in str(error):
+    line = line_of(traceback.extract_tb(error.__traceback__), torch, rlcatalog_torch) if lined else None
+    if suspects and "pecialized" in str(error):
         return NotServedError(
-            f"export: {lines[0]} makes a number of the size of the batch, which a file must leave open: write"
+            f"export: {suspects[0]} makes a number of the size of the batch, which a file must leave open: write"
             " x.shape[0] in place of len(x)."
         )
     short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"

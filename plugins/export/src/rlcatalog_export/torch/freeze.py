@@ -1,4 +1,8 @@
-"""Backend of a frozen policy of PyTorch: repeats recorded steps, and compares them with the policy."""
+"""Freezing a policy of PyTorch's: its acting step is recorded as a graph that onnxruntime runs.
+
+The graph is made operation by operation while the policy acts, which takes milliseconds where a whole export takes
+seconds. It holds one number of rows, and the weights as inputs, so that it acts with those of now.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reaso
 from rlcatalog.frameworks import Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
-from rlcatalog_export.noise import Noise
+from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.frozen_step import Program, weights_of
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +49,7 @@ class FrozenTorch:
             raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
         self._policy = policy
         self._backend: Backend = policy.backend
-        self._noise = Noise(seed)
+        self._noise = NoiseBlocks(seed)
         self._programs: dict[tuple[int, bool, bool], Program | None] = {}
         self._doubts = 0
         self.reason: str | None = None
@@ -57,10 +61,8 @@ class FrozenTorch:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         key = (len(obs), explore, mask is None)
         program = self._programs.get(key)
-        if program is None:
-            program = self._record(key, obs, views, memory, mask)
-            if program is None:
-                return self._backend.act(obs, views, memory, mask, explore)
+        if program is None and (program := self._record(key, obs, views, memory, mask)) is None:
+            return self._backend.act(obs, views, memory, mask, explore)
         outputs = program.run(obs, views, memory, mask, self._noise)
         steps = program.steps = program.steps + 1
         if steps & (steps - 1) == 0:
@@ -92,7 +94,7 @@ class FrozenTorch:
         try:
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
-            outputs = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
+            outputs = program.run(given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0))
             self._compare(program, given, outputs)
         except CatalogError:
             raise
@@ -118,9 +120,8 @@ class FrozenTorch:
         """Return a graph's outputs, or the policy's where they differ."""
         right = program.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
-        difference = disagreement(
-            self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual
-        )
+        fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
+        difference = disagreement(self._policy, fixed, actual)
         if not difference:
             # A random number on the edge between two actions may fall to either side; not twice in a row.
             difference = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)

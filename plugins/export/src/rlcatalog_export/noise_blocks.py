@@ -1,0 +1,70 @@
+"""Random numbers of frozen policies: drawn in blocks, with a state that says where in a block one stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcatalog_export.noise import LEAST
+
+Array = np.ndarray[Any, Any]
+
+#: Numbers in a block, if nobody asks for more at once.
+_BLOCK = 4096
+#: Most numbers in a block of a state that is set, which a file may hold.
+_MOST = 1 << 26
+_LOW = 2**64 - 1
+
+
+class NoiseBlocks:
+    """Uniform numbers from the open interval (0, 1), float32.
+
+    Args:
+        seed: Their seed; None: others each time.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._size = self._at = 0
+        self._before: Any = self._rng.bit_generator.state
+        self._block = np.zeros(0, np.float32)
+
+    def take(self, count: int) -> Array:
+        """Return the next numbers `[count]`, to be read at once."""
+        at = self._at
+        end = self._at = at + count
+        if end > self._size:
+            self._draw(max(count, _BLOCK))
+            at, end = 0, count
+            self._at = end
+        return self._block[at:end]
+
+    def state(self) -> Array:
+        """Return the state, for `set_state`."""
+        state = self._before
+        wide = (state["state"]["state"], state["state"]["inc"])
+        numbers = [part for number in wide for part in (number >> 64, number & _LOW)]
+        return np.array([*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64)
+
+    def set_state(self, state: Array) -> None:
+        """Go on as from the state that `state` returned.
+
+        Raises:
+            ValueError: It did not return it.
+        """
+        high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
+        if not 0 <= at <= size <= _MOST:
+            raise ValueError(f"the state of a block of {size} numbers, {at} of them taken; {_MOST} are the most")
+        self._rng.bit_generator.state = {
+            "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
+            "has_uint32": has, "uinteger": last,
+        }  # fmt: skip
+        self._draw(size)
+        self._at = at
+
+    def _draw(self, size: int) -> None:
+        self._before = self._rng.bit_generator.state
+        self._block = self._rng.random(size, np.float32)
+        np.maximum(self._block, np.float32(LEAST), out=self._block)
+        self._size = size
