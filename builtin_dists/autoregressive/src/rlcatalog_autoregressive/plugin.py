@@ -42,8 +42,7 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
     from rlcatalog.actions import action_codec
-    from rlcatalog_autoregressive.config import hidden_widths
-    from rlcatalog_autoregressive.refusals import check_last_layers
+    from rlcatalog_autoregressive.config import check_last_layers, hidden_widths
 
     check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:
