@@ -29,12 +29,14 @@ class AutoregressiveHead(ModelV2):
 
     Attributes:
         ops: The framework's tensor operations.
+        features_of: Its function that runs a trunk.
         dense_class: Its linear layer.
         outputs_class: Its `OutputLayers`.
         conditionals_class: Its `Conditionals`.
     """
 
     ops: TensorOps
+    features_of: Any
     dense_class: Any
     outputs_class: Any
     conditionals_class: Any
@@ -71,11 +73,6 @@ class AutoregressiveHead(ModelV2):
         if self.value_trunk is not None:
             self._features, _ = self.features_of(self.value_trunk, input_dict, [], None)
         return self.ops.concat([self.outputs(x), self.to_context(x)], 1), state
-
-    @staticmethod
-    def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Run the trunk; the framework's own."""
-        raise NotImplementedError
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""

@@ -277,7 +277,9 @@ class JointDistribution(ActionDistribution):
         with value 0 (as choices cannot be reparameterised).
         """
         ops, layout = self.ops, self.layout
-        drawn = ops.without_gradient(self._flat(self._draw_again()))
+        kept = self._known, self.last_sample  # the last sample stays what it was
+        drawn = ops.without_gradient(self._flat(self.sample()))
+        self._known, self.last_sample = kept
         params = self._params(self._independent, self._context, drawn)
         dists, values = self._by_part(params), self._values(drawn)
         entropies = [entropy_of(dists[part], lambda x: x)[0] for part in layout.parts]
@@ -286,13 +288,6 @@ class JointDistribution(ActionDistribution):
             later, logp = ops.without_gradient(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
             estimate = estimate + later * (logp - ops.without_gradient(logp))
         return estimate
-
-    def _draw_again(self) -> Any:
-        """Draw beside the last sample, which stays what it was."""
-        kept = self._known, self.last_sample
-        drawn = self.sample()
-        self._known, self.last_sample = kept
-        return drawn
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
