@@ -6,8 +6,7 @@ from .checksum import (
     seal_folder as seal_folder,
     sealed as sealed,
 )
-from .contract import Exported as Exported, Runner as Runner
-from .export_graph import ExportGraph as ExportGraph
 from .exporter import export as export
 from .file_check import observations as observations
+from .formats import Exported as Exported, Runner as Runner
 from .interface import Interface as Interface, Port as Port

@@ -18,8 +18,7 @@ from rlcatalog.frameworks import Step
 from rlcatalog.internals import mask_steps
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.actor_inputs import Observations
-from rlcatalog_export.contract import Runner
-from rlcatalog_export.formats import runner_for
+from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import LEAST
 from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json, with_batch_hint

@@ -11,7 +11,6 @@ import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Step
 from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.agreement import action_disagreement, disagreement
@@ -19,7 +18,7 @@ from rlcatalog_policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog_export.actor import Actor
-    from rlcatalog_export.contract import Exported
+    from rlcatalog_export.formats import Exported
 
 Array = np.ndarray[Any, Any]
 
@@ -63,20 +62,16 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         feeds, _ = actor.feeds(given)
         columns = None if mask is None else actor.masks.matrix(mask, rows)
         repeated = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
-        if difference := _apart(policy, step, repeated):
+        compared = ("dist_inputs", "raw_action", "logp", "value")
+        outputs = ({name: getattr(one, name) for name in compared} for one in (step, repeated))
+        difference = disagreement(policy, *outputs) or action_disagreement(policy, step.action, repeated.action)
+        if difference:
             return f"{difference} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
         state, other = step.state, repeated.state
         if t == 1:  # some episodes begin anew
             begun = np.arange(rows) % 2 == 0
             state, other = policy.restart(state, begun), actor.restart(other, begun)
     return ""
-
-
-def _apart(policy: Policy, step: Step, other: Step) -> str:
-    """Say how two steps differ; nothing where they agree."""
-    names = ("dist_inputs", "raw_action", "logp", "value")
-    outputs = ({name: getattr(one, name) for name in names} for one in (step, other))
-    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, other.action)
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:

@@ -189,11 +189,11 @@ class PolicyFunction:
             return
         names = _named([part.codec.info.path for part in self._parts], "obs")
         for name, part in zip(names, self._parts, strict=True):
-            codec, info = part.codec, part.codec.info
-            shape = (codec.size,) if part.encoded else info.shape or ()
-            dtype = "float32" if part.encoded else exported_dtype(info.dtype or "float32")
+            codec, info, encoded = part.codec, part.codec.info, part.lowered is None
+            shape = (codec.size,) if encoded else info.shape or ()
+            dtype = "float32" if encoded else exported_dtype(info.dtype or "float32")
             yield Port(name=name, role="observation", dtype=dtype, shape=shape, path=info.path, steps=part.steps,
-                       encoded=part.encoded)  # fmt: skip
+                       encoded=encoded)  # fmt: skip
 
     def _interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
         """Return the interface.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Form, Value, dtype_of, form_of, value_of
+from rlcatalog_export.onnx_operations.table import FORMS, Value, dtype_of, form_of, value_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.torch.recorder import Recording
@@ -137,37 +138,23 @@ FORMULAS: dict[str, Callable[..., Value]] = {
 }  # fmt: skip
 
 
-def _form(formula: Callable[..., Value]) -> Form:
-    """Return the form of a formula, which is computed in the dtype of what PyTorch returns."""
-
-    def form(r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
-        dtype = dtype_of(out)
-        values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
-        return formula(value_of(r, a, dtype), *values, **kwargs).name
-
-    return form
+def _form(formula: Callable[..., Value], r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+    """Add a formula, which is computed in the dtype of what PyTorch returns."""
+    dtype = dtype_of(out)
+    values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
+    return formula(value_of(r, a, dtype), *values, **kwargs).name
 
 
-def _compared(operator: str, *then: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, b: Any) -> Any:
-        dtype = r.common(a, b)
-        dtype = "int32" if dtype == "bool" else dtype
-        answer = value_of(r, a, dtype).to(operator, value_of(r, b, dtype), dtype="bool")
-        for operation in then:
-            answer = answer.to(operation)
-        return answer.cast(dtype_of(out)).name
-
-    return form
+def _compared(operators: tuple[str, ...], r: Recording, out: Any, a: Any, b: Any) -> Any:
+    dtype = r.common(a, b)
+    dtype = "int32" if dtype == "bool" else dtype
+    answer = value_of(r, a, dtype).to(operators[0], value_of(r, b, dtype), dtype="bool")
+    for operator in operators[1:]:
+        answer = answer.to(operator)
+    return answer.cast(dtype_of(out)).name
 
 
-FORMS.update({name: _form(formula) for name, formula in FORMULAS.items()})
-FORMS.update(
-    eq=_compared("Equal"), lt=_compared("Less"), gt=_compared("Greater"), le=_compared("LessOrEqual"),
-    ge=_compared("GreaterOrEqual"), ne=_compared("Equal", "Not"),
-    isnan=lambda r, out, a: r.graph.add("IsNaN", r.name(a)),
-    log_sigmoid_forward=lambda r, out, a: [_softplus(value_of(r, a).to("Neg")).to("Neg").name],
-    masked_fill=lambda r, out, a, mask, value: _where(r, out, mask, value, a),
-)  # fmt: skip
+FORMS.update({name: partial(_form, formula) for name, formula in FORMULAS.items()})
 
 
 @form_of("where")
@@ -179,3 +166,14 @@ def _where(r: Recording, out: Any, condition: Any, a: Any, b: Any) -> Any:
 @form_of("searchsorted")
 def _places(r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False) -> Any:
     return _search_sorted(value_of(r, a), value_of(r, values), right).cast(dtype_of(out)).name
+
+
+FORMS.update({name: partial(_compared, operators) for name, operators in {
+    "eq": ("Equal",), "ne": ("Equal", "Not"), "lt": ("Less",), "gt": ("Greater",), "le": ("LessOrEqual",),
+    "ge": ("GreaterOrEqual",),
+}.items()})  # fmt: skip
+FORMS |= {
+    "isnan": lambda r, out, a: r.graph.add("IsNaN", r.name(a)),
+    "log_sigmoid_forward": lambda r, out, a: [_softplus(value_of(r, a).to("Neg")).to("Neg").name],
+    "masked_fill": lambda r, out, a, mask, value: _where(r, out, mask, value, a),
+}

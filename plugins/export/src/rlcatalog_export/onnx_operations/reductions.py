@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Form, axis_of, dtype_of, form_of, shape_of
+from rlcatalog_export.onnx_operations.table import FORMS, axis_of, dtype_of, form_of, shape_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.torch.recorder import Recording
@@ -17,54 +18,43 @@ def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdi
     return r.graph.add(operator, name, places, keepdims=int(keepdim))
 
 
-def _reduction(operator: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
-        return _reduce(r, operator, r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
-
-    return form
+def _reduction(operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
+    return _reduce(r, operator, r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
 
 
-def _extreme(operator: str, place: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> Any:
-        extreme = _reduce(r, operator, r.name(a), a.ndim, axis, keepdim)
-        return extreme if axis is None else [extreme, _place(place)(r, out, a, axis, keepdim)]
-
-    return form
+def _extreme(operator: str, place: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    extreme = _reduce(r, operator, r.name(a), a.ndim, axis, keepdim)
+    return extreme if axis is None else [extreme, _place(place, r, out, a, axis, keepdim)]
 
 
-def _place(operator: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> str:
-        name = r.name(a, "int32" if dtype_of(a) == "bool" else None)
-        if axis is None:
-            name, axis = r.reshaped(name, shape_of(a), (a.numel(),)), 0
-        return r.graph.add(operator, name, axis=axis_of(axis, a.ndim), keepdims=int(keepdim))
-
-    return form
+def _place(operator: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> str:
+    name = r.name(a, "int32" if dtype_of(a) == "bool" else None)
+    if axis is None:
+        name, axis = r.reshaped(name, shape_of(a), (a.numel(),)), 0
+    return r.graph.add(operator, name, axis=axis_of(axis, a.ndim), keepdims=int(keepdim))
 
 
-def _whether(operator: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False) -> str:
-        ones = r.cast(r.name(a, "bool"), "bool", "int32")
-        return r.cast(_reduce(r, operator, ones, a.ndim, axes, keepdim), "int32", "bool")
-
-    return form
+def _whether(operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False) -> str:
+    ones = r.cast(r.name(a, "bool"), "bool", "int32")
+    return r.cast(_reduce(r, operator, ones, a.ndim, axes, keepdim), "int32", "bool")
 
 
-def _along(operator: str) -> Form:
-    def form(r: Recording, out: Any, a: Any, axis: int, *_: Any) -> str:
-        return r.graph.add(operator, r.name(a, dtype_of(out)), axis=axis_of(axis, a.ndim))
-
-    return form
+def _along(operator: str, r: Recording, out: Any, a: Any, axis: int, *_: Any) -> str:
+    return r.graph.add(operator, r.name(a, dtype_of(out)), axis=axis_of(axis, a.ndim))
 
 
+FORMS |= {
+    name: partial(_reduction, operator) for name, operator in {
+        "sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "amax": "ReduceMax", "amin": "ReduceMin",
+        "logsumexp": "ReduceLogSumExp",
+    }.items()
+}  # fmt: skip
 FORMS.update({
-    "sum": _reduction("ReduceSum"), "mean": _reduction("ReduceMean"), "prod": _reduction("ReduceProd"),
-    "amax": _reduction("ReduceMax"), "amin": _reduction("ReduceMin"), "logsumexp": _reduction("ReduceLogSumExp"),
-    "max": _extreme("ReduceMax", "ArgMax"), "min": _extreme("ReduceMin", "ArgMin"),
-    "argmax": _place("ArgMax"), "argmin": _place("ArgMin"),
-    "any": _whether("ReduceMax"), "all": _whether("ReduceMin"),
-    "softmax": _along("Softmax"), "_softmax": _along("Softmax"),
-    "log_softmax": _along("LogSoftmax"), "_log_softmax": _along("LogSoftmax"),
+    "max": partial(_extreme, "ReduceMax", "ArgMax"), "min": partial(_extreme, "ReduceMin", "ArgMin"),
+    "argmax": partial(_place, "ArgMax"), "argmin": partial(_place, "ArgMin"),
+    "any": partial(_whether, "ReduceMax"), "all": partial(_whether, "ReduceMin"),
+    "softmax": partial(_along, "Softmax"), "_softmax": partial(_along, "Softmax"),
+    "log_softmax": partial(_along, "LogSoftmax"), "_log_softmax": partial(_along, "LogSoftmax"),
     "aminmax": lambda r, out, a, *, dim=None, keepdim=False: [
         _reduce(r, operator, r.name(a), a.ndim, dim, keepdim) for operator in ("ReduceMin", "ReduceMax")
     ],
@@ -77,7 +67,7 @@ FORMS.update({
 @form_of("_safe_softmax")
 def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
     # A row of nothing but minus infinities becomes zeros.
-    shares = _along("Softmax")(r, out, a, axis)
+    shares = _along("Softmax", r, out, a, axis)
     return r.graph.add("Where", r.graph.add("IsNaN", shares), r.name(0.0, dtype_of(out)), shares)
 
 

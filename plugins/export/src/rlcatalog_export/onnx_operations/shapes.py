@@ -18,13 +18,6 @@ form_of("_to_copy", "_to")(lambda r, out, a, **_: r.name(a, dtype_of(out)))
 form_of("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "_reshape_alias", "unflatten")(
     lambda r, out, a, *_: r.reshaped(r.name(a), shape_of(a), shape_of(out))
 )
-FORMS |= {
-    "copy": lambda r, out, a, source, non_blocking=False: _expand(r, out, source),
-    "embedding": lambda r, out, weight, places, *_, **__: _gather(r, out, weight, 0, places),
-    "gather": lambda r, out, a, axis, index, **_: _gather(r, out, a, axis, index, "GatherElements"),
-    "t": lambda r, out, a: r.turned(a) or _permute(r, out, a, range(a.ndim)[::-1]),
-    "unbind": lambda r, out, a, axis=0: [_select(r, part, a, axis, i) for i, part in enumerate(out)],
-}
 
 
 @form_of("index_select")
@@ -120,3 +113,12 @@ def _index(r: Recording, out: Any, a: Any, indices: Sequence[Any]) -> str:
     places = value_of(r, index, "int64")
     places = places.to("Less", 0).to("Where", places + int(a.shape[axis]), places)
     return r.graph.add("Gather", r.name(a), places.name, axis=axis)
+
+
+FORMS |= {
+    "copy": lambda r, out, a, source, non_blocking=False: _expand(r, out, source),
+    "embedding": lambda r, out, weight, places, *_, **__: _gather(r, out, weight, 0, places),
+    "gather": lambda r, out, a, axis, index, **_: _gather(r, out, a, axis, index, "GatherElements"),
+    "t": lambda r, out, a: r.turned(a) or _permute(r, out, a, range(a.ndim)[::-1]),
+    "unbind": lambda r, out, a, axis=0: [_select(r, part, a, axis, i) for i, part in enumerate(out)],
+}

@@ -23,7 +23,7 @@ class TFNoise(Noise):
 
     def sizes(self, shape: Any) -> Sequence[Any]:
         """Return the numbers of a shape."""
-        return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)  # type: ignore[no-any-return]
+        return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
         """Return columns of the noise, off 0 and 1, in a shape and a dtype."""

@@ -76,23 +76,20 @@ def _uniform_(d: TorchNoise, x: Tensor, a: Any = 0.0, b: Any = 1.0, *, generator
     return x.copy_(drawn if (a, b) == (0.0, 1.0) else drawn * (b - a) + a)
 
 
-def _bernoulli(d: TorchNoise, x: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+def _bernoulli(d: TorchNoise, x: Tensor, p: Any = None, *, generator: Any = None) -> Any:
     return (d.uniform(x.shape, x.dtype) < (x if p is None else p)).to(x.dtype)
 
 
-def _normal(d: TorchNoise, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any) -> Tensor:
+def _normal(d: TorchNoise, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any) -> Any:
     given: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
     if size is not None or not given:
         drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
     else:
         drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
-    scaled: Tensor = drawn * std + mean
-    return scaled
+    return drawn * std + mean
 
 
-def _multinomial(
-    d: TorchNoise, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
+def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Any:
     if count > 1 and not replacement:
         raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
@@ -100,13 +97,13 @@ def _multinomial(
     return clocks.argmin(dim=-1)
 
 
-def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> Tensor:
+def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> Any:
     drawn = d.gamma(concentration)
     return drawn / drawn.sum(-1, keepdim=True)
 
 
 #: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
-_DRAWS: dict[Any, Callable[..., Tensor]] = {
+_DRAWS: dict[Any, Callable[..., Any]] = {
     torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
     torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),
     torch.rand_like: lambda d, x, *, dtype=None, **_: d.uniform(x.shape, dtype or x.dtype),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,4 +75,6 @@ def _searchsorted(ordered: Any, values: Any, *, out_int32: bool = False, right: 
 
 
 #: What PyTorch's exporter has no form of.
-_TRANSLATED = {torch.ops.aten.lgamma.default: _lgamma, torch.ops.aten.searchsorted.Tensor: _searchsorted}
+_TRANSLATED: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.lgamma.default: _lgamma, torch.ops.aten.searchsorted.Tensor: _searchsorted,
+}  # fmt: skip
