@@ -45,13 +45,6 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def asked_for(config: Mapping[str, Any]) -> str | None:
-    """Return the words of a config that ask for an autoregressive head, or None."""
-    if config["use_autoregressive"]:
-        return "use_autoregressive is set"
-    return "custom_action_dist names it" if config["custom_action_dist"] == "autoregressive" else None
-
-
 def check_last_layers(config: Mapping[str, Any]) -> None:
     """Raise for keys of the last layers that make no sense here.
 

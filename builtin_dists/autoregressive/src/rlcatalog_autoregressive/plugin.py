@@ -13,10 +13,11 @@ _CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
 
 def match(request: Request) -> Match | NoMatch:
     """Say whether parts of an action shall depend on one another."""
-    from rlcatalog_autoregressive.config import asked_for
-
-    why = asked_for(request.config)
-    return NoMatch("use_autoregressive is not set") if why is None else Match(Rank.SPECIFIC, why)
+    if request.config["use_autoregressive"]:
+        return Match(Rank.SPECIFIC, "use_autoregressive is set")
+    if request.config["custom_action_dist"] == "autoregressive":
+        return Match(Rank.SPECIFIC, "custom_action_dist names it")
+    return NoMatch("use_autoregressive is not set")
 
 
 def match_dist(request: Request) -> Match | NoMatch:

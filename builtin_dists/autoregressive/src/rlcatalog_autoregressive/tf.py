@@ -28,7 +28,7 @@ class Conditionals:
 
     def __init__(self, layout: PartColumns) -> None:
         self.layout = layout
-        self.activation = activation(layout.activation) or (lambda x: x)
+        self.activation = activation(layout.activation) or tf.identity
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
         self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]

@@ -42,7 +42,7 @@ class Conditionals(nn.Module):
     def __init__(self, layout: PartColumns) -> None:
         super().__init__()
         self.layout = layout
-        self.activation = activation(layout.activation) or (lambda x: x)
+        self.activation = activation(layout.activation) or nn.Identity()
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0)
         self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
@@ -54,14 +54,23 @@ class Conditionals(nn.Module):
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
         self._all_choices = bool(layout.encoding[1].all())
 
-    def encoded(self, raw: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`."""
-        columns, dtype = raw.index_select(1, self.source), dtype or self.actions.dtype
-        chosen = (columns == self.value).to(dtype)
+    def encoded(
+        self, raw: Tensor, dtype: torch.dtype | None = None, columns: slice = slice(None), start: int = 0
+    ) -> Tensor:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+
+        Args:
+            raw: Raw values from column `start` on.
+            dtype: The dtype of what is returned; that of the weights when None.
+            columns: The encoded columns to return.
+            start: See `raw`.
+        """
+        numbers, dtype = raw.index_select(1, self.source[columns] - start), dtype or self.actions.dtype
+        chosen = (numbers == self.value[columns]).to(dtype)
         if self._all_choices:
             return chosen
-        shift, scale = self.shift.to(dtype), self.scale.to(dtype)
-        return torch.where(self.is_choice, chosen, (columns.to(dtype) - shift) * scale)
+        shift, scale = self.shift[columns].to(dtype), self.scale[columns].to(dtype)
+        return torch.where(self.is_choice[columns], chosen, (numbers.to(dtype) - shift) * scale)
 
     def given(self, context: Tensor, raw: Tensor) -> Tensor:
         """Return the changes `[B, params]` for whole actions, in one pass.
@@ -111,14 +120,11 @@ class Run:
 
     def note(self, part: ActionPart, value: Tensor) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
-        made, dtype, seen = self.made, self.dtype, part.encoded
         if part.single:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
-        columns = flatten_rows(value).index_select(1, made.source[seen] - part.raw.start)
-        chosen = (columns == made.value[seen]).to(dtype)
-        numbers = (columns.to(dtype) - made.shift[seen].to(dtype)) * made.scale[seen].to(dtype)
-        self.sums += torch.mm(torch.where(made.is_choice[seen], chosen, numbers), self.rows[part.place])
+        seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
+        self.sums += torch.mm(seen, self.rows[part.place])
 
 
 def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:

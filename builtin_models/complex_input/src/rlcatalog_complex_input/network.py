@@ -30,12 +30,14 @@ class ComplexInput(ModelV2):
         stack_class: Its stack of dense layers.
         outputs_class: Its `OutputLayers`.
         list_class: What it holds several layers in.
+        dtype_of: Returns the dtype of a model's weights.
     """
 
     ops: TensorOps
     stack_class: Any
     outputs_class: Any
     list_class: Any
+    dtype_of: Any
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
@@ -60,7 +62,7 @@ class ComplexInput(ModelV2):
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self.__from_columns else None
         flat = None if is_structure(flat) else flat
-        inputs = Inputs(self._dtype())
+        inputs = Inputs(self.dtype_of(self))
         read(self.__parts, input_dict["obs"], flat, self.ops, inputs)
         is_training = input_dict.get("is_training", False)
         answer = self.hidden(self._join(self.nets, inputs, is_training))
@@ -81,10 +83,6 @@ class ComplexInput(ModelV2):
         if self.value_nets is not None:
             models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
         return models
-
-    def _dtype(self) -> Any:
-        """Return the dtype of the weights."""
-        raise NotImplementedError
 
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
         return self.list_class([build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets])

@@ -14,9 +14,7 @@ class ComplexInputNetwork(ComplexInput, TFModelV2):
     """A net for each part of the observation; see `ComplexInput`."""
 
     ops, stack_class, outputs_class, list_class = OPS, DenseStack, OutputLayers, list
-
-    def _dtype(self) -> Any:
-        return tf.float32
+    dtype_of = staticmethod(lambda model: tf.float32)
 
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
         models = super()._build(nets, name)

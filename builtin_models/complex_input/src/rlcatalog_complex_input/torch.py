@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from rlcatalog_complex_input.network import ComplexInput
@@ -13,6 +12,4 @@ class ComplexInputNetwork(ComplexInput, TorchModelV2):
     """A net for each part of the observation; see `ComplexInput`."""
 
     ops, stack_class, outputs_class, list_class = OPS, DenseStack, OutputLayers, nn.ModuleList
-
-    def _dtype(self) -> torch.dtype:
-        return dtype_of(self)
+    dtype_of = staticmethod(dtype_of)

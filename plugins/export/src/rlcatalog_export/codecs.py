@@ -79,15 +79,9 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
     """Return what a codec does as tensor operations; None where it, or that of a part, does not say."""
-    known = all(part.lowered is not None and _defines(part, "lowered", _ACTION_METHODS) for part in _tree(codec))
-    return codec.lowered(codec, ops) if known and codec.lowered is not None else None
+    return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
 
 
-#: What a codec may do in a way of its own.
-_ACTION_METHODS = ("adapt", "inputs", "shown")
-
-
-def _tree(codec: ActionCodec) -> Iterator[ActionCodec]:
-    yield codec
-    for child in codec.children:
-        yield from _tree(child)
+def _is_lowered(codec: ActionCodec) -> bool:
+    known = codec.lowered is not None and _defines(codec, "lowered", ("adapt", "inputs", "shown"))
+    return known and all(map(_is_lowered, codec.children))

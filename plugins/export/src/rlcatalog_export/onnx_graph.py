@@ -11,6 +11,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from rlcatalog.errors import NotServedError
+from rlcatalog_export.onnx import session_of
 
 Array = np.ndarray[Any, Any]
 
@@ -95,12 +96,9 @@ def bind_graph(
     Raises:
         NotServedError: onnxruntime has no kernel for some operation.
     """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
     try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors have no common base
+        session = session_of(content)
+    except Exception as error:
         raise NotServedError(f"freeze: onnxruntime cannot run this policy: {error}") from error
     binding = session.io_binding()
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}

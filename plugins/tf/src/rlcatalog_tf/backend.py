@@ -43,8 +43,7 @@ class TFBackend:
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
         self.contract = policy.contract
-        self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
-        self.has_value = policy.has_value
+        self.scalar, self.has_value = policy.action_codec.scalar, policy.has_value
         self._follow(dtype_of(model))
         #: What was traced, by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}

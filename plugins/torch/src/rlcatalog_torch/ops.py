@@ -40,12 +40,6 @@ def _side_by_side(pieces: list[Tensor]) -> Tensor:
     return torch.cat(pieces, 1)
 
 
-def _tensor(value: Any, like: Tensor | None = None) -> Tensor:
-    if like is None:
-        return value if isinstance(value, Tensor) else torch.as_tensor(value)
-    return torch.as_tensor(value, device=like.device)
-
-
 def _in_rows(value: Any, like: Tensor, width: int) -> Tensor | None:
     value = torch.as_tensor(value, device=like.device)
     return value.reshape(like.shape[0], width) if value.numel() == like.shape[0] * width else None
@@ -88,7 +82,7 @@ OPS = TensorOps(
     side_by_side=_side_by_side,
     fill_forbidden=lambda inputs, mask: torch.where(mask.bool(), inputs, LOWEST[inputs.dtype]),
     array=_array,
-    tensor=_tensor,
+    tensor=lambda value, like=None: torch.as_tensor(value, device=None if like is None else like.device),
     booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
     is_array=lambda value: isinstance(value, Tensor | np.ndarray),
     is_float=lambda x: x.is_floating_point(),
