@@ -38,9 +38,6 @@ _OUTER: dict[str, Any] = {
     "vf_share_layers": True,
 }
 
-#: Lowest and highest values of encoded observations, column by column.
-Bounds = tuple[Array, Array]
-
 
 @dataclass(frozen=True, eq=False)
 class Net:
@@ -91,10 +88,10 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     finder = _Finder()
     ops = tensor_ops("numpy")
     restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
-    bounds = None
+    bounds = preprocessor.bounds()
     if preprocessor.structured and obs_space is not None:
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
-    parts = finder.visit(preprocessor, restored, (), 0, 0, bounds)
+    parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
         raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values to see.")
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
@@ -112,7 +109,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
         if part.hot is not None and not isinstance(space, Box):  # integers, which become one-hots here
             space = Box(0.0, 1.0, part.shape, np.float32)
-        elif limits is not None and not _same(limits, codec.bounds()):
+        elif not np.array_equal(limits, codec.bounds()):
             space = codec.processed_space(*limits)
         # A Dict or Tuple that its preprocessor has made one array of is that array.
         info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
@@ -125,15 +122,15 @@ class _Finder:
     """Walks over an observation.
 
     Attributes:
-        leaves: Each part with its preprocessor and the bounds of its encoded values, where they are known.
+        leaves: Each part with its preprocessor and the lowest and highest encoded values, `[2, size]`.
     """
 
     def __init__(self) -> None:
-        self.leaves: list[tuple[ObservationPart, Preprocessor, Bounds | None]] = []
+        self.leaves: list[tuple[ObservationPart, Preprocessor, Array]] = []
         self._lists = 0
 
     def visit(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> list[ObservationPart | Items]:
         """Return the parts of a node.
 
@@ -143,7 +140,7 @@ class _Finder:
             steps: Keys and positions that lead here.
             depth: In how many lists it stands.
             start: Its first column in the encoded observation, or item.
-            bounds: Of its columns, or None.
+            bounds: The lowest and highest values of its columns, `[2, size]`.
         """
         if not codec.size:
             return []
@@ -156,29 +153,26 @@ class _Finder:
             for key, child in zip(codec.info.keys or range(len(values)), codec.children, strict=True):
                 if child.size:
                     at = starts[child.leaves()[0].path]
-                    own = None if bounds is None else (bounds[0][at : at + child.size], bounds[1][at : at + child.size])
+                    own = bounds[:, at : at + child.size]
                     parts += self.visit(child, tree[key], (*steps, key), depth, start + at, own)
             return parts
         return [self._part(codec, values, steps, depth, start, bounds)]
 
     def _items(
-        self,
-        codec: Preprocessor,
-        values: RepeatedValues,
-        steps: tuple[Any, ...],
-        depth: int,
-        start: int,
-        bounds: Bounds | None,
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> list[ObservationPart | Items]:
         if not values.max_len:
             return []
         (child,) = codec.children
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
-        own = None
-        if bounds is not None:
-            _check_lengths(codec, bounds, block.start, block.stop)
-            low, high = (side[block.start : block.stop].reshape(values.max_len, child.size) for side in bounds)
-            own = low.min(0), high.max(0)
+        places = slice(block.start, block.stop)
+        if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
+            raise ConfigError(
+                f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from"
+                f" padding. Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
+            )
+        low, high = bounds[:, places].reshape(2, values.max_len, child.size)
+        own = np.stack([low.min(0), high.max(0)])
         index, self._lists = self._lists, self._lists + 1
         parts = tuple(self.visit(child, values.values, (), depth + 1, 0, own))
         from_columns = any(part.columns is not None for part in parts)
@@ -186,7 +180,7 @@ class _Finder:
         return [Items(index, codec.info.path, steps, values.max_len, parts, columns, child.size)]
 
     def _part(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> ObservationPart:
         info, index = codec.info, len(self.leaves)
         if codec.structured:
@@ -229,17 +223,3 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
             " Name a model that takes observations."
         )
     return component
-
-
-def _check_lengths(codec: Preprocessor, bounds: Bounds, first: int, stop: int) -> None:
-    kept = np.ones(codec.size, np.bool_)
-    kept[first:stop] = False
-    if not _same((bounds[0][kept], bounds[1][kept]), tuple(side[kept] for side in codec.bounds())):
-        raise ConfigError(
-            f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from padding."
-            f" Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
-        )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
