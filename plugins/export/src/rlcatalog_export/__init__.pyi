@@ -10,3 +10,5 @@ from .exporter import export as export
 from .file_check import observations as observations
 from .formats import Exported as Exported, Runner as Runner
 from .interface import Interface as Interface, Port as Port
+from .noise import Noise as Noise
+from .policy_function import PolicyFunction as PolicyFunction

@@ -49,7 +49,7 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
 
 
-class Program:
+class StepGraph:
     """One step of a policy for batches like a given one.
 
     Args:
