@@ -267,9 +267,7 @@ class Actor:
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for no rows, which not all operations of all runtimes take."""
-        one = {
-            name: np.ones((1, *array.shape[1:]), array.dtype) if array.ndim else array for name, array in feeds.items()
-        }
+        one = {name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()}
         return [array[:0] for array in self._run(one)]
 
     def _joined(self, arrays: Any, raw: Array) -> Any:
@@ -317,11 +315,9 @@ class Actor:
         self.rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:
-        ports = self.interface
-        return (
-            f"Actor({self.observation_space} -> {self.action_space}, {ports.model} of {ports.framework}; inputs:"
-            f" {', '.join(port.name for port in ports.inputs)})"
-        )
+        ports, names = self.interface, ", ".join(port.name for port in self.interface.inputs)
+        spaces = f"{self.observation_space} -> {self.action_space}"
+        return f"Actor({spaces}, {ports.model} of {ports.framework}; inputs: {names})"
 
 
 class ActorStepper(Stepper):
