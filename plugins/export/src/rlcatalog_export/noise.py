@@ -21,7 +21,7 @@ class Noise:
 
     Args:
         rows: B, the number of rows of the batch; None where it is not known.
-        given: Uniform numbers `[B, k]`, or None.
+        uniforms: Uniform numbers `[B, k]`, or None.
         widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
 
     Attributes:
@@ -31,9 +31,9 @@ class Noise:
 
     math: ClassVar[Any]
 
-    def __init__(self, rows: Any, given: Any = None, widths: Sequence[int] | None = None) -> None:
+    def __init__(self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.rows, self.given, self.known = rows, given, widths
+        self.rows, self.uniforms, self.known_widths = rows, uniforms, widths
         self.widths: list[int] = []
         self._generator = np.random.default_rng(0)  # the framework's own is left as it is
 
@@ -47,7 +47,7 @@ class Noise:
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
         """Return uniform numbers from the open interval (0, 1), fresh ones at each call."""
-        if self.known is None:
+        if self.known_widths is None:
             sizes = tuple(int(n) for n in shape)
             if not self.rows or math.prod(sizes) % self.rows:
                 raise NotServedError(
@@ -56,12 +56,12 @@ class Noise:
                 )
             own = math.prod(sizes) // self.rows
         else:
-            own = self.known[len(self.widths)]
+            own = self.known_widths[len(self.widths)]
         start = sum(self.widths)
         self.widths.append(own)
-        if self.given is None:
+        if self.uniforms is None:
             return self.numbers(self._generator.random((self.rows, own), np.float32), shape, dtype)
-        return self.numbers(self.given[:, start : start + own], shape, dtype)
+        return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
         """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""

@@ -24,7 +24,7 @@ class TorchNoise(Noise, TorchFunctionMode):
 
     Args:
         rows: See `Noise`.
-        given: See `Noise`.
+        uniforms: See `Noise`.
         widths: See `Noise`.
         suspects: Gets the lines that make a number of the size of the batch, which must stay unknown.
     """
@@ -36,8 +36,8 @@ class TorchNoise(Noise, TorchFunctionMode):
         first=lambda taken, x: x.gather(-1, taken.to(x.dtype).argmax(dim=-1, keepdim=True)).squeeze(-1),
     )  # fmt: skip
 
-    def __init__(self, rows: Any, given: Any = None, widths: Sequence[int] | None = None, suspects: Any = None) -> None:
-        super().__init__(rows, given, widths)
+    def __init__(self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None, suspects: Any = None) -> None:
+        super().__init__(rows, uniforms, widths)
         self._suspects = suspects
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
