@@ -36,7 +36,9 @@ class TorchNoise(Noise, TorchFunctionMode):
         first=lambda taken, x: x.gather(-1, taken.to(x.dtype).argmax(dim=-1, keepdim=True)).squeeze(-1),
     )  # fmt: skip
 
-    def __init__(self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None, suspects: Any = None) -> None:
+    def __init__(
+        self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None, suspects: list[str] | None = None
+    ) -> None:
         super().__init__(rows, uniforms, widths)
         self._suspects = suspects
 
