@@ -13,7 +13,7 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find, raw
+from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
 
 
 class TFInternals(ModelInternals):
@@ -86,7 +86,7 @@ class TFInternals(ModelInternals):
 
 def variables_of(model: Any) -> list[NamedVariable]:
     """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
-    variables = find(model)
+    variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
@@ -96,7 +96,7 @@ def variables_of(model: Any) -> list[NamedVariable]:
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
             if is_model(inner):  # it may be kept where nobody finds it
-                hidden = [item for item in find(inner) if id(item.variable) not in known]
+                hidden = [item for item in find_variables(inner) if id(item.variable) not in known]
                 variables += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
                 known |= {id(item.variable) for item in hidden}
                 models.append((inner, f"{path}{name}."))

@@ -47,7 +47,7 @@ class NamedVariable(NamedTuple):
 AS_IT_IS = Layout(("",))
 
 
-def find(model: Any) -> list[NamedVariable]:
+def find_variables(model: Any) -> list[NamedVariable]:
     """Return the variables of a model in the order of its attributes, each once."""
     seen: set[tuple[int, int]] = set()
     variables = []
@@ -59,7 +59,7 @@ def find(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
+    """Whether a Keras layer, wherever `find_variables` looks, has yet to make its variables at its first call."""
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
