@@ -12,9 +12,9 @@ import numpy as np
 
 import rlcatalog_tf
 from rlcatalog.errors import CatalogError, NotServedError, reason
+from rlcatalog_export.export_error import line_of
 from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.tf.noise import TFNoise
-from rlcatalog_export.user_lines import line_of
 from rlcatalog_tf import OPS, drawing_from, tf
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ exported. `torch` has no such switch; the mode replaces the functions that draw,
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+import rlcatalog_torch
 from rlcatalog.errors import NotServedError
+from rlcatalog_export.export_error import line_of
 from rlcatalog_export.noise import LEAST, MOST, Noise
-from rlcatalog_export.torch.export_error import line_being_run
 
 
 class TorchNoise(Noise, TorchFunctionMode):
@@ -46,7 +48,8 @@ class TorchNoise(Noise, TorchFunctionMode):
         """Call a function of PyTorch's, or what stands in its place here."""
         kwargs = kwargs or {}
         if func is Tensor.__len__ and self._suspects is not None and isinstance(args[0].shape[0], torch.SymInt):
-            self._suspects.append(line_being_run() or "len(x)")
+            line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
+            self._suspects.append(line or "len(x)")
         draw = _DRAWS.get(func)
         if draw is None:
             if func in _REFUSED:

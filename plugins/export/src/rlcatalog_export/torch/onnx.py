@@ -13,9 +13,9 @@ from onnxscript import opset18
 
 from rlcatalog import Policy
 from rlcatalog_export import Exported
+from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_operations import FORMULAS, Value
-from rlcatalog_export.torch.export_error import explain_stop
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 
 
@@ -43,7 +43,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
                 verbose=False,
             )
         except Exception as error:
-            raise explain_stop(error, "has no ONNX form", lined=False) from error
+            raise explain_stop(error, "has no ONNX form") from error
     assert made is not None
     write_model(made.model_proto, interface, path)
     return function.written()

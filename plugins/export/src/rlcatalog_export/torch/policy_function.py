@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import rlcatalog_torch
 from rlcatalog.errors import CatalogError
+from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.policy_function import PolicyFunction
-from rlcatalog_export.torch.export_error import explain_stop
 from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_torch import OPS
 
@@ -83,4 +84,6 @@ def export_program(function: TorchPolicyFunction) -> Any:
     except CatalogError:
         raise
     except Exception as error:
-        raise explain_stop(error, "cannot be exported", function.suspects.lines) from error
+        raise explain_stop(
+            error, "cannot be exported", torch, rlcatalog_torch, suspects=function.suspects.lines
+        ) from error
