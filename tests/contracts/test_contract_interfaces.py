@@ -94,7 +94,7 @@ def test_an_interface_over_the_default_model(framework, interface):
 
 
 def test_an_interface_is_mixed_over_one_documented_host():
-    from rlcatalog_torch.wrappers import TorchHost
+    from rlcatalog_torch.model import TorchHost
 
     model = build_interface(DuelingQModel)
     assert type(model).__mro__[1:3] == (DuelingQModel, TorchHost)

@@ -17,7 +17,7 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import CatalogWarning
 from rlcatalog.spaces import Simplex, SpaceInfo
 from rlcatalog_export.agreement import disagreement
-from rlcatalog_export.checking import random_masks
+from rlcatalog_export.file_check import random_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

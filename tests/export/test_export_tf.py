@@ -12,8 +12,9 @@ from scipy import stats
 
 import rlcatalog
 from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
+from rlcatalog_export.tf.noise import TFNoise
 from rlcatalog_tf import TFModelV2, draw_categorical, draw_gamma, draw_normal, draw_uniform
-from rlcatalog_tf.random import Noise, drawing_from
+from rlcatalog_tf.random import drawing_from
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 
@@ -84,13 +85,13 @@ def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
 
 def drawn(draw, count=20_000):
     """Return numbers drawn from noise, with the noise's width known and not."""
-    noise = Noise(count)
+    noise = TFNoise(count)
     with drawing_from(noise):
         first = draw().numpy()
     given = np.random.default_rng(1).random((count, sum(noise.widths)), np.float32)
-    with drawing_from(Noise(None, tf.constant(given), noise.widths)):
+    with drawing_from(TFNoise(None, tf.constant(given), noise.widths)):
         second = draw().numpy()
-    with drawing_from(Noise(count, tf.constant(given))):
+    with drawing_from(TFNoise(count, tf.constant(given))):
         np.testing.assert_array_equal(draw().numpy(), second)
     return first, second
 

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from rlcatalog_export.checking import observations
-from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_tf.random import Noise
+from rlcatalog_export.file_check import observations
+from rlcatalog_export.tf.noise import TFNoise
+from rlcatalog_export.torch.noise import TorchNoise
 
 
 def steps_of(case, policy, width):
@@ -37,8 +37,8 @@ def drawing(policy, noise):
     if noise is None:
         return nullcontext()
     if policy.framework == "torch":
-        return Drawing(len(noise), torch.from_numpy(noise))
-    return policy.backend.untraced(Noise(len(noise), noise))
+        return TorchNoise(len(noise), torch.from_numpy(noise))
+    return policy.backend.untraced(TFNoise(len(noise), noise))
 
 
 def near(expected, found, tolerance, what):

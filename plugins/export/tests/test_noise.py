@@ -2,12 +2,12 @@
 
 import pytest
 
-from rlcatalog_export.frozen.noise import Noise
+from rlcatalog_export.noise_blocks import NoiseBlocks
 
 
 @pytest.mark.parametrize(("size", "at"), [(2**40, 0), (4096, 4097)])
 def test_the_state_of_a_frozen_policys_numbers_is_bounded(size, at):
-    noise = Noise(1)
+    noise = NoiseBlocks(1)
     noise.take(10)
     state = noise.state()
     noise.set_state(state)

@@ -282,10 +282,15 @@ def test_an_action_codec_without_such_a_form_leaves_raw_actions(tmp_path, monkey
 
 
 def test_log_gamma_is_pytorch_s():
-    from rlcatalog_export.torch.onnx import REPLACED
+    from rlcatalog_export.onnx_graph import Graph, bind_graph
+    from rlcatalog_export.onnx_operations import FORMULAS, Value
 
-    x = torch.logspace(-3, 5, 500, dtype=torch.float64)
-    torch.testing.assert_close(REPLACED[torch.lgamma](x), torch.lgamma(x), rtol=1e-10, atol=1e-10)
+    x, graph = torch.logspace(-3, 5, 500, dtype=torch.float64), Graph()
+    answer = FORMULAS["lgamma"](Value(graph, graph.input("x", "float64", (500,)), "float64"))
+    content = graph.model([("y", answer.name, "float64", (500,))])
+    run, outputs = bind_graph(content, {"x": x.numpy()}, {"y": ("float64", (500,))})
+    run()
+    torch.testing.assert_close(torch.from_numpy(outputs["y"]), torch.lgamma(x), rtol=1e-10, atol=1e-10)
 
 
 # --- other formats and frameworks ------------------------------------------------------------------------------------

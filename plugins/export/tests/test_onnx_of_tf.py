@@ -7,7 +7,7 @@ from scipy.special import gammaln
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 tf2onnx = pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
-CONVERTED = pytest.importorskip("rlcatalog_export.tf.onnx_operations").CONVERTED
+CONVERTED = pytest.importorskip("rlcatalog_export.tf.onnx").CONVERTED
 
 EDGES = np.array([-1, -0.999, -1e-8, -0.0, 0, 1e-8, 1e-4, 0.5, 1, 1e6, 3e38])
 

@@ -9,23 +9,23 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 
 from rlcatalog.errors import NotServedError  # noqa: E402
-from rlcatalog_export.torch.drawing import Drawing  # noqa: E402
+from rlcatalog_export.torch.noise import TorchNoise  # noqa: E402
 
 ROWS = 200_000
 
 
 def drawn(draw):
     """Return what a function draws for rows of noise, and how many numbers a row took."""
-    counting = Drawing(ROWS)
+    counting = TorchNoise(ROWS)
     with counting:
         draw()
-    noise = torch.from_numpy(np.random.default_rng(0).random((ROWS, counting.width), np.float32))
-    first, second = Drawing(ROWS, noise), Drawing(ROWS, noise)
+    noise = torch.from_numpy(np.random.default_rng(0).random((ROWS, sum(counting.widths)), np.float32))
+    first, second = TorchNoise(ROWS, noise), TorchNoise(ROWS, noise)
     with first:
         found = draw()
     with second:
         assert torch.equal(draw(), found)  # of the same noise the same
-    return found.numpy(), counting.width
+    return found.numpy(), sum(counting.widths)
 
 
 def gamma(a):
@@ -85,16 +85,16 @@ def test_choices_are_drawn_as_often_as_their_probabilities_say(draw):
 
 def test_noise_at_the_ends_gives_numbers():
     ends = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    with Drawing(3, ends):
+    with TorchNoise(3, ends):
         assert torch.randn(3, 1).isfinite().all()
-    with Drawing(3, ends):
+    with TorchNoise(3, ends):
         assert torch.empty(3, 2).exponential_().isfinite().all()
 
 
 def test_what_cannot_be_drawn_so_is_refused():
-    with pytest.raises(NotServedError, match=r"randint\(\)"), Drawing(2):
+    with pytest.raises(NotServedError, match=r"randint\(\)"), TorchNoise(2):
         torch.randint(3, (2,))
-    with pytest.raises(NotServedError, match="each row must draw its own"), Drawing(2):
+    with pytest.raises(NotServedError, match="each row must draw its own"), TorchNoise(2):
         torch.rand(3)
-    with pytest.raises(NotServedError, match="without replacement"), Drawing(2):
+    with pytest.raises(NotServedError, match="without replacement"), TorchNoise(2):
         torch.multinomial(torch.ones(2, 3), 2)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
-from rlcatalog.config import NameOrCallable, activation_name, read_config
+from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, read_config
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest, shown
 
 
@@ -45,11 +45,17 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def asked_for(config: Mapping[str, Any]) -> str | None:
-    """Return the words of a config that ask for an autoregressive head, or None."""
-    if config["use_autoregressive"]:
-        return "use_autoregressive is set"
-    return "custom_action_dist names it" if config["custom_action_dist"] == "autoregressive" else None
+def check_last_layers(config: Mapping[str, Any]) -> None:
+    """Raise for keys of the last layers that make no sense here.
+
+    Raises:
+        ConfigError: `no_final_linear`.
+    """
+    if read_config(config, KernelConfig).no_final_linear:
+        raise ConfigError(
+            "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers behind the"
+            " trunk. Leave no_final_linear out."
+        )
 
 
 def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:

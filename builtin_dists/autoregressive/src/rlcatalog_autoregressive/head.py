@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcatalog.actions import unbind
+from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import DenseSpec, ModelV2, last_values, output_plan
-from rlcatalog_autoregressive.refusals import served_columns
+from rlcatalog_autoregressive.part_columns import PartColumns
 
 
 class AutoregressiveHead(ModelV2):
@@ -23,12 +25,14 @@ class AutoregressiveHead(ModelV2):
 
     Attributes:
         ops: The framework's tensor operations.
+        features_of: Its function that runs a trunk.
         dense_class: Its linear layer.
         outputs_class: Its `OutputLayers`.
         conditionals_class: Its `Conditionals`.
     """
 
     ops: TensorOps
+    features_of: Any
     dense_class: Any
     outputs_class: Any
     conditionals_class: Any
@@ -55,11 +59,6 @@ class AutoregressiveHead(ModelV2):
             self._features, _ = self.features_of(self.value_trunk, input_dict, [], None)
         return self.ops.concat([self.outputs(x), self.to_context(x)], 1), state
 
-    @staticmethod
-    def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Run the trunk; the framework's own."""
-        raise NotImplementedError
-
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
@@ -67,3 +66,24 @@ class AutoregressiveHead(ModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()  # type: ignore[no-any-return]
+
+
+def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
+    """Return the layout of the distribution that a head is built for.
+
+    Raises:
+        ConfigError: It is no autoregressive distribution.
+        ModelContractError: It takes another number of model outputs.
+    """
+    layout = unbind(action_dist)[1].get("layout")
+    if not isinstance(layout, PartColumns):
+        raise ConfigError(
+            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, and this head serves"
+            " 'autoregressive'. Leave custom_action_dist out, or name distributions of parts by their paths in it."
+        )
+    if num_outputs != layout.size:
+        raise ModelContractError(
+            f"AutoregressiveModel: num_outputs={num_outputs}; {layout.action.describe()} needs {layout.size}, as"
+            " ModelCatalog.get_action_dist(action_space, config) says."
+        )
+    return layout

@@ -13,7 +13,7 @@ from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormEr
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import inner_model
 from rlcatalog.spaces import parts_of
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 
 class JointDistribution(ActionDistribution):
@@ -31,8 +31,9 @@ class JointDistribution(ActionDistribution):
 
     wraps_default: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
-    #: The framework's tensor operations.
+    #: The framework's tensor operations, and its `Run` through the parts.
     ops: ClassVar[TensorOps]
+    run_class: ClassVar[Any]
 
     def __init__(self, inputs: Any, model: Any = None, *, layout: PartColumns) -> None:
         self.inputs, self.model, self.layout = inputs, model, layout
@@ -59,7 +60,7 @@ class JointDistribution(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the layout around the distribution of independent parts."""
-        ((plain, size),) = children
+        ((plain, size),) = children  # the one distribution that the catalog has chosen for the space
         return {"layout": PartColumns(action, config, plain, size)}
 
     @classmethod
@@ -111,13 +112,15 @@ class JointDistribution(ActionDistribution):
         with self.no_gradient():
             raw: dict[ActionPart, Any] = {}
             params: dict[ActionPart, Any] = {}
-            run = self.conditionals.begin(self._independent, self._context)
+            run = self.run_class(self.conditionals, self._independent, self._context)
             as_they_are = layout.mask is None and not ops.is_half(self.inputs)
             for part in layout.parts:
-                found = run.params(part)
-                params[part] = found = found if as_they_are else self._allowed(part, found, raw, check=True)
-                value = part.draw(found, self.model) if explore else self._best(part, found)
-                raw[part] = value
+                own = run.params(part)
+                params[part] = own = own if as_they_are else self._allowed(part, own, raw, check=True)
+                if explore:
+                    raw[part] = value = part.draw(own, self.model)
+                else:
+                    raw[part] = value = part.dist(own, self.model).deterministic_sample()
                 if part is not layout.parts[-1]:
                     run.note(part, value)
             joined = ops.side_by_side([params[part] for part in layout.in_space])
@@ -126,9 +129,6 @@ class JointDistribution(ActionDistribution):
             self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
             self._known = (self.last_sample, plain, False)
         return self.last_sample
-
-    def _best(self, part: ActionPart, params: Any) -> Any:
-        return part.dist(params, self.model).deterministic_sample()
 
     def _allowed(self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False) -> Any:
         """Return a part's parameters with what the user's function forbids, finite in any precision.
@@ -207,23 +207,16 @@ class JointDistribution(ActionDistribution):
         if self.layout.mask is None:
             return self.ops.finite(params) if self.ops.is_half(params) else params
         raw = self._values(flat)
-        pieces = [
-            self._allowed(part, params[:, part.params.start : part.params.stop], raw) for part in self.layout.in_space
-        ]
-        return self.ops.side_by_side(pieces)
+        return self.ops.side_by_side([self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space])
 
     def _values(self, flat: Any) -> dict[ActionPart, Any]:
         """Return raw actions part by part, in the form of the parts' samples."""
-        found = {}
-        for part in self.layout.parts:
-            value = flat[:, part.raw.start : part.raw.stop]
-            if part.counts:
-                value = self.ops.whole(value)
-            found[part] = value[:, 0] if part.single else value
-        return found
+        values = {part: flat[:, part.raw] for part in self.layout.parts}
+        values |= {part: self.ops.whole(value) for part, value in values.items() if part.counts}
+        return values | {part: value[:, 0] for part, value in values.items() if part.single}
 
     def _by_part(self, params: Any) -> dict[ActionPart, Any]:
-        return {p: p.dist(params[:, p.params.start : p.params.stop], self.model) for p in self.layout.parts}
+        return {p: p.dist(params[:, p.params], self.model) for p in self.layout.parts}
 
     # --- entropy and divergence ------------------------------------------------------------------------------------
 
@@ -284,22 +277,17 @@ class JointDistribution(ActionDistribution):
         with value 0 (as choices cannot be reparameterised).
         """
         ops, layout = self.ops, self.layout
-        drawn = ops.without_gradient(self._flat(self._draw_again()))
+        kept = self._known, self.last_sample  # the last sample stays what it was
+        drawn = ops.without_gradient(self._flat(self.sample()))
+        self._known, self.last_sample = kept
         params = self._params(self._independent, self._context, drawn)
         dists, values = self._by_part(params), self._values(drawn)
-        entropies = [entropy_of(dists[part], itself)[0] for part in layout.parts]
+        entropies = [entropy_of(dists[part], lambda x: x)[0] for part in layout.parts]
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):
             later, logp = ops.without_gradient(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
             estimate = estimate + later * (logp - ops.without_gradient(logp))
         return estimate
-
-    def _draw_again(self) -> Any:
-        """Draw beside the last sample, which stays what it was."""
-        kept = self._known, self.last_sample
-        drawn = self.sample()
-        self._known, self.last_sample = kept
-        return drawn
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
@@ -317,4 +305,12 @@ def _conditionals(model: Any, who: str) -> Any:
         f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
         f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"
         " `params_given` returned is rebuilt with `policy.stored_dist`."
+    )
+
+
+def nothing_left(row: Any, path: str) -> str:
+    """Return what is said of a row in which every value of a part is forbidden."""
+    return (
+        f"autoregressive_mask: row {row} leaves nothing of {path}, with what the action mask forbids; each must leave"
+        " one value."
     )

@@ -13,10 +13,11 @@ _CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
 
 def match(request: Request) -> Match:
     """Say whether parts of an action shall depend on one another."""
-    from rlcatalog_autoregressive.config import asked_for
-
-    why = asked_for(request.config)
-    return Match(None, "use_autoregressive is not set") if why is None else Match(Rank.SPECIFIC, why)
+    if request.config["use_autoregressive"]:
+        return Match(Rank.SPECIFIC, "use_autoregressive is set")
+    if request.config["custom_action_dist"] == "autoregressive":
+        return Match(Rank.SPECIFIC, "custom_action_dist names it")
+    return Match(None, "use_autoregressive is not set")
 
 
 def match_dist(request: Request) -> Match:
@@ -42,8 +43,7 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
     from rlcatalog.actions import action_codec
-    from rlcatalog_autoregressive.config import hidden_widths
-    from rlcatalog_autoregressive.refusals import check_last_layers
+    from rlcatalog_autoregressive.config import check_last_layers, hidden_widths
 
     check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:

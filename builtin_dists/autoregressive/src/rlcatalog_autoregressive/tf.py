@@ -12,9 +12,8 @@ import numpy as np
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
-from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
-from rlcatalog_autoregressive.refusals import nothing_left
+from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, features_of, flatten_rows, initial_value, tf
 
 
@@ -29,7 +28,7 @@ class Conditionals:
 
     def __init__(self, layout: PartColumns) -> None:
         self.layout = layout
-        self.activation = activation(layout.activation) or itself
+        self.activation = activation(layout.activation) or tf.identity
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
         self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]
@@ -76,23 +75,14 @@ class Conditionals:
             x = self.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel * mask), layer.bias))
         return tf.matmul(x, self.params * self._last)
 
-    def begin(self, independent: Any, context: Any) -> Run:
-        """Return a run through the parts, one after the other.
-
-        Args:
-            independent: The parameters `[B, params]` that the parts would have if they were independent.
-            context: `[B, hidden]`.
-        """
-        return Run(self, independent, context)
-
 
 class Run:
     """Goes through the parts in the order of drawing; each unit is computed once.
 
     Args:
         made: The layers.
-        independent: See `Conditionals.begin`.
-        context: See `Conditionals.begin`.
+        independent: The parameters `[B, params]` that the parts would have if they were independent.
+        context: `[B, hidden]`.
     """
 
     def __init__(self, made: Conditionals, independent: Any, context: Any) -> None:
@@ -102,13 +92,12 @@ class Run:
 
     def params(self, part: ActionPart) -> Any:
         """Return a part's parameters `[B, n]` under the values noted so far."""
-        made, (start, stop) = self.made, part.units[0]
-        x = self._keep(0, made.activation(self.sums[:, start:stop]))
-        for i, (layer, (first, last)) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
-            kernel, bias = layer.kernel[:stop, first:last], layer.bias[first:last]
-            x, stop = self._keep(i, made.activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))), last
-        change = tf.matmul(x, made.params[:stop, part.params.start : part.params.stop])
-        return self.independent[part.place] + change
+        made, stop = self.made, part.units[0].stop
+        x = self._keep(0, made.activation(self.sums[:, part.units[0]]))
+        for i, (layer, units) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
+            x = tf.nn.bias_add(tf.matmul(x, layer.kernel[:stop, units]), layer.bias[units])
+            x, stop = self._keep(i, made.activation(x)), units.stop
+        return self.independent[part.place] + tf.matmul(x, made.params[:stop, part.params])
 
     def _keep(self, layer: int, values: Any) -> Any:
         self.done[layer].append(values)
@@ -116,13 +105,13 @@ class Run:
 
     def note(self, part: ActionPart, value: Any) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
-        made, (start, stop) = self.made, part.encoded
-        if part.onehot:  # its row of the weights is all there is to add
-            self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + start)
+        made, columns = self.made, part.encoded
+        if part.single:  # its row of the weights is all there is to add
+            self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
             return
         width = part.raw.stop - part.raw.start
-        seen = made.encoded(tf.reshape(value, [-1, width]), slice(start, stop), part.raw.start)
-        self.sums = self.sums + tf.matmul(seen, made.actions[start:stop])
+        seen = made.encoded(tf.reshape(value, [-1, width]), columns, part.raw.start)
+        self.sums = self.sums + tf.matmul(seen, made.actions[columns])
 
 
 def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
@@ -133,7 +122,7 @@ class AutoregressiveDistribution(JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "tf"
-    ops = OPS
+    ops, run_class = OPS, Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:

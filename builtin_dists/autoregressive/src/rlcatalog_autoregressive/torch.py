@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
-from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
-from rlcatalog_autoregressive.refusals import nothing_left
+from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, activation, dense, features_of, flatten_rows, initialize
 
 
@@ -43,28 +42,35 @@ class Conditionals(nn.Module):
     def __init__(self, layout: PartColumns) -> None:
         super().__init__()
         self.layout = layout
-        self.activation = activation(layout.activation) or itself
+        self.activation = activation(layout.activation) or nn.Identity()
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0)
         self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
         self.params = _weight(layout.params, widths[-1], 0.01)
         first, between, last = layout.masks
-        self.register_buffer("first", torch.from_numpy(first), persistent=False)
-        self.register_buffer("last", torch.from_numpy(last), persistent=False)
-        for i, mask in enumerate(between):
-            self.register_buffer(f"between_{i}", torch.from_numpy(mask), persistent=False)
-        for name, array in zip(("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True):
+        arrays = {"first": first, "last": last, **{f"between_{i}": mask for i, mask in enumerate(between)}}
+        arrays |= zip(("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True)
+        for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
         self._all_choices = bool(layout.encoding[1].all())
 
-    def encoded(self, raw: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`."""
-        columns, dtype = raw.index_select(1, self.source), dtype or self.actions.dtype
-        chosen = (columns == self.value).to(dtype)
+    def encoded(
+        self, raw: Tensor, dtype: torch.dtype | None = None, columns: slice = slice(None), start: int = 0
+    ) -> Tensor:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+
+        Args:
+            raw: Raw values from column `start` on.
+            dtype: The dtype of what is returned; that of the weights when None.
+            columns: The encoded columns to return.
+            start: See `raw`.
+        """
+        numbers, dtype = raw.index_select(1, self.source[columns] - start), dtype or self.actions.dtype
+        chosen = (numbers == self.value[columns]).to(dtype)
         if self._all_choices:
             return chosen
-        shift, scale = self.shift.to(dtype), self.scale.to(dtype)
-        return torch.where(self.is_choice, chosen, (columns.to(dtype) - shift) * scale)
+        shift, scale = self.shift[columns].to(dtype), self.scale[columns].to(dtype)
+        return torch.where(self.is_choice[columns], chosen, (numbers.to(dtype) - shift) * scale)
 
     def given(self, context: Tensor, raw: Tensor) -> Tensor:
         """Return the changes `[B, params]` for whole actions, in one pass.
@@ -82,23 +88,14 @@ class Conditionals(nn.Module):
         weight = self.params * self.last
         return F.linear(x, weight.to(dtype))
 
-    def begin(self, independent: Tensor, context: Tensor) -> Run:
-        """Return a run through the parts, one after the other.
-
-        Args:
-            independent: The parameters `[B, params]` that the parts would have if they were independent.
-            context: `[B, hidden]`.
-        """
-        return Run(self, independent, context)
-
 
 class Run:
     """Goes through the parts in the order of drawing; each unit is computed once, and nothing has a gradient.
 
     Args:
         made: The layers.
-        independent: See `Conditionals.begin`.
-        context: See `Conditionals.begin`.
+        independent: The parameters `[B, params]` that the parts would have if they were independent.
+        context: `[B, hidden]`.
     """
 
     def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
@@ -114,25 +111,19 @@ class Run:
 
     def params(self, part: ActionPart) -> Tensor:
         """Return a part's parameters `[B, n]` under the values noted so far."""
-        start, stop = part.units[0]
-        done = self.done[0]
-        done[:, start:stop] = self.activation(self.blocks[part.rank])
-        for (weight, bias), (first, last), later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
-            x = F.linear(done[:, :stop], weight[first:last, :stop], bias[first:last])
-            later[:, first:last] = self.activation(x)
-            done, stop = later, last
+        done, stop = self.done[0], part.units[0].stop
+        done[:, part.units[0]] = self.activation(self.blocks[part.rank])
+        for (weight, bias), units, later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
+            later[:, units] = self.activation(F.linear(done[:, :stop], weight[units, :stop], bias[units]))
+            done, stop = later, units.stop
         return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
 
     def note(self, part: ActionPart, value: Tensor) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
-        made, dtype, (start, stop) = self.made, self.dtype, part.encoded
-        if part.onehot:  # its row of the weights is all there is to add
+        if part.single:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
-        columns = flatten_rows(value).index_select(1, made.source[start:stop] - part.raw.start)
-        chosen = (columns == made.value[start:stop]).to(dtype)
-        numbers = (columns.to(dtype) - made.shift[start:stop].to(dtype)) * made.scale[start:stop].to(dtype)
-        seen = torch.where(made.is_choice[start:stop], chosen, numbers)
+        seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
         self.sums += torch.mm(seen, self.rows[part.place])
 
 
@@ -146,7 +137,7 @@ class AutoregressiveDistribution(JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "torch"
-    ops = OPS
+    ops, run_class = OPS, Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:

@@ -11,7 +11,7 @@ from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Items, ObservationPart
-from rlcatalog_complex_input.plans import Net, Plan, plan
+from rlcatalog_complex_input.plans import Net, Plan, plan as make_plan
 
 
 def planned(request: Request) -> Plan | None:
@@ -32,7 +32,7 @@ def planned(request: Request) -> Plan | None:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:
             return None  # the sizes it needs were given to the preprocessor alone
-    return plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None
+    return make_plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None
 
 
 def unencoded(space: str) -> UnsupportedSpaceError:
@@ -43,17 +43,11 @@ def unencoded(space: str) -> UnsupportedSpaceError:
     )
 
 
-def chosen_nets(request: Request) -> dict[str, str]:
-    """Return `"distribution/name"` of the net of each part, by path."""
-    found = planned(request)
-    return {} if found is None else {net.part.path: net.component.address for net in found.nets}
-
-
 def stages(request: Request) -> list[Stage]:
     """Return the stages of every net, then what follows them; a config that cannot be built is found here."""
-    found = planned(request)
+    plan = planned(request)
     described: list[Stage] = []
-    width = None if found is None else _describe(found.parts, found.nets, described)
+    width = None if plan is None else _describe(plan.parts, plan.nets, described)
     layers = ending(request.config, width or 0, request.num_outputs)
     described.append(Stage("features side by side", None if width is None else (width,), 0))
     return layers.stages("post_fcnet", described)

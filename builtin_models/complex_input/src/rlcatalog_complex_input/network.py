@@ -13,7 +13,7 @@ from rlcatalog.models import ModelPart, ModelV2, assemble, last_values
 from rlcatalog.observations import is_structure, preprocessor_of
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.description import unencoded
-from rlcatalog_complex_input.parts import Inputs, features, nets_of, read, width
+from rlcatalog_complex_input.parts import Inputs, features, read, width
 from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
@@ -30,23 +30,22 @@ class ComplexInput(ModelV2):
         stack_class: Its stack of dense layers.
         outputs_class: Its `OutputLayers`.
         list_class: What it holds several layers in.
-        one_hot_class: Its layer for the one-hots of integers.
+        dtype_of: Returns the dtype of a model's weights.
     """
 
     ops: TensorOps
     stack_class: Any
     outputs_class: Any
     list_class: Any
-    one_hot_class: Any
+    dtype_of: Any
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         plan = plan_for(self)
-        self._complex_input_parts = plan.parts
+        self.__parts, self.__paths = plan.parts, [net.part.path for net in plan.nets]
         self.__from_columns = any(part.columns is not None for part in plan.parts)
-        self.hots = self.list_class(map(self.one_hot_class, plan.hots))
         self.nets = self._build(plan.nets, "net")
         layers = ending(self.model_config, width(plan.parts, list(self.nets)), num_outputs)
         self.num_outputs = layers.outputs
@@ -63,8 +62,8 @@ class ComplexInput(ModelV2):
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self.__from_columns else None
         flat = None if is_structure(flat) else flat
-        hots = list(self.hots)
-        inputs = read(self._complex_input_parts, input_dict["obs"], flat, self.ops, self._dtype(), hots)
+        inputs = Inputs(self.dtype_of(self))
+        read(self.__parts, input_dict["obs"], flat, self.ops, inputs)
         is_training = input_dict.get("is_training", False)
         answer = self.hidden(self._join(self.nets, inputs, is_training))
         if self.outputs is None:
@@ -80,22 +79,17 @@ class ComplexInput(ModelV2):
 
     def inner_models(self) -> dict[str, ModelV2]:
         """Return the nets, by the paths of their parts: their losses, metrics and update_ops are the model's."""
-        paths = [part.path for part in nets_of(self._complex_input_parts)]
-        models = {f"{path}: ": net for path, net in zip(paths, self.nets, strict=True)}
+        models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
-            models |= {f"value: {path}: ": net for path, net in zip(paths, self.value_nets, strict=True)}
+            models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
         return models
 
-    def _dtype(self) -> Any:
-        """Return the dtype of the weights."""
-        raise NotImplementedError
-
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
-        return self.list_class(build_nets(self, nets, f"{self.name}_{name}"))
+        return self.list_class([build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets])
 
     def _join(self, nets: Any, inputs: Inputs, is_training: Any) -> Any:
         """Return the features of all parts side by side."""
-        return features(self._complex_input_parts, inputs, list(nets), self.ops, is_training)
+        return features(self.__parts, inputs, list(nets), self.ops, is_training)
 
 
 def plan_for(model: Any) -> Plan:
@@ -117,17 +111,13 @@ def plan_for(model: Any) -> Plan:
     return plan(preprocessor, request, model.obs_space)
 
 
-def build_nets(model: Any, nets: tuple[Net, ...], name: str) -> list[Any]:
-    """Build the net of each part, as a trunk.
+def build_net(model: Any, net: Net, name: str) -> Any:
+    """Build the net of a part, as a trunk.
 
     Raises:
-        ModelContractError: A net does not announce the width of its features.
-        NotServedError: A net has a state, or asks for more than the current observation.
+        ModelContractError: It does not announce the width of its features.
+        NotServedError: It has a state, or asks for more than the current observation.
     """
-    return [_build(model, net, f"{name}{net.part.index}") for net in nets]
-
-
-def _build(model: Any, net: Net, name: str) -> Any:
     cls = net.component.load(model.framework)
     config = net.request.config
     made = assemble([ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name)

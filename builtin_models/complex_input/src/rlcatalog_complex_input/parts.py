@@ -5,13 +5,31 @@ Written once for all frameworks: N counts rows and, in lists, places; M the plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import Preprocessor
+from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.spaces import OneOfValues, RepeatedValues
+
+
+@dataclass(frozen=True, eq=False)
+class OneHots:
+    """One-hots of integers.
+
+    Attributes:
+        entries: For each column the entry of the observation it is about, `[n]`.
+        values: For each column the value that sets it, `[n]`.
+    """
+
+    entries: Array
+    values: Array
+
+    def of(self, x: Any, ops: TensorOps) -> Any:
+        """Return the one-hots `[N, n]` of integers `[N, *shape]`."""
+        entries = ops.columns_at(ops.flat(ops.integers(x)), self.entries)
+        return ops.as_type(entries == ops.tensor(self.values, entries), "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +42,7 @@ class ObservationPart:
         steps: Keys and positions that lead to it, from the observation or from the item of the list it is in.
         depth: In how many lists it stands, one in another.
         shape: Shape of the net's input, without axes for batch and places.
-        hot: Number of its one-hot codec, for Discrete and MultiDiscrete; else None.
+        hot: What makes its integers one-hots, for Discrete and MultiDiscrete; else None.
         integers: Shape of its integers, for those.
         columns: Its columns in the encoded observation, or item, when its net reads those: Text, Graph, OneOf.
         codec: Its preprocessor, for those.
@@ -35,9 +53,9 @@ class ObservationPart:
     steps: tuple[Any, ...]
     depth: int
     shape: tuple[int, ...]
-    hot: int | None = None
+    hot: OneHots | None = None
     integers: tuple[int, ...] = ()
-    columns: tuple[int, int] | None = None
+    columns: slice | None = None
     codec: Preprocessor | None = None
 
 
@@ -60,7 +78,7 @@ class Items:
     steps: tuple[Any, ...]
     max_len: int
     parts: tuple[ObservationPart | Items, ...]
-    columns: tuple[int, int] | None
+    columns: slice | None
     item_size: int
 
 
@@ -82,13 +100,8 @@ class Inputs:
 
 
 def read(
-    parts: Sequence[ObservationPart | Items],
-    obs: Any,
-    flat: Any,
-    ops: TensorOps,
-    dtype: Any,
-    hots: Sequence[Callable[[Any], Any]],
-) -> Inputs:
+    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, inputs: Inputs, around: Any = None
+) -> None:
     """Find the input of every net.
 
     Args:
@@ -96,39 +109,30 @@ def read(
         obs: Observations as models see them: a tensor, or a structure of tensors.
         flat: The same encoded, `[B, size]`; None where they came as structures.
         ops: The framework's tensor operations.
-        dtype: The dtype of the model's weights.
-        hots: The one-hot codecs.
+        inputs: What is found goes here.
+        around: Which places of the list that the parts stand in are taken, `[N]`; None where they stand in none.
     """
-    found = Inputs(dtype)
-    _read(parts, obs, flat, ops, hots, None, found)
-    return found
-
-
-def _read(
-    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, hots: Any, around: Any, found: Inputs
-) -> None:
     for part in parts:
         x = obs
         for step in part.steps:
             x = x[step]
         if isinstance(part, Items):
             taken = ops.taken(ops.rows(x.lengths, ()), part.max_len)
-            if around is not None:
-                taken = taken & around[:, None]
-            found.taken.append(taken)
+            taken = taken if around is None else taken & around[:, None]
+            inputs.taken.append(taken)
             items = None
             if flat is not None and part.columns is not None:
-                items = ops.rows(flat[:, slice(*part.columns)], (part.item_size,))
-            _read(part.parts, x.values, items, ops, hots, ops.rows(taken, ()), found)
+                items = ops.rows(flat[:, part.columns], (part.item_size,))
+            read(part.parts, x.values, items, ops, inputs, ops.rows(taken, ()))
             continue
         if part.codec is not None:
-            x = pack(x, part.codec, ops, found.dtype) if flat is None else flat[:, slice(*(part.columns or ()))]
+            x = pack(x, part.codec, ops, inputs.dtype) if flat is None else flat[:, part.columns]
         elif part.hot is not None and _are_integers(x, part, ops):
-            x = hots[part.hot](ops.rows(x, part.integers))
+            x = part.hot.of(ops.rows(x, part.integers), ops)
         elif part.depth:
             x = ops.rows(x, part.shape)
         # What stands in empty places is no observation: not even a NaN there may reach a gradient.
-        found.tensors.append(x if around is None else ops.only(around, x))
+        inputs.tensors.append(x if around is None else ops.only(around, x))
 
 
 def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
@@ -156,16 +160,16 @@ def features(
         ops: The framework's tensor operations.
         is_training: Handed on to the nets.
     """
-    found = []
+    columns = []
     for part in parts:
         if isinstance(part, Items):
             taken = inputs.taken[part.index]
             if part.parts:
-                found.append(_mean(features(part.parts, inputs, nets, ops, is_training), taken, ops))
-            found.append(ops.mean(ops.cast(taken, inputs.dtype), axis=1, keepdims=True))
+                columns.append(_mean(features(part.parts, inputs, nets, ops, is_training), taken, ops))
+            columns.append(ops.mean(ops.cast(taken, inputs.dtype), axis=1, keepdims=True))
         else:
-            found.append(nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0])
-    return found[0] if len(found) == 1 else ops.side_by_side(found)
+            columns.append(nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0])
+    return columns[0] if len(columns) == 1 else ops.side_by_side(columns)
 
 
 def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
@@ -181,15 +185,6 @@ def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
     return sum(
         1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
     )
-
-
-def nets_of(parts: Sequence[ObservationPart | Items]) -> Iterator[ObservationPart]:
-    """Yield the parts that have a net, in the order of their numbers."""
-    for part in parts:
-        if isinstance(part, Items):
-            yield from nets_of(part.parts)
-        else:
-            yield part
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
@@ -213,23 +208,17 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         if codec.size == 1:
             return lengths
         return ops.side_by_side([lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))])
-    if isinstance(values, OneOfValues):
-        return _pack_branches(values, codec, ops, dtype)
+    if isinstance(values, OneOfValues):  # in each row the values of the branch that its tag says
+        tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
+        encoded = ops.padded(tag, codec.size)
+        for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
+            if child.size:
+                one = ops.only(tag[:, i] > 0.5, pack(branch, child, ops, dtype))
+                # Behind the columns of the tag.
+                encoded = encoded + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
+        return encoded
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
     leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
     return ops.side_by_side(
         [ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size]
     )
-
-
-def _pack_branches(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode a OneOf: in each row the values of the branch that its tag says."""
-    count = len(codec.children)
-    tag = ops.cast(ops.rows(values.tag, (count,)), dtype)
-    found = ops.padded(tag, codec.size)
-    for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
-        if child.size:
-            one = ops.only(tag[:, i] > 0.5, pack(branch, child, ops, dtype))
-            # Behind the columns of the tag.
-            found = found + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
-    return found

@@ -25,7 +25,7 @@ from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
-from rlcatalog_complex_input.parts import Items, ObservationPart
+from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
 
 #: Keys that are not the business of the nets inside: the model around them reads these itself.
 _OUTER: dict[str, Any] = {
@@ -37,22 +37,6 @@ _OUTER: dict[str, Any] = {
     "post_fcnet_hiddens": [],
     "vf_share_layers": True,
 }
-
-#: Lowest and highest values of encoded observations, column by column.
-Bounds = tuple[Array, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class OneHot:
-    """One-hots of integers.
-
-    Attributes:
-        entries: For each column the entry of the observation it is about, `[n]`.
-        values: For each column the value that sets it, `[n]`.
-    """
-
-    entries: Array
-    values: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +64,10 @@ class Plan:
     Attributes:
         parts: The parts of the observation, lists with their items' parts inside.
         nets: The net of each part, in the order of the parts' numbers.
-        hots: The one-hot codecs.
     """
 
     parts: tuple[ObservationPart | Items, ...]
     nets: tuple[Net, ...]
-    hots: tuple[OneHot, ...]
 
 
 def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) -> Plan:
@@ -106,46 +88,49 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     finder = _Finder()
     ops = tensor_ops("numpy")
     restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
-    bounds = None
+    bounds = preprocessor.bounds()
     if preprocessor.structured and obs_space is not None:
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
-    parts = finder.visit(preprocessor, restored, (), 0, 0, bounds)
-    if not finder.found:
+    parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
+    if not finder.leaves:
         raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values to see.")
-    spaces = [codec.observation_space for _, codec, _ in finder.found]
+    spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
     names = read_config(request.config, ComplexInputConfig).input_nets
-    _check_paths(names, [part.path for part, _, _ in finder.found])
+    paths = [part.path for part, _, _ in finder.leaves]
+    if unknown := [path for path in names if path not in paths]:
+        raise ConfigError(
+            f"input_nets: {unknown[0]!r} is no part of the observation.{nearest(unknown[0], paths)} Parts:"
+            f" {', '.join(paths)}."
+        )
     inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
-    for (part, codec, limits), space in zip(finder.found, spaces, strict=True):
+    for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
         if part.hot is not None and not isinstance(space, Box):  # integers, which become one-hots here
             space = Box(0.0, 1.0, part.shape, np.float32)
-        elif limits is not None and not _same(limits, codec.bounds()):
+        elif not np.array_equal(limits, codec.bounds()):
             space = codec.processed_space(*limits)
         # A Dict or Tuple that its preprocessor has made one array of is that array.
         info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
         asked = replace(inner, obs=info, encoded_shape=part.shape, preprocessor=codec)
         nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
-    return Plan(tuple(parts), tuple(nets), tuple(finder.hots))
+    return Plan(tuple(parts), tuple(nets))
 
 
 class _Finder:
     """Walks over an observation.
 
     Attributes:
-        found: Each part with its preprocessor and the bounds of its encoded values, where they are known.
-        hots: The one-hot codecs of Discrete and MultiDiscrete parts.
+        leaves: Each part with its preprocessor and the lowest and highest encoded values, `[2, size]`.
     """
 
     def __init__(self) -> None:
-        self.found: list[tuple[ObservationPart, Preprocessor, Bounds | None]] = []
-        self.hots: list[OneHot] = []
+        self.leaves: list[tuple[ObservationPart, Preprocessor, Array]] = []
         self._lists = 0
 
     def visit(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> list[ObservationPart | Items]:
         """Return the parts of a node.
 
@@ -155,7 +140,7 @@ class _Finder:
             steps: Keys and positions that lead here.
             depth: In how many lists it stands.
             start: Its first column in the encoded observation, or item.
-            bounds: Of its columns, or None.
+            bounds: The lowest and highest values of its columns, `[2, size]`.
         """
         if not codec.size:
             return []
@@ -164,64 +149,61 @@ class _Finder:
         if isinstance(values, Mapping | tuple) and len(codec.children) == len(values):
             tree: Any = values
             starts = {leaf.path: leaf.start for leaf in codec.leaves()}
-            found = []
+            parts = []
             for key, child in zip(codec.info.keys or range(len(values)), codec.children, strict=True):
                 if child.size:
                     at = starts[child.leaves()[0].path]
-                    own = None if bounds is None else (bounds[0][at : at + child.size], bounds[1][at : at + child.size])
-                    found += self.visit(child, tree[key], (*steps, key), depth, start + at, own)
-            return found
+                    own = bounds[:, at : at + child.size]
+                    parts += self.visit(child, tree[key], (*steps, key), depth, start + at, own)
+            return parts
         return [self._part(codec, values, steps, depth, start, bounds)]
 
     def _items(
-        self,
-        codec: Preprocessor,
-        values: RepeatedValues,
-        steps: tuple[Any, ...],
-        depth: int,
-        start: int,
-        bounds: Bounds | None,
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> list[ObservationPart | Items]:
         if not values.max_len:
             return []
         (child,) = codec.children
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
-        own = None
-        if bounds is not None:
-            _check_lengths(codec, bounds, block.start, block.stop)
-            low, high = (side[block.start : block.stop].reshape(values.max_len, child.size) for side in bounds)
-            own = low.min(0), high.max(0)
+        places = slice(block.start, block.stop)
+        if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
+            raise ConfigError(
+                f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from"
+                f" padding. Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
+            )
+        low, high = bounds[:, places].reshape(2, values.max_len, child.size)
+        own = np.stack([low.min(0), high.max(0)])
         index, self._lists = self._lists, self._lists + 1
         parts = tuple(self.visit(child, values.values, (), depth + 1, 0, own))
         from_columns = any(part.columns is not None for part in parts)
-        columns = (start + block.start, start + block.stop) if from_columns else None
+        columns = slice(start + block.start, start + block.stop) if from_columns else None
         return [Items(index, codec.info.path, steps, values.max_len, parts, columns, child.size)]
 
     def _part(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> ObservationPart:
-        info, hot, index = codec.info, None, len(self.found)
+        info, index = codec.info, len(self.leaves)
         if codec.structured:
-            part = ObservationPart(
-                index, info.path, steps, depth, (codec.size,), columns=(start, start + codec.size), codec=codec
-            )
+            columns = slice(start, start + codec.size)
+            part = ObservationPart(index, info.path, steps, depth, (codec.size,), columns=columns, codec=codec)
         else:
-            shape, integers = values.shape[1 + depth :], info.shape or ()
-            if info.kind in ("discrete", "multi_discrete"):
-                table = _one_hot(info)
-                if values.dtype.kind in "iu" or shape == table.values.shape:
-                    hot, shape = len(self.hots), table.values.shape
-                    self.hots.append(table)
-            part = ObservationPart(index, info.path, steps, depth, shape, hot, integers)
-        self.found.append((part, codec, bounds))
+            shape, hot = values.shape[1 + depth :], _one_hots(info)
+            if hot is not None and values.dtype.kind not in "iu" and shape != hot.values.shape:
+                hot = None
+            shape = shape if hot is None else hot.values.shape
+            part = ObservationPart(index, info.path, steps, depth, shape, hot, info.shape or ())
+        self.leaves.append((part, codec, bounds))
         return part
 
 
-def _one_hot(info: SpaceInfo) -> OneHot:
+def _one_hots(info: SpaceInfo) -> OneHots | None:
+    """Return what makes integers of a Discrete or MultiDiscrete one-hots; None for other spaces."""
+    if info.kind not in ("discrete", "multi_discrete"):
+        return None
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
     starts = np.broadcast_to(np.ravel(info.start), counts.shape)
     values = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
-    return OneHot(np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64))
+    return OneHots(np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64))
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
@@ -241,25 +223,3 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
             " Name a model that takes observations."
         )
     return component
-
-
-def _check_paths(names: Mapping[str, str], paths: list[str]) -> None:
-    for path in names:
-        if path not in paths:
-            raise ConfigError(
-                f"input_nets: {path!r} is no part of the observation.{nearest(path, paths)} Parts: {', '.join(paths)}."
-            )
-
-
-def _check_lengths(codec: Preprocessor, bounds: Bounds, first: int, stop: int) -> None:
-    kept = np.ones(codec.size, np.bool_)
-    kept[first:stop] = False
-    if not _same((bounds[0][kept], bounds[1][kept]), tuple(side[kept] for side in codec.bounds())):
-        raise ConfigError(
-            f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from padding."
-            f" Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
-        )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

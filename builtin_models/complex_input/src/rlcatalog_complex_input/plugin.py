@@ -30,9 +30,10 @@ def describe(request: Request) -> list[Stage]:
 
 def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     """Return the nets that were found, by the paths of the parts."""
-    from rlcatalog_complex_input.description import chosen_nets
+    from rlcatalog_complex_input.description import planned
 
-    return {"input_nets": chosen_nets(request)}
+    plan = planned(request)
+    return {"input_nets": {} if plan is None else {net.part.path: net.component.address for net in plan.nets}}
 
 
 @hookimpl

@@ -71,25 +71,18 @@ class ImagePlan:
     """What a network is made of.
 
     Attributes:
-        image: Height, width and channels of the image.
-        channels_first: Whether the channels are its first axis.
+        channels_first: Whether the channels are the first axis of the image.
         layers: Convolutions, pools and residual blocks, behind one another.
         activation: What stands behind the last of them; `"linear"` where that brings its own.
         output: The dense layers, logits and value. They read height x width x channels values, in this order.
         logits: The convolution that takes the place of the logits layer (`no_final_linear`), or None.
     """
 
-    image: tuple[int, int, int]
     channels_first: bool
     layers: list[LayerSpec]
     activation: Any
     output: OutputPlan
     logits: ConvSpec | None = None
-
-    @property
-    def map(self) -> tuple[int, int, int]:
-        """Height, width and channels behind the layers."""
-        return (*self.layers[-1].size, self.layers[-1].channels) if self.layers else self.image
 
 
 def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
@@ -119,62 +112,51 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
         UnsupportedSpaceError: The shape is no image's.
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
-        found = "no Box" if shape is None else f"shape {tuple(shape)}"
         raise UnsupportedSpaceError(
-            f"visionnet takes images, encoded observations of rank 3 (height, width, channels); found {found}."
+            "visionnet takes images, encoded observations of rank 3 (height, width, channels); found"
+            f" {'no Box' if shape is None else f'shape {tuple(shape)}'}."
             " Take fcnet, or reshape the observation in an environment wrapper."
         )
     own = read_config(config, VisionnetConfig)
     channels_first = own.image_layout == "chw"
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
-    options = _options(own)
-    filters = convolutions.read_filters(own.conv_filters)
-    layers: list[LayerSpec]
-    dense: list[DenseSpec] = []
-    activation: Any = "linear"
-    flatten = own.conv_flatten or isinstance(filters, str)
-    if filters == "impala":
-        layers, activation = _impala((height, width), channels, options), options["activation"]
-        dense = [_preset_dense(convolutions.IMPALA_DENSE, options)]
-    else:
-        padding = own.conv_padding
-        if filters == "nature":
-            filters, padding = convolutions.NATURE, "valid"
-            dense = [_preset_dense(convolutions.NATURE_DENSE, options)]
-        elif filters is None:
-            # RLlib's lists are made for its padding; with another one the rule finds a list that fits.
-            by_size = convolutions.BY_SIZE.get((height, width)) if padding is None else None
-            filters = by_size or convolutions.derived((height, width), padding)
-            flatten = flatten or (by_size is not None and (height, width) in convolutions.FLATTENED)
-        assert not isinstance(filters, str)
-        convs = convolutions.lay_out(filters, (height, width), channels, padding, options)
-        _check(convs, filters, (height, width, channels), padding, flatten, own.conv_filters)
-        layers = list(convs)
-    return _end(ImagePlan((height, width, channels), channels_first, layers, activation, _NO_END), config, dense,
-                  num_outputs)  # fmt: skip
-
-
-#: Stands in a plan until its end is known.
-_NO_END = OutputPlan(0, [], None, 0, True, 0)
-
-
-def _end(found: ImagePlan, config: Mapping[str, Any], dense: list[DenseSpec], num_outputs: int | None) -> ImagePlan:
-    """Return the plan with the layers behind the convolutions."""
-    dense = dense + post_fcnet(config)
-    resized = None
+    layers, activation, dense = _layers(own, (height, width), channels)
+    dense += post_fcnet(config)
+    last, logits = layers[-1], None
     if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
-        last = found.layers[-1]
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(
-                f"no_final_linear makes the last layer the output, and the last convolution leaves {by(found.map)}"
-                " instead of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the image to 1x1."
+                "no_final_linear makes the last layer the output, and the last convolution leaves"
+                f" {by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
+                " reduce the image to 1x1."
             )
-        resized, found = last, replace(found, layers=found.layers[:-1])
-    output = output_plan(config, math.prod(found.map), dense, num_outputs)
-    if resized is not None:
-        assert num_outputs is not None
-        resized = replace(resized, channels=num_outputs - output.free_log_std)
-    return replace(found, output=output, logits=resized)
+        logits, layers = last, layers[:-1]
+    rows, columns, maps = (*layers[-1].size, layers[-1].channels) if layers else (height, width, channels)
+    output = output_plan(config, rows * columns * maps, dense, num_outputs)
+    if logits is not None and num_outputs is not None:
+        logits = replace(logits, channels=num_outputs - output.free_log_std)
+    return ImagePlan(channels_first, layers, activation, output, logits)
+
+
+def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
+    """Return the convolutions, the activation behind the last one, and the dense layer that a preset has."""
+    options, filters, padding = _options(own), convolutions.read_filters(own.conv_filters), own.conv_padding
+    preset = {"weights": "xavier_uniform", **options}  # its dense layer starts as the convolutions start
+    if filters == "impala":
+        return (_impala(size, channels, options), options["activation"],
+                [DenseSpec(convolutions.IMPALA_DENSE, **preset)])  # fmt: skip
+    flatten, dense = own.conv_flatten, []
+    if filters == "nature":
+        filters, padding, flatten = convolutions.NATURE, "valid", True
+        dense = [DenseSpec(convolutions.NATURE_DENSE, **preset)]
+    elif filters is None:
+        # RLlib's lists are made for its padding; with another one the rule finds a list that fits.
+        by_size = convolutions.BY_SIZE.get(size) if padding is None else None
+        filters, flatten = by_size or convolutions.derived(size, padding), flatten or by_size is not None
+    assert not isinstance(filters, str)
+    convs = convolutions.lay_out(filters, size, channels, padding, options)
+    _check(convs, filters, (*size, channels), padding, flatten, own.conv_filters)
+    return list(convs), "linear", dense
 
 
 def _options(own: VisionnetConfig) -> dict[str, Any]:
@@ -189,26 +171,16 @@ def _options(own: VisionnetConfig) -> dict[str, Any]:
     return options
 
 
-def _preset_dense(size: int, options: Mapping[str, Any]) -> DenseSpec:
-    """Return the dense layer of a preset; it starts as the convolutions start."""
-    return DenseSpec(size, **{"weights": "xavier_uniform", **options})
-
-
 def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:
     """Return the sections of the residual net: a convolution, a pool and two residual blocks each."""
-
-    def conv(inputs: int, outputs: int, activation: Any) -> ConvSpec:
-        own = {**options, "activation": activation}
-        return ConvSpec(inputs, outputs, (3, 3), (1, 1), "same", size, **own)
-
     layers: list[LayerSpec] = []
     for outputs in convolutions.IMPALA:
-        layers += [conv(channels, outputs, "linear"), PoolSpec(outputs, size)]
+        conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"})
+        layers += [conv, PoolSpec(outputs, size)]
         channels, size = outputs, layers[-1].size
-        block = conv(channels, channels, options["activation"])
-        layers += [
-            ResidualSpec(options["activation"], block, conv(channels, channels, "linear"))
-        ] * convolutions.IMPALA_BLOCKS
+        second = replace(conv, inputs=channels, size_in=size)
+        first = replace(second, activation=options["activation"])
+        layers += [ResidualSpec(options["activation"], first, second)] * convolutions.IMPALA_BLOCKS
     return layers
 
 
@@ -223,12 +195,9 @@ def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, 
         what = f"kernel {by(last.kernel)} of conv {len(convs)} does not fit into {by(last.size_in)}"
     else:
         what = f"the last convolution leaves {by(last.size)} instead of 1x1"
-    name = f"the preset {asked!r}" if isinstance(asked, str) else "this list"
-    works = (
-        convolutions.derived(image[:2], None)
-        if isinstance(asked, str)
-        else convolutions.working_list(filters, image[:2], padding)
-    )
+    name, works = "this list", convolutions.working_list(filters, image[:2], padding)
+    if isinstance(asked, str):
+        name, works = f"the preset {asked!r}", convolutions.derived(image[:2], None)
     advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
     raise ConfigError(
         f"config key 'conv_filters': {name} does not suit images of {by(image)}: {what}. Layer by layer:"

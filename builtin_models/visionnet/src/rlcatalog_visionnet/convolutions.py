@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 #: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
 Filter = tuple[int, Pair, Pair]
 
-#: RLlib's lists by height and width. The one of 64x64 ends at 3x3 and is flattened.
+#: RLlib's lists by height and width. The one of 64x64 ends at 3x3, and is flattened.
 BY_SIZE: dict[Pair, list[Filter]] = {
     (480, 640): [(16, (24, 32), (14, 18)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
     (240, 320): [(16, (12, 16), (7, 9)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
@@ -22,8 +22,6 @@ BY_SIZE: dict[Pair, list[Filter]] = {
     (42, 42): [(16, (4, 4), (2, 2)), (32, (4, 4), (2, 2)), (256, (11, 11), (1, 1))],
     (10, 10): [(16, (5, 5), (2, 2)), (32, (5, 5), (2, 2))],
 }
-#: The sizes at which such a list is flattened, since it does not end at 1x1.
-FLATTENED = frozenset({(64, 64)})
 
 PRESETS = ("nature", "impala")
 #: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
@@ -160,15 +158,15 @@ def read_filters(value: Any) -> list[Filter] | str | None:
             raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Known:"
                               f" {', '.join(PRESETS)}; or give a list of [channels, kernel, stride].")  # fmt: skip
         return value
-    found: list[Filter] = []
+    filters: list[Filter] = []
     for i, entry in enumerate(value):
         parts = list(entry) if isinstance(entry, list | tuple) else []
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
             raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], whole numbers from 1 on, kernel"
                               f" and stride one number or [height, width]; found {shown(entry)}.")  # fmt: skip
-        found.append((parts[0], kernel, stride))
-    return found
+        filters.append((parts[0], kernel, stride))
+    return filters
 
 
 def _positive(value: Any) -> bool:
@@ -191,13 +189,13 @@ def derived(size: Pair, padding: str | None) -> list[Filter]:
         size: Height and width of the image.
         padding: `conv_padding`: None is RLlib's rule.
     """
-    found: list[Filter] = []
-    while len(found) < 2 or max(size) > 11:
+    filters: list[Filter] = []
+    while len(filters) < 2 or max(size) > 11:
         axes = [(8, 4) if n > 44 else (4, 2) if n > 11 else (min(3, n), 1) for n in size]
         kernel, stride = (axes[0][0], axes[1][0]), (axes[0][1], axes[1][1])
-        found.append(((16, 32, 64)[min(len(found), 2)], kernel, stride))
+        filters.append(((16, 32, 64)[min(len(filters), 2)], kernel, stride))
         size = ConvSpec(0, 0, kernel, stride, padding or "same", size).size
-    return [*found, cover(size, padding)]
+    return [*filters, cover(size, padding)]
 
 
 def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:

@@ -84,18 +84,14 @@ class Residual:
         return x + self.second(self.first(inner))
 
 
-def layer(spec: LayerSpec) -> Conv | Pool | Residual:
-    """Return the object of one layer."""
-    if isinstance(spec, ConvSpec):
-        return Conv(spec)
-    return Pool() if isinstance(spec, PoolSpec) else Residual(spec)
+LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: lambda spec: Pool(), ResidualSpec: Residual}
 
 
 class ConvStack:
     """The convolutions of a plan, and what they leave as a vector."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
-        self.layers = list(map(layer, image_plan.layers))
+        self.layers = [LAYERS[type(spec)](spec) for spec in image_plan.layers]
         self.activate = activation(image_plan.activation)
         self.features = image_plan.output.inputs
 

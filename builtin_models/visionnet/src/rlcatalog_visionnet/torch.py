@@ -14,14 +14,9 @@ from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, Resi
 from rlcatalog_visionnet.network import Vision
 
 
-def channel_softmax(x: Tensor) -> Tensor:
-    """Softmax over the channels of `[B, C, H, W]`."""
-    return torch.softmax(x, dim=1)
-
-
 def map_activation(value: Any) -> Any:
-    """Return the function for an activation of maps `[B, C, H, W]`; None for "linear"."""
-    return channel_softmax if value == "softmax" else activation(value)
+    """Return the function for an activation of maps `[B, C, H, W]`, softmax over their channels; None for "linear"."""
+    return nn.Softmax2d() if value == "softmax" else activation(value)
 
 
 class Conv(nn.Conv2d):
@@ -101,11 +96,7 @@ class Residual(nn.Module):
         return x + residual
 
 
-def layer(spec: LayerSpec) -> nn.Module:
-    """Return the module of one layer."""
-    if isinstance(spec, ConvSpec):
-        return Conv(spec)
-    return Pool(spec) if isinstance(spec, PoolSpec) else Residual(spec)
+LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: Pool, ResidualSpec: Residual}
 
 
 class ConvStack(nn.Module):
@@ -113,7 +104,7 @@ class ConvStack(nn.Module):
 
     def __init__(self, image_plan: ImagePlan) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(map(layer, image_plan.layers))
+        self.layers = nn.ModuleList(LAYERS[type(spec)](spec) for spec in image_plan.layers)
         self.activate = map_activation(image_plan.activation)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
 from .actor import Actor as Actor, ActorState as ActorState
-from .checking import observations as observations
 from .checksum import (
     check_folder as check_folder,
     read_file as read_file,
@@ -7,7 +6,9 @@ from .checksum import (
     seal_folder as seal_folder,
     sealed as sealed,
 )
-from .contract import Exported as Exported, Runner as Runner
-from .export_graph import ExportGraph as ExportGraph
-from .exporting import export as export
+from .exporter import export as export
+from .file_check import observations as observations
+from .formats import Exported as Exported, Runner as Runner
 from .interface import Interface as Interface, Port as Port
+from .noise import Noise as Noise
+from .policy_function import PolicyFunction as PolicyFunction

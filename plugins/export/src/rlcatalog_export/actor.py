@@ -17,11 +17,10 @@ from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelCo
 from rlcatalog.frameworks import Step
 from rlcatalog.internals import mask_steps
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_export.contract import Runner
-from rlcatalog_export.formats import runner_for
-from rlcatalog_export.frozen.noise import LEAST
+from rlcatalog_export.actor_inputs import Observations
+from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
-from rlcatalog_export.observing import Observations
+from rlcatalog_export.noise import LEAST
 from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json, with_batch_hint
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class Actor:
     def draw(self, rows: int) -> Array:
         """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
         drawn = self.rng.random((rows, self._noise), np.float32)
-        return np.maximum(drawn, LEAST, out=drawn)
+        return np.maximum(drawn, np.float32(LEAST), out=drawn)
 
     def act_on(
         self,
@@ -268,9 +267,7 @@ class Actor:
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for no rows, which not all operations of all runtimes take."""
-        one = {
-            name: np.ones((1, *array.shape[1:]), array.dtype) if array.ndim else array for name, array in feeds.items()
-        }
+        one = {name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()}
         return [array[:0] for array in self._run(one)]
 
     def _joined(self, arrays: Any, raw: Array) -> Any:
@@ -318,11 +315,9 @@ class Actor:
         self.rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:
-        ports = self.interface
-        return (
-            f"Actor({self.observation_space} -> {self.action_space}, {ports.model} of {ports.framework}; inputs:"
-            f" {', '.join(port.name for port in ports.inputs)})"
-        )
+        ports, names = self.interface, ", ".join(port.name for port in self.interface.inputs)
+        spaces = f"{self.observation_space} -> {self.action_space}"
+        return f"Actor({spaces}, {ports.model} of {ports.framework}; inputs: {names})"
 
 
 class ActorStepper(Stepper):

@@ -50,8 +50,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
             one = policy.backend.log_density(actual["dist_inputs"], actual["raw_action"]).astype(np.float64)
             near |= abs(other - one) <= TOLERANCE * (1 + abs(one)) + _UNITS * _rounding(policy, actual, one)
         if not near.all():
-            at = tuple(int(i) for i in np.argwhere(~near)[0])
-            return f"{name}{list(at)} is {float(other[at]):.9g} instead of {float(one[at]):.9g}"
+            return _first_difference(name, one, other, near)
     return ""
 
 
@@ -63,9 +62,13 @@ def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
             return f"{leaf.info.path} has {other.dtype}{list(other.shape)} instead of {one.dtype}{list(one.shape)}"
         near = _near(one, other, np.maximum(_bound_of(leaf), 1.0))
         if not near.all():
-            at = tuple(int(i) for i in np.argwhere(~near)[0])
-            return f"{leaf.info.path}{list(at)} is {float(other[at]):.9g} instead of {float(one[at]):.9g}"
+            return _first_difference(leaf.info.path, one, other, near)
     return ""
+
+
+def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
+    at = tuple(int(i) for i in np.argwhere(~near)[0])
+    return f"{name}{list(at)} is {float(other[at]):.9g} instead of {float(one[at]):.9g}"
 
 
 def _raw_units(codec: ActionCodec) -> Array:

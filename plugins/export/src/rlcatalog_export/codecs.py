@@ -30,11 +30,6 @@ class ObservationInput:
     steps: tuple[str | int, ...]
     lowered: Callable[[Any, TensorOps], Any] | None
 
-    @property
-    def encoded(self) -> bool:
-        """Whether it comes encoded."""
-        return self.lowered is None
-
 
 def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -> Iterator[ObservationInput]:
     """Yield the inputs that an observation is made of, in the order in which they stand in the flat vector.
@@ -61,13 +56,10 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
         root: The codec of the whole.
         ops: The tensor library's operations.
     """
+    encoded = [x if one.lowered is None else one.lowered(x, ops) for one, x in zip(inputs, values, strict=True)]
     if len(inputs) == 1 and not inputs[0].steps:
-        encoded = values[0] if inputs[0].lowered is None else inputs[0].lowered(values[0], ops)
-        return ops.rows(encoded, root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else encoded
-    columns = []
-    for one, value in zip(inputs, values, strict=True):
-        encoded = value if one.lowered is None else one.lowered(value, ops)
-        columns.append(ops.as_type(ops.flat(encoded), "float32"))
+        return ops.rows(encoded[0], root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else encoded[0]
+    columns = [ops.as_type(ops.flat(x), "float32") for x in encoded]
     return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
 
 
@@ -87,15 +79,9 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
     """Return what a codec does as tensor operations; None where it, or that of a part, does not say."""
-    known = all(part.lowered is not None and _defines(part, "lowered", _ACTION_METHODS) for part in _tree(codec))
-    return codec.lowered(codec, ops) if known and codec.lowered is not None else None
+    return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
 
 
-#: What a codec may do in a way of its own.
-_ACTION_METHODS = ("adapt", "inputs", "shown")
-
-
-def _tree(codec: ActionCodec) -> Iterator[ActionCodec]:
-    yield codec
-    for child in codec.children:
-        yield from _tree(child)
+def _is_lowered(codec: ActionCodec) -> bool:
+    known = codec.lowered is not None and _defines(codec, "lowered", ("adapt", "inputs", "shown"))
+    return known and all(map(_is_lowered, codec.children))

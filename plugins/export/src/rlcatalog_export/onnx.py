@@ -56,8 +56,22 @@ def quiet_converters(*names: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
+def session_of(content: bytes) -> Any:
+    """Return a session of a model on the CPU with one thread, which is the fastest for small batches.
+
+    Raises:
+        Exception: onnxruntime's own errors, which have no common base.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A model may name other files that hold its weights; none are read.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
 class OnnxRunner:
-    """An ONNX file in memory, ready to run on the CPU with one thread, which is the fastest for small batches.
+    """An ONNX file in memory, ready to run on the CPU.
 
     Args:
         path: The file.
@@ -72,14 +86,9 @@ class OnnxRunner:
 
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        # A model may name other files that hold its weights; none are read.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
         try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's own errors have no common base
+            self._session = session_of(content)
+        except Exception as error:
             raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
         if interface is None:

@@ -34,10 +34,10 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "torch",
             {
-                "export": "rlcatalog_export.exporting:export",
+                "export": "rlcatalog_export.exporter:export",
                 "export-onnx": "rlcatalog_export.torch.onnx:write_onnx",
                 "export-torch": "rlcatalog_export.torch.program:write_program",
-                "freeze": "rlcatalog_export.frozen.torch.backend:FrozenTorch",
+                "freeze": "rlcatalog_export.torch.freeze:FrozenTorch",
             },
             "writes exported policies, and acts from a recorded graph with onnxruntime",
             extends="rlcatalog-torch/torch",
@@ -45,7 +45,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "tf",
             {
-                "export": "rlcatalog_export.exporting:export",
+                "export": "rlcatalog_export.exporter:export",
                 "export-onnx": "rlcatalog_export.tf.onnx:write_onnx",
                 "export-savedmodel": "rlcatalog_export.tf.saved_model:write_saved_model",
             },

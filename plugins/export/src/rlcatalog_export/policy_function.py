@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog_export.export_graph import ExportGraph
+from rlcatalog.internals import exported_dtype
+from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
+from rlcatalog_export.formats import Exported
 from rlcatalog_export.interface import Interface, Port
+from rlcatalog_export.noise import Noise
+from rlcatalog_policy import History, plain_config, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -31,7 +37,9 @@ class PolicyFunction:
 
     Attributes:
         policy: The policy.
-        graph: What is around model and distribution.
+        masked: Whether there is an input for action masks: where the action space has values to forbid, and the
+            distribution takes masks.
+        inputs: The inputs, but for the noise, whose width is not known before something was drawn.
         interface: Inputs and outputs.
         widths: How many random numbers a row each draw takes.
 
@@ -39,40 +47,90 @@ class PolicyFunction:
         NotServedError: The policy does something that cannot be exported.
     """
 
+    noise_class: type[Noise]
+    #: `drawing(noise)` is a context in which the framework draws from noise.
+    drawing: Callable[[Any], AbstractContextManager[Any]]
+
     def __init__(self, policy: Policy, ops: TensorOps) -> None:
         self.policy, self._ops = policy, ops
-        self.widths: list[int] | None = None
-        self.graph = ExportGraph(policy, ops)
+        self._filter = None if policy.filter is None else policy.filter.lowered()
+        self._filtered_outside = policy.filter is not None and self._filter is None
+        self._parts = list(observation_inputs(policy.preprocessor))
+        self._actions = lowered_actions(policy.action_codec, ops)
+        if self._actions is None and policy.views and {"actions", "action_inputs"} & set(policy.views.windows):
+            raise NotServedError(
+                f"export: {policy.model_name} asks to see past actions, and the codec of the action space"
+                f" {policy.action_space} says nothing of tensor operations: it must name a class `lowered`."
+            )
+        self.masked = policy.masks.size > 0
         try:
-            self.interface = self._try_batches()
+            self._try_batches()
         except NotServedError:
-            if not self.graph.masked or policy.masks.key is not None:
+            if not self.masked or policy.masks.key is not None:
                 raise
-            self.graph = ExportGraph(policy, ops, masked=False)  # its distribution takes no masks
-            self.interface = self._try_batches()
+            self.masked = False
+            self._try_batches()
 
-    def new_noise(self, rows: int) -> Any:
-        """Return noise that draws its numbers itself and counts them, as `widths`."""
-        raise NotImplementedError
-
-    def drawing(self, noise: Any) -> AbstractContextManager[Any]:
-        """Return a context in which the framework draws from noise."""
-        raise NotImplementedError
+    # --- the function ----------------------------------------------------------------------------------------------
 
     def run(self, given: Mapping[str, Any], noise: Any) -> dict[str, Any]:
         """Return the outputs by name for inputs by name."""
-        backend, ops = self.policy.backend, self._ops
+        policy, ops, backend = self.policy, self._ops, self.policy.backend
         with self.drawing(noise):
-            seen = self.graph.before(given)
-            inputs, memory = backend.inputs_of(seen.obs, seen.views, seen.memory)
+            obs = self._encode([given[port.name] for port in self.inputs if port.role == "observation"])
+            memory = tuple(given[f"memory_{i}"] for i in range(len(policy.memory.initial)))
+            past = tuple(given[f"past_{i}"] for i in range(len(policy.memory.before)))
+            views: dict[str, Any] = {}
+            if policy.views:
+                history = self._history(given)
+                seen = policy.views.see(history, obs, ops, self._actions)
+                views = {name: seen[name] for name in policy.views.acting}
+            inputs, states = backend.inputs_of(obs, views, memory)
             explore = ~given["deterministic"]
-            sample, logp, value, dist_inputs, new_memory = backend.step(inputs, memory, seen.mask, explore)
+            sample, logp, value, dist_inputs, returned = backend.step(inputs, states, given.get("mask"), explore)
             raw = ops.flat(sample)
-            outputs = self.graph.after(
-                seen, raw, [ops.as_type(part, "float32") if ops.is_half(part) else part for part in new_memory]
-            )
+            outputs: dict[str, Any] = {}
+            if self._actions is not None:
+                adapted = list(self._actions.adapt(raw))
+                names = _named([codec.info.path for codec, _ in adapted], "action")
+                outputs |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
+            returned = tuple(ops.as_type(part, "float32") if ops.is_half(part) else part for part in returned)
+            memory, past = policy.memory.after(memory, returned, past, ops)
+            outputs |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
+            outputs |= {f"past_{i}_next": part for i, part in enumerate(past)}
+            if policy.views:
+                after = policy.views.after(history, obs, raw, ops, self._actions)
+                for column, (_, _, dtype) in policy.views.windows.items():
+                    outputs[f"window_{column}_next"] = ops.as_type(after.windows[column], np.dtype(dtype).name)
+                outputs["steps_next"] = after.t
         outputs |= {"raw_action": raw, "logp": logp, "dist_inputs": dist_inputs}
         return outputs if value is None else {**outputs, "value": value}
+
+    def _encode(self, values: list[Any]) -> Any:
+        """Return encoded and filtered observations, from the inputs that are observations."""
+        if self._filtered_outside:
+            return values[0]
+        encoded = encode_inputs(self._parts, values, self.policy.preprocessor, self._ops)
+        return encoded if self._filter is None else self._filter(encoded, self._ops)
+
+    def _history(self, given: Mapping[str, Any]) -> History:
+        """Return what is remembered of past steps, the reward of the last one among it."""
+        ops, views, t = self._ops, self.policy.views, given["steps"]
+        windows = {column: given[f"window_{column}"] for column in views.windows}
+        if views.reads_rewards:
+            reward = given["prev_reward"] * ops.as_type(t > 0, "float32")
+            windows["rewards"] = ops.concat([windows["rewards"][:, 1:], reward[:, None]], 1)
+        return History(windows, t)
+
+    def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
+        """Return a context in which the policy itself draws from numbers `[B, k]`, as a file does."""
+        raise NotImplementedError
+
+    def written(self) -> Exported:
+        """Return what a written file is compared with."""
+        return Exported(self.interface, self.policy, self.drawing_given)
+
+    # --- what is known of it ---------------------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
         """Return an array for an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
@@ -85,14 +143,15 @@ class PolicyFunction:
             return (0.25 + 0.5 * rng.random(shape)).astype(dtype)
         return np.zeros(shape, dtype)
 
-    def _try_batches(self) -> Interface:
-        """Run the policy on two batches, which fills its caches, and return the interface that follows."""
+    def _try_batches(self) -> None:
+        """Run the policy on two batches, which fills its caches, and note the interface that follows."""
+        self.inputs = tuple(self._inputs())
         outputs: dict[str, Array] = {}
         widths: list[list[int]] = []
         rng = np.random.default_rng(0)
         for rows in _TRIED:
-            noise = self.new_noise(rows)
-            given = {port.name: self._ops.tensor(self.example(port, rows, rng)) for port in self.graph.inputs}
+            noise = self.noise_class(rows)
+            given = {port.name: self._ops.tensor(self.example(port, rows, rng)) for port in self.inputs}
             outputs = {name: self._ops.array(tensor) for name, tensor in self.run(given, noise).items()}
             widths.append(noise.widths)
             for name, array in outputs.items():
@@ -105,4 +164,93 @@ class PolicyFunction:
             )
         self.widths = widths[0]
         forms = {name: (array.dtype.name, array.shape[1:]) for name, array in outputs.items()}
-        return self.graph.interface(forms, sum(widths[0]), self._ops.framework)
+        self.interface = self._interface(forms, sum(widths[0]))
+
+    def _inputs(self) -> Iterable[Port]:
+        policy = self.policy
+        yield from self._observations()
+        if self.masked:
+            yield Port(name="mask", role="mask", dtype="bool", shape=(policy.masks.size,))
+        for name, parts in (("memory", policy.memory.initial), ("past", policy.memory.before)):
+            yield from (_state(f"{name}_{i}", part) for i, part in enumerate(parts))
+        if policy.views:
+            for column, (depth, shape, dtype) in policy.views.windows.items():
+                yield _state(f"window_{column}", np.zeros((depth, *shape), dtype))
+            yield _state("steps", np.zeros((), np.int64))
+            if policy.views.reads_rewards:
+                yield Port(name="prev_reward", role="prev_reward", dtype="float32")
+        yield Port(name="deterministic", role="deterministic", dtype="bool")
+
+    def _observations(self) -> Iterable[Port]:
+        root = self.policy.preprocessor
+        if self._filtered_outside:
+            space = self.policy.encoded_space
+            yield Port(name="obs", role="observation", dtype=str(space.dtype), shape=root.shape, encoded=True)
+            return
+        names = _named([part.codec.info.path for part in self._parts], "obs")
+        for name, part in zip(names, self._parts, strict=True):
+            codec, info, encoded = part.codec, part.codec.info, part.lowered is None
+            shape = (codec.size,) if encoded else info.shape or ()
+            dtype = "float32" if encoded else exported_dtype(info.dtype or "float32")
+            yield Port(name=name, role="observation", dtype=dtype, shape=shape, path=info.path, steps=part.steps,
+                       encoded=encoded)  # fmt: skip
+
+    def _interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
+        """Return the interface.
+
+        Args:
+            outputs: Output name → dtype and shape of one row, as a run gave them, in the order of the outputs.
+            noise: How many random numbers a row takes.
+        """
+        policy, resolution = self.policy, self.policy.resolution
+        inputs = list(self.inputs)
+        if noise:
+            inputs.insert(-1, Port(name="noise", role="noise", dtype="float32", shape=(noise,)))
+        pins: dict[str, Any] = Pins.of(resolution).as_dict()
+        read = {key for _, part in policy.preprocessor.components() for key in policy.catalog.config_keys(part)}
+        config = plain_config(resolution.config.given | resolution.pinned_keys())
+        return Interface(
+            inputs=tuple(inputs),
+            outputs=tuple(self._output(name, *form) for name, form in outputs.items()),
+            observation="filtered" if self._filtered_outside else "leaves",
+            framework=self._ops.framework,
+            model=policy.model_name,
+            observation_space=space_to_json(policy.observation_space),
+            action_space=space_to_json(policy.action_space),
+            mask_key=policy.masks.key,
+            mask_apart=policy.encoder.mask_apart,
+            mask_columns=policy.masks.choices if self.masked else (),
+            raw_kinds=resolution.dists.raw_kinds(policy.framework),
+            action_bounds=policy.config["action_bounds"],
+            encoding={key: value for key, value in config.items() if key in read},
+            config=config,
+            **pins,
+        )
+
+    def _output(self, name: str, dtype: str, shape: tuple[int, ...]) -> Port:
+        if name.endswith("_next"):
+            return Port(name=name, role="state", dtype=dtype, shape=shape, follows=name.removesuffix("_next"))
+        if name in ("raw_action", "logp", "value", "dist_inputs"):
+            return Port(name=name, role=name, dtype=dtype, shape=shape)
+        paths = [leaf.info.path for leaf in self.policy.action_codec.leaves]
+        path = dict(zip(_named(paths, "action"), paths, strict=True))[name]
+        return Port(name=name, role="action", dtype=dtype, shape=shape, path=path)
+
+
+def _state(name: str, initial: np.ndarray[Any, Any]) -> Port:
+    values = tuple(float(value) for value in initial.ravel()) if initial.any() else ()
+    return Port(name=name, role="state", dtype=initial.dtype.name, shape=initial.shape, initial=values)
+
+
+def _named(paths: list[str], root: str) -> list[str]:
+    """Return names of letters, digits and `_` for paths below a root: `obs['camera'][0]` becomes `obs_camera_0`."""
+    names: list[str] = []
+    for path in paths:
+        steps = re.findall(r"[A-Za-z0-9_]+", path.removeprefix(root))
+        name = plain = "_".join([root, *steps])
+        count = 1
+        while name in names:
+            count += 1
+            name = f"{plain}_{count}"
+        names.append(name)
+    return names

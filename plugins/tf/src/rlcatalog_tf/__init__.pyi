@@ -21,7 +21,6 @@ from .nn import (
 )
 from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
 from .random import (
-    Noise as Noise,
     draw_categorical as draw_categorical,
     draw_gamma as draw_gamma,
     draw_normal as draw_normal,
@@ -29,7 +28,7 @@ from .random import (
     drawing_from as drawing_from,
 )
 from .sequences import add_time_dimension as add_time_dimension, sequence_mask as sequence_mask, steps_of as steps_of
-from .variables import find as find
+from .variables import find_variables as find_variables
 
 keras: typing.Any
 tf: typing.Any

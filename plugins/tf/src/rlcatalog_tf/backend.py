@@ -43,8 +43,7 @@ class TFBackend:
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
         self.contract = policy.contract
-        self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
-        self.has_value = policy.has_value
+        self.scalar, self.has_value = policy.action_codec.scalar, policy.has_value
         self._follow(dtype_of(model))
         #: What was traced, by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
@@ -125,22 +124,20 @@ class TFBackend:
 
     def _program(self, explore: bool | None, masked: bool) -> Any:
         """Return what `_runner` returns, traced at the first call."""
-        if (explore, masked) not in self._traced:
-            self._traced[explore, masked] = self._trace(self._runner(explore, masked), masked)
-        return self._traced[explore, masked]
-
-    def _trace(self, run: Callable[..., Any], masked: bool) -> Any:
         if not self._traces:
-            return run
-        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
-        if masked:
-            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-        traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
-        own = {id(variable) for variable in self.model.variables()}
-        for variable in traced.graph.variables:
-            if variable.trainable and id(variable) not in own:
-                self.contract.refuse_lost_weight(variable.name, variable.shape)
-        return traced
+            return self._runner(explore, masked)
+        if (explore, masked) not in self._traced:
+            signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
+            if masked:
+                signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
+            run = tf.function(self._runner(explore, masked), input_signature=signature, autograph=False)
+            traced = run.get_concrete_function()
+            own = {id(variable) for variable in self.model.variables()}
+            for variable in traced.graph.variables:
+                if variable.trainable and id(variable) not in own:
+                    self.contract.refuse_lost_weight(variable.name, variable.shape)
+            self._traced[explore, masked] = traced
+        return self._traced[explore, masked]
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
         """Return acting, or values where `explore` is None, as a function of inputs, memory and a mask, flattened."""
@@ -318,12 +315,12 @@ class TFBackend:
     @contextmanager
     def untraced(self, generator: Any) -> Iterator[None]:
         """Let acting run operation by operation, and distributions draw from another generator or from noise."""
-        former = self._traces, self.generator, self._traced
-        self._traces, self.generator, self._traced = False, generator, {}
+        former = self._traces, self.generator
+        self._traces, self.generator = False, generator
         try:
             yield
         finally:
-            self._traces, self.generator, self._traced = former
+            self._traces, self.generator = former
 
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
         """Return an array or tensor as a tensor.

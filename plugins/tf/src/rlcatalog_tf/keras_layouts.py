@@ -30,6 +30,18 @@ class Layout:
     to: Callable[[Array], tuple[Array, ...]] | None = None
     back: Callable[..., Array] | None = None
 
+    def split(self, value: Array) -> tuple[Array, ...]:
+        """Return the canonical arrays of a value."""
+        if self.to is not None:
+            return self.to(value)
+        return (value if self.axes is None else value.transpose(self.axes),)
+
+    def join(self, *arrays: Array) -> Array:
+        """Return the value of which these are the canonical arrays."""
+        if self.back is not None:
+            return self.back(*arrays)
+        return arrays[0] if self.axes is None else arrays[0].transpose(np.argsort(self.axes))
+
 
 def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
     """Return the variables of a layer with their canonical forms, or None for one that is not among the common layers.

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.frameworks import PolicyParts
-from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
-from rlcatalog_tf.dtypes import dtype_of, floats_as
 
 Array = np.ndarray[Any, Any]
 
@@ -31,14 +29,10 @@ class TFKit:
     ) -> tuple[Array, Array | None, list[Array]]:
         """Run a model as acting does, untraced; return its outputs, value and new state."""
         model: Any = policy.model
-
-        def tensor(array: Array) -> Any:
-            return floats_as(tf.convert_to_tensor(array), dtype_of(model))
-
-        given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
+        views = {name: view for name, view in inputs.items() if name != "obs"}
+        given, states = policy.backend.inputs_of(inputs["obs"], views, memory)
         seq_lens = None if lengths is None else tf.constant(lengths)
-        flags = {"single_steps": True} if single else {}
-        outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
+        outputs, state = model({**given, "is_training": False, "single_steps": single}, states, seq_lens)
         value = values_of(model).numpy() if policy.has_value else None
         return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 

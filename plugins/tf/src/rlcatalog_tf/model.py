@@ -1,4 +1,4 @@
-"""The model contract in TensorFlow 2: `TFModelV2` and `RecurrentNetwork`."""
+"""The model contract in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and the kernel's models around other models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.models import ModelV2, check_time_major, in_row_order
+from rlcatalog.models import ModelV2, ModelWrapper, SeparateValue, check_time_major, in_row_order
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.inside import TFInternals, variables_of
+from rlcatalog_tf.model_internals import TFInternals, variables_of
+from rlcatalog_tf.nn import OutputLayers, features_of
 from rlcatalog_tf.sequences import steps_of
 
 
@@ -76,7 +77,7 @@ class TFModelV2(ModelV2):
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
         """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
-        return {item.name: item.axes for item in variables_of(self)}
+        return {item.name: item.layout.axes for item in variables_of(self)}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays (see `ModelV2.set_weights`)."""
@@ -134,3 +135,16 @@ class RecurrentNetwork(TFModelV2):
 
 
 RecurrentTFModelV2 = RecurrentNetwork
+
+
+class TFHost(ModelWrapper, TFModelV2):
+    """A TensorFlow model that holds another one; see `rlcatalog.models.ModelWrapper`."""
+
+
+class TFSeparateValue(SeparateValue, TFModelV2):
+    """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
+
+    run_chain = staticmethod(features_of)
+    output_layers = OutputLayers
+
+    value_function = SeparateValue.value_function  # which `TFModelV2` completes in the classes that define it

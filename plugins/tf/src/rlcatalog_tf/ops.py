@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,8 @@ from rlcatalog.spaces import parts_of
 from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
-def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
-    """Give the last axis of `x` the given shape; other axes may be unknown while tracing."""
-    if len(shape) == 1:
-        return x
-    return tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
+def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if len(shape) == 1 else tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
 
 
 def flatten_rows(x: Any) -> Any:
@@ -26,10 +24,7 @@ def flatten_rows(x: Any) -> Any:
         return x[:, None]
     if len(x.shape) == 2:
         return x
-    size = 1
-    for n in x.shape[1:]:
-        size *= n
-    return tf.reshape(x, [-1, size])
+    return tf.reshape(x, [-1, math.prod(x.shape[1:])])
 
 
 def flat_sample(sample: Any) -> Any:
@@ -38,16 +33,10 @@ def flat_sample(sample: Any) -> Any:
     if parts is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
-    dtypes = {part.dtype for part in rows}
-    # float32 holds whole numbers that half precision would not.
-    wide = tf.float64 if tf.float64 in dtypes else tf.float32
-    dtype = rows[0].dtype if len(dtypes) == 1 else wide
-    return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
-
-
-def fill_forbidden(inputs: Any, mask: Any) -> Any:
-    """Give inputs where `mask` is False the lowest finite value of their dtype."""
-    return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
+    if len({part.dtype for part in rows}) > 1:  # float32 holds whole numbers that half precision would not
+        wide = tf.float64 if any(part.dtype == tf.float64 for part in rows) else tf.float32
+        rows = [tf.cast(part, wide) for part in rows]
+    return tf.concat(rows, axis=1)
 
 
 def _side_by_side(pieces: list[Any]) -> Any:
@@ -87,11 +76,11 @@ def _std(x: Any) -> Any:
 
 OPS = TensorOps(
     "tf",
-    reshape_last,
-    lambda x: tf.cast(x, tf.int64),
-    _side_by_side,
-    fill_forbidden,
-    lambda x: x.numpy() if hasattr(x, "numpy") else None,  # None while tracing
+    reshape=_reshape_last,
+    integers=lambda x: tf.cast(x, tf.int64),
+    side_by_side=_side_by_side,
+    fill_forbidden=lambda inputs, mask: tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min),
+    array=lambda x: x.numpy() if hasattr(x, "numpy") else None,  # None while tracing
     tensor=lambda value, like=None: tf.convert_to_tensor(value),
     booleans=lambda value, like: tf.cast(tf.convert_to_tensor(value), tf.bool),
     is_array=lambda value: tf.is_tensor(value) or isinstance(value, np.ndarray),

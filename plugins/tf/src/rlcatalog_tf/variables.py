@@ -29,43 +29,25 @@ class NamedVariable(NamedTuple):
     Attributes:
         name: Canonical name.
         variable: The tf.Variable.
-        axes: Axes that turn its value into the canonical layout, or None.
-        layout: Where that takes more than exchanging axes, how; of one variable there may be several arrays then.
-        part: Which of those it is.
+        layout: Its canonical form.
+        part: Which of the arrays it is, where one variable has several canonical ones.
     """
 
     name: str
     variable: Any
-    axes: tuple[int, ...] | None
-    layout: Layout | None = None
+    layout: Layout
     part: int = 0
-
-    @classmethod
-    def of(cls, path: str, variable: Any, layout: Layout) -> list[NamedVariable]:
-        """Return what a layout makes of a variable."""
-        axes = layout.axes
-        if axes is not None or layout.to is None:
-            return [cls(_join(path, layout.names[0]), variable, axes)]
-        return [cls(_join(path, name), variable, None, layout, part) for part, name in enumerate(layout.names)]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape in the canonical layout."""
-        if self.layout is not None:
-            return tuple(self.value().shape)
-        own = self.variable.shape
-        return tuple(own) if self.axes is None else tuple(own[axis] for axis in self.axes)
 
     def value(self) -> np.ndarray[Any, Any]:
         """Return its value in the canonical layout."""
-        value: np.ndarray[Any, Any] = self.variable.numpy()
-        if self.layout is not None:
-            assert self.layout.to is not None
-            return self.layout.to(value)[self.part]
-        return value if self.axes is None else value.transpose(self.axes)
+        return self.layout.split(self.variable.numpy())[self.part]
 
 
-def find(model: Any) -> list[NamedVariable]:
+#: Of a variable under its own name, whose canonical layout is its own.
+AS_IT_IS = Layout(("",))
+
+
+def find_variables(model: Any) -> list[NamedVariable]:
     """Return the variables of a model in the order of its attributes, each once."""
     seen: set[tuple[int, int]] = set()
     variables = []
@@ -77,7 +59,7 @@ def find(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
+    """Whether a Keras layer, wherever `find_variables` looks, has yet to make its variables at its first call."""
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
@@ -123,7 +105,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     if isinstance(value, tf.Variable):
-        yield NamedVariable(path, value, None)
+        yield NamedVariable(path, value, AS_IT_IS)
         return
     if isinstance(value, _PLAIN) or id(value) in visited:
         return
@@ -131,9 +113,9 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     keras = sys.modules.get("keras")
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
-            yield NamedVariable(_join(path, name), raw(variable), axes)
+            yield NamedVariable(_join(path, name), raw(variable), Layout((name,), axes))
     elif keras is not None and isinstance(value, keras.Variable):
-        yield NamedVariable(path, value.value, None)
+        yield NamedVariable(path, value.value, AS_IT_IS)
     elif _is_layer(value):
         yield from _layer(value, path, visited)
     else:
@@ -162,7 +144,8 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
             break
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
-                variables += NamedVariable.of(path, raw(variable), layout)
+                own = raw(variable)
+                variables += [NamedVariable(_join(path, name), own, layout, i) for i, name in enumerate(layout.names)]
             break
     else:
         # What Keras itself gives to each layer and model leads to the same layers again.
@@ -175,7 +158,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
-        yield NamedVariable(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), None)
+        yield NamedVariable(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), AS_IT_IS)
 
 
 def _holds_layers(value: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flatten_rows, floats_as, to_float32_at_least, values_of
+from rlcatalog_torch import flatten_rows, to_float32_at_least, values_of
 from rlcatalog_torch.backend import leaves_of
 
 Array = np.ndarray[Any, Any]
@@ -33,15 +33,11 @@ class TorchKit:
         """Run a model as acting does; return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
-
-        def tensor(array: Array) -> torch.Tensor:
-            return floats_as(torch.from_numpy(np.array(array)), dtype_of(model))
-
-        given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
+        copies: Any = map_tensors(inputs, np.array)
+        given, states = policy.backend.inputs_of(copies.pop("obs"), copies, map_tensors(tuple(memory), np.array))
         seq_lens = None if lengths is None else torch.from_numpy(lengths)
         with torch.no_grad():
-            flags = {"single_steps": True} if single else {}
-            outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
+            outputs, state = model({**given, "single_steps": single}, states, seq_lens)
             value = values_of(model).numpy() if policy.has_value else None
         return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 

@@ -1,4 +1,4 @@
-"""The model contract in PyTorch: `TorchModelV2` and `RecurrentNetwork`."""
+"""The model contract in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and the kernel's models around other models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelV2, check_time_major, in_row_order
+from rlcatalog.models import ModelV2, ModelWrapper, SeparateValue, check_time_major, in_row_order
 from rlcatalog_torch.dtypes import dtype_of
-from rlcatalog_torch.inside import TorchInternals
+from rlcatalog_torch.model_internals import TorchInternals
+from rlcatalog_torch.nn import OutputLayers, features_of
 from rlcatalog_torch.sequences import sequences_of, steps_of
 
 _MISSING: Any = object()
@@ -148,3 +149,14 @@ class RecurrentNetwork(TorchModelV2):
             `[T, B]` to the order of the batch, as the outputs are.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
+
+
+class TorchHost(ModelWrapper, TorchModelV2):
+    """A PyTorch model that holds another one; see `rlcatalog.models.ModelWrapper`."""
+
+
+class TorchSeparateValue(SeparateValue, TorchModelV2):
+    """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
+
+    run_chain = staticmethod(features_of)
+    output_layers = OutputLayers

@@ -20,11 +20,6 @@ from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
 _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
 
 
-def reshape_last(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Give the last axis of `x` the given shape, as a view where possible."""
-    return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
-
-
 def flatten_rows(x: Tensor) -> Tensor:
     """Return `[B]` or `[B, ...]` as `[B, n]`; B may be 0, which leaves no `-1` to be found out."""
     return x[:, None] if x.ndim == 1 else x.flatten(1)
@@ -40,26 +35,10 @@ def flat_sample(sample: Any) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
-    """Give inputs where `mask` is False the lowest finite value of their dtype."""
-    return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
-
-
 def _side_by_side(pieces: list[Tensor]) -> Tensor:
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
         pieces = [piece.float() if piece.dtype in HALF else piece for piece in pieces]
     return torch.cat(pieces, 1)
-
-
-def _tensor(value: Any, like: Tensor | None = None) -> Tensor:
-    if like is None:
-        return value if isinstance(value, Tensor) else torch.as_tensor(value)
-    return torch.as_tensor(value, device=like.device)
-
-
-def _finite(x: Tensor) -> Tensor:
-    highest = _HIGHEST[x.dtype]
-    return x.clamp(-highest, highest)
 
 
 def _in_rows(value: Any, like: Tensor, width: int) -> Tensor | None:
@@ -108,19 +87,19 @@ def _array(x: Tensor) -> Any:
 
 OPS = TensorOps(
     "torch",
-    reshape_last,
-    lambda x: x.long(),
-    _side_by_side,
-    fill_forbidden,
-    _array,
-    tensor=_tensor,
+    reshape=lambda x, shape: x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape),
+    integers=lambda x: x.long(),
+    side_by_side=_side_by_side,
+    fill_forbidden=lambda inputs, mask: torch.where(mask.bool(), inputs, LOWEST[inputs.dtype]),
+    array=_array,
+    tensor=lambda value, like=None: torch.as_tensor(value, device=None if like is None else like.device),
     booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
     is_array=lambda value: isinstance(value, Tensor | np.ndarray),
     is_float=lambda x: x.is_floating_point(),
     is_half=lambda x: x.dtype in HALF,
     cast=lambda x, dtype: x.to(dtype),
     whole=lambda x: x.round().long() if x.is_floating_point() else x,
-    finite=_finite,
+    finite=lambda x: x.clamp(-_HIGHEST[x.dtype], _HIGHEST[x.dtype]),
     rows=lambda x, shape: x.reshape(-1, *shape),
     in_rows=_in_rows,
     columns=_columns,

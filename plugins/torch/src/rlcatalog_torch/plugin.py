@@ -13,8 +13,8 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             {
                 "backend": "rlcatalog_torch.backend:TorchBackend",
                 "ops": "rlcatalog_torch.ops:OPS",
-                "host": "rlcatalog_torch.wrappers:TorchHost",
-                "separate_value": "rlcatalog_torch.wrappers:TorchSeparateValue",
+                "host": "rlcatalog_torch.model:TorchHost",
+                "separate_value": "rlcatalog_torch.model:TorchSeparateValue",
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
                 "learner": "rlcatalog_torch.learner:TorchLearner",
                 "kit": "rlcatalog_torch.kit:TorchKit",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import quiet_converters, write_model
-from rlcatalog_export.tf.lowering import LoweredPolicy, constant_program
-from rlcatalog_export.tf.onnx_operations import CONVERTED
-
-#: The set of operations that files are written in.
-OPSET = 18
+from rlcatalog_export.onnx_graph import OPSET
+from rlcatalog_export.onnx_operations import FORMULAS, Value
+from rlcatalog_export.tf.policy_function import TFPolicyFunction
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
@@ -28,12 +32,13 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     """
     import tf2onnx  # which imports TensorFlow: after the kernel has
 
-    lowered = LoweredPolicy(policy)
+    constants = importlib.import_module("tensorflow.python.framework.convert_to_constants")
+    function = TFPolicyFunction(policy)
     with quiet_converters("tf2onnx", "tensorflow"):
-        graph = constant_program(lowered)
+        graph = constants.convert_variables_to_constants_v2(function.program, lower_control_flow=False)
         inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in graph.inputs if ":" in tensor.name}
         # A dict of outputs is flattened in the order of its keys.
-        names = sorted(port.name for port in lowered.interface.outputs)
+        names = sorted(port.name for port in function.interface.outputs)
         outputs = {tensor.name: name for tensor, name in zip(graph.outputs, names, strict=True)}
         try:
             model, _ = tf2onnx.convert.from_graph_def(
@@ -42,5 +47,53 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
             )  # fmt: skip
         except Exception as error:  # whatever it meets in a graph
             raise NotServedError(f"export: this policy has no ONNX form: {reason(error)}") from error
-    write_model(model, lowered.interface, path)
-    return lowered.written()
+    write_model(model, function.interface, path)
+    return function.written()
+
+
+class _Nodes:
+    """Nodes in place of one of TensorFlow's.
+
+    Args:
+        graph: What tf2onnx converts.
+        name: What the nodes' names begin with.
+    """
+
+    def __init__(self, graph: Any, name: str) -> None:
+        self._graph, self._prefix, self._count = graph, name, 0
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output and return that."""
+        node = self._graph.make_node(operator, list(inputs), attr=attributes, name=self._name(operator))
+        return str(node.output[0])
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """Return the name of a constant."""
+        return str(self._graph.make_const(self._name("constant"), np.array(value, dtype)).output[0])
+
+    def _name(self, what: str) -> str:
+        self._count += 1
+        return f"{self._prefix}__{what}_{self._count}"
+
+
+def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
+    """Return what replaces a node by a formula of its inputs, as tf2onnx takes it."""
+
+    def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
+        target, nodes = node.output[0], _Nodes(graph, name)
+        dtype, shape = graph.get_dtype(target), graph.get_shape(target)
+        values = [Value(nodes, x, tensor_dtype_to_np_dtype(graph.get_dtype(x)).name) for x in node.input]
+        answer = formula(*values).cast(tensor_dtype_to_np_dtype(dtype).name)
+        graph.remove_node(node.name)
+        graph.make_node("Identity", [answer.name], outputs=[target], dtypes=[dtype], shapes=[shape])
+
+    return convert, []
+
+
+#: Operations of TensorFlow's that tf2onnx has no form of, or one that is wrong at the edges: it chooses between tensors
+#: by multiplying with 0 and 1, which infinite numbers do not survive.
+CONVERTED = {
+    operation: _converter(FORMULAS[name])
+    for operation, name in
+    {"Log1p": "log1p", "Lgamma": "lgamma", "LowerBound": "searchsorted", "SelectV2": "where"}.items()
+}  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
 from rlcatalog_export.onnx import quiet_converters
-from rlcatalog_export.tf.lowering import LoweredPolicy
+from rlcatalog_export.tf.policy_function import TFPolicyFunction
 from rlcatalog_tf import tf
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     Raises:
         NotServedError: It does something that TensorFlow cannot trace or save, or draws by itself.
     """
-    lowered = LoweredPolicy(policy)
+    function = TFPolicyFunction(policy)
     module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
-    module.held = lowered.held
+    module.held = list(function.program.graph.variables)
     try:
         with quiet_converters("tensorflow"):  # it would say where files were written, which is not yet their place
-            tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
+            tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
     except OSError:
         raise
     except Exception as error:  # whatever TensorFlow's own errors are, of what it cannot track
         raise NotServedError(f"export: this policy has no form as a SavedModel: {reason(error)}") from error
     (path / INTERFACE).parent.mkdir(exist_ok=True)
-    (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
+    (path / INTERFACE).write_text(function.interface.to_json(), encoding="utf-8")
     seal_folder(path, _CHECKSUMS)
-    return lowered.written()
+    return function.written()
 
 
 class SavedModelRunner:

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from onnx import numpy_helper
+from onnxscript import opset18
 
 from rlcatalog import Policy
 from rlcatalog_export import Exported
-from rlcatalog_export.formulas import log_gamma
+from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.onnx import quiet_converters, write_model
-from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
-from rlcatalog_export.torch.stopping import explain_stop
+from rlcatalog_export.onnx_operations import FORMULAS, Value
+from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
@@ -27,8 +29,8 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     Raises:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
-    lowered = LoweredPolicy(policy, REPLACED)
-    program, interface = export_program(lowered), lowered.interface
+    function = TorchPolicyFunction(policy)
+    program, interface = export_program(function), function.interface
     with quiet_converters("torch.onnx"):
         try:
             made = torch.onnx.export(
@@ -37,35 +39,42 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
                 input_names=[port.name for port in interface.inputs],
                 output_names=[port.name for port in interface.outputs],
                 opset_version=18,
+                custom_translation_table=_TRANSLATED,
                 verbose=False,
             )
         except Exception as error:
-            raise explain_stop(error, None, "has no ONNX form", lined=False) from error
+            raise explain_stop(error, "has no ONNX form") from error
     assert made is not None
     write_model(made.model_proto, interface, path)
-    return lowered.written()
+    return function.written()
 
 
-# --- what ONNX has no operation for ----------------------------------------------------------------------------------
+class _Nodes:
+    """The graph that PyTorch's exporter makes."""
+
+    def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
+        """Add a node with one output and return that."""
+        return getattr(opset18, operator)(*inputs, **attributes)
+
+    def constant(self, value: Any, dtype: str | None = None) -> Any:
+        """Return a constant."""
+        return opset18.Constant(value=numpy_helper.from_array(np.array(value, dtype)))
 
 
-def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
-    """Return log Γ(x) for x > 0, computed in float64."""
-    return log_gamma(x.double()).to(x.dtype)  # type: ignore[no-any-return]
+def _value(x: Any) -> Value:
+    return Value(_Nodes(), x, x.dtype.numpy().name)
 
 
-def _searchsorted(sorted_sequence: Tensor, input: Tensor, **options: Any) -> Tensor:
-    """Return the places of values among sorted numbers: how many are lower, or no higher with `right`."""
-    if sorted_sequence.dim() != 1 or set(options) - {"right"}:
-        return torch.searchsorted(sorted_sequence, input, **options)
-    values = input.unsqueeze(-1)
-    before = sorted_sequence <= values if options.get("right") else sorted_sequence < values
-    return before.sum(dim=-1)
+def _lgamma(x: Any) -> Any:
+    return FORMULAS["lgamma"](_value(x)).name
 
 
-REPLACED: dict[Any, Callable[..., Any]] = {
-    torch.lgamma: _lgamma,
-    Tensor.lgamma: _lgamma,
-    torch.special.gammaln: _lgamma,
-    torch.searchsorted: _searchsorted,
-}
+def _searchsorted(ordered: Any, values: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    places = FORMULAS["searchsorted"](_value(ordered), _value(values), right)
+    return places.cast("int32" if out_int32 else "int64").name
+
+
+#: What PyTorch's exporter has no form of.
+_TRANSLATED: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.lgamma.default: _lgamma, torch.ops.aten.searchsorted.Tensor: _searchsorted,
+}  # fmt: skip

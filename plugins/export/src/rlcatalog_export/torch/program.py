@@ -12,7 +12,7 @@ import torch
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
-from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
+from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -35,12 +35,12 @@ def write_program(policy: Policy, path: Path) -> Exported:
     Raises:
         NotServedError: It does something that PyTorch cannot export.
     """
-    lowered = LoweredPolicy(policy)
+    function = TorchPolicyFunction(policy)
     archive = io.BytesIO()
-    torch.export.save(export_program(lowered), archive, extra_files={INTERFACE: lowered.interface.to_json()})
+    torch.export.save(export_program(function), archive, extra_files={INTERFACE: function.interface.to_json()})
     # The archive's last two bytes are the length of its comment.
     path.write_bytes(sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK))
-    return lowered.written()
+    return function.written()
 
 
 class ProgramRunner:

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_export.frozen.forms import FORMS, dtype_of
-from rlcatalog_export.frozen.graph import Graph, type_of
+from rlcatalog_export.onnx_graph import Graph, type_of
+from rlcatalog_export.onnx_operations import FORMS, dtype_of
 
 #: What makes a tensor like another, and does not look at its numbers.
 _FRESH = {
@@ -30,9 +30,10 @@ _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what is done to tensors that were entered; whatever else takes part is a constant.
+    """Records what is done to some tensors; whatever else takes part is a constant.
 
     Args:
+        inputs: The tensors by name, which become inputs of the graph.
         weights: Tensors that become inputs when something reads them, by name.
 
     Attributes:
@@ -41,7 +42,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         convolves: Whether there is a convolution.
     """
 
-    def __init__(self, weights: dict[str, Tensor]) -> None:
+    def __init__(self, inputs: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self.used: dict[str, Tensor] = {}
@@ -56,15 +57,13 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stale: set[int] = set()
         #: Tensors that were written in place, or parts of them.
         self._written: set[int] = set()
+        for name, tensor in inputs.items():
+            self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Keep PyTorch from importing its compiler for the sake of this class, which takes seconds."""
         return False
-
-    def enter(self, name: str, tensor: Tensor) -> None:
-        """Make a tensor an input of the graph."""
-        self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
 
     def knows(self, tensor: Any) -> bool:
         """Whether a tensor is one that the graph computes, or a weight."""
@@ -228,10 +227,7 @@ def record(
     Returns:
         The recording, and its outputs for `Graph.model`.
     """
-    recording = Recording(weights)
-    for name, tensor in inputs.items():
-        recording.enter(name, tensor)
-    with recording:
+    with Recording(inputs, weights) as recording:
         results = function(**inputs)
     outputs = [
         (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in results.items()

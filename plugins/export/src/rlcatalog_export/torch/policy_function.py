@@ -4,96 +4,86 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+import rlcatalog_torch
 from rlcatalog.errors import CatalogError
-from rlcatalog_export import Exported
+from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.policy_function import PolicyFunction
-from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_export.torch.stopping import Suspects, explain_stop
+from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_torch import OPS
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
 
-class LoweredPolicy(PolicyFunction, nn.Module):
+class TorchPolicyFunction(PolicyFunction, nn.Module):
     """A copy of a policy as one function of tensors; `interface` says which.
 
     Args:
         policy: The policy; it is copied.
-        replaced: Functions of PyTorch's that a format has no form of, and what to call in their place.
 
     Attributes:
-        suspects: Lines that make a number of the size of the batch.
+        suspects: Lines that make a number of the size of the batch, in an object that PyTorch does not put back.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
     """
 
-    def __init__(self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    noise_class = TorchNoise
+
+    def __init__(self, policy: Policy) -> None:
         nn.Module.__init__(self)
         with torch.random.fork_rng([]):  # a model is built; what the policy draws next must not depend on it
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
-        self._replaced = replaced or {}
-        self.suspects = Suspects()
+        self.suspects = SimpleNamespace(lines=[])
         with torch.inference_mode(False), torch.no_grad():
             PolicyFunction.__init__(self, own, OPS)
 
-    def new_noise(self, rows: int) -> Drawing:
-        """Return noise that draws its numbers itself and counts them."""
-        return Drawing(rows, replaced=self._replaced)
-
-    def drawing(self, noise: Drawing) -> Drawing:
+    @staticmethod
+    def drawing(noise: TorchNoise) -> TorchNoise:
         """Return a context in which PyTorch draws from noise: the noise itself."""
         return noise
+
+    def drawing_given(self, numbers: np.ndarray[Any, Any]) -> TorchNoise:
+        """Return a context in which the policy itself draws from numbers `[B, k]`, as a file does."""
+        return TorchNoise(len(numbers), torch.from_numpy(numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
-        noise = Drawing(tensors[0].shape[0], given.get("noise"), self.widths, self._replaced)
-        noise.suspects = self.suspects
-        outputs = self.run(given, noise)
+        outputs = self.run(given, TorchNoise(None, given.get("noise"), self.widths, self.suspects.lines))
         ordered = (outputs[port.name] for port in self.interface.outputs)
         # Whatever is an input as it is must be a tensor of its own.
         return tuple(x.clone() if any(x is tensor for tensor in tensors) else x for x in ordered)
 
-    def examples(self, rows: int) -> tuple[Tensor, ...]:
-        """Return inputs of the right shapes and dtypes for a batch."""
-        rng = np.random.default_rng(0)
-        return tuple(torch.from_numpy(self.example(port, rows, rng)) for port in self.interface.inputs)
 
-    def written(self) -> Exported:
-        """Return what a written file is compared with."""
-
-        def drawing(noise: np.ndarray[Any, Any]) -> Drawing:
-            return Drawing(len(noise), torch.from_numpy(noise), replaced=self._replaced)
-
-        return Exported(self.interface, self.policy, drawing)
-
-
-def export_program(lowered: LoweredPolicy) -> Any:
+def export_program(function: TorchPolicyFunction) -> Any:
     """Return the `torch.export.ExportedProgram` of a policy, of batches of any size.
 
     Raises:
         NotServedError: PyTorch cannot export it; the message names the line of the model or distribution that stopped
             it, where that is known.
     """
+    ports, rng = function.interface.inputs, np.random.default_rng(0)
+    examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
-    shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in lowered.interface.inputs)
+    shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
         # It warns of what models remember of their last pass, which is the copy's.
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(lowered, lowered.examples(4), dynamic_shapes=(shapes,), strict=False)
+            return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise
     except Exception as error:
-        raise explain_stop(error, lowered.suspects, "cannot be exported") from error
+        raise explain_stop(
+            error, "cannot be exported", torch, rlcatalog_torch, suspects=function.suspects.lines
+        ) from error

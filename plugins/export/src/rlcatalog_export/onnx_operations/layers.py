@@ -1,4 +1,4 @@
-"""Forms of layers: products, convolutions, norms, pooling."""
+"""Operations of layers: products, convolutions, norms, pooling."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.formulas import Value
-from rlcatalog_export.frozen.forms.common import dtype_of, form_of, shape_of, value_of
+from rlcatalog_export.onnx_operations.table import dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
 @form_of("addmm")
@@ -19,9 +18,7 @@ def _addmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, 
     return r.graph.add("Gemm", r.name(a), r.name(b), r.name(bias), alpha=float(alpha), beta=float(beta))
 
 
-@form_of("mm", "bmm", "matmul", "mv", "dot")
-def _mm(r: Recording, out: Any, a: Any, b: Any) -> str:
-    return r.graph.add("MatMul", r.name(a), r.name(b))
+form_of("mm", "bmm", "matmul", "mv", "dot")(lambda r, out, a, b: r.graph.add("MatMul", r.name(a), r.name(b)))
 
 
 @form_of("linear")
@@ -32,38 +29,33 @@ def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> st
 
 @form_of("baddbmm")
 def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
-    answer: Value = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
-    if beta != 0:
-        answer += value_of(r, bias) * beta
-    return answer.name
+    product = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
+    return (product + value_of(r, bias) * beta if beta != 0 else product).name  # type: ignore[no-any-return]
+
+
+def _or_filled(r: Recording, tensor: Any, number: int, shape: Sequence[int], like: Any) -> str:
+    """Return a tensor, or a constant that stands for one that is missing."""
+    return r.graph.constant(np.full(tuple(shape), number), dtype_of(like)) if tensor is None else r.name(tensor)
 
 
 @form_of("native_layer_norm")
 def _layer_norm(r: Recording, out: Any, a: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> list[str]:
-    dtype = dtype_of(out[0])
-    scale = r.graph.constant(np.ones(tuple(shape)), dtype) if weight is None else r.name(weight)
-    more = [] if bias is None else [r.name(bias)]
+    scale, more = _or_filled(r, weight, 1, shape, a), [] if bias is None else [r.name(bias)]
     return [r.graph.add("LayerNormalization", r.name(a), scale, *more, axis=-len(shape), epsilon=float(eps))]
-
-
-def _per_channel(r: Recording, name: str, weight: Any, bias: Any, shape: tuple[int, ...]) -> str:
-    for operator, part in (("Mul", weight), ("Add", bias)):
-        if part is not None:
-            name = r.graph.add(operator, name, r.reshaped(r.name(part), shape_of(part), shape))
-    return name
 
 
 @form_of("native_group_norm")
 def _group_norm(
     r: Recording, out: Any, a: Any, weight: Any, bias: Any, n: int, c: int, size: int, groups: int, eps: float
 ) -> list[str]:
-    dtype = dtype_of(out[0])
     grouped = r.reshaped(r.name(a), shape_of(a), (n, groups, -1))
-    ones, zeros = (r.graph.constant(np.full(groups, value), dtype) for value in (1, 0))
+    ones, zeros = (_or_filled(r, None, number, (groups,), a) for number in (1, 0))
     normed = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
     normed = r.graph.add("Reshape", normed, r.graph.constant(shape_of(a), "int64"))
-    shape = (c, *[1] * (a.ndim - 2))
-    return [_per_channel(r, normed, weight, bias, shape)]
+    for operator, part in (("Mul", weight), ("Add", bias)):
+        if part is not None:
+            normed = r.graph.add(operator, normed, r.reshaped(r.name(part), (c,), (c, *[1] * (a.ndim - 2))))
+    return [normed]
 
 
 @form_of("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
@@ -71,11 +63,9 @@ def _batch_norm(r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: An
     training, eps = (False, more[-1]) if len(more) == 2 else (more[0], more[-1])
     if training or mean is None:
         raise r.refused("batch normalisation over the batch")
-    dtype, shape = dtype_of(out[0]), (int(a.shape[1]), *[1] * (a.ndim - 2))
-    centred = r.graph.add("Sub", r.name(a), r.reshaped(r.name(mean), shape_of(mean), shape))
-    spread = r.graph.add("Sqrt", r.graph.add("Add", r.name(var), r.name(float(eps), dtype)))
-    normed = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
-    return [_per_channel(r, normed, weight, bias, shape)]
+    scale, shift = (_or_filled(r, part, number, shape_of(mean), mean) for part, number in ((weight, 1), (bias, 0)))
+    normed = r.graph.add("BatchNormalization", r.name(a), scale, shift, r.name(mean), r.name(var), epsilon=float(eps))
+    return [normed]
 
 
 def _per_axis(given: Any, ndim: int) -> list[int]:

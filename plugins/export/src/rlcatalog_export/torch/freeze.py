@@ -1,4 +1,8 @@
-"""Backend of a frozen policy of PyTorch: repeats recorded steps, and compares them with the policy."""
+"""Freezing a policy of PyTorch's: its acting step is recorded as a graph that onnxruntime runs.
+
+The graph is made operation by operation while the policy acts, which takes milliseconds where a whole export takes
+seconds. It holds one number of rows, and the weights as inputs, so that it acts with those of now.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reaso
 from rlcatalog.frameworks import Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
-from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.torch.programs import Program, weights_of
+from rlcatalog_export.noise_blocks import NoiseBlocks
+from rlcatalog_export.torch.step_graph import StepGraph, weights_of
 
 Array = np.ndarray[Any, Any]
 
@@ -45,8 +49,8 @@ class FrozenTorch:
             raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
         self._policy = policy
         self._backend: Backend = policy.backend
-        self._noise = Noise(seed)
-        self._programs: dict[tuple[int, bool, bool], Program | None] = {}
+        self._noise = NoiseBlocks(seed)
+        self._graphs: dict[tuple[int, bool, bool], StepGraph | None] = {}
         self._doubts = 0
         self.reason: str | None = None
         self._try(rows)
@@ -56,23 +60,21 @@ class FrozenTorch:
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         key = (len(obs), explore, mask is None)
-        program = self._programs.get(key)
-        if program is None:
-            program = self._record(key, obs, views, memory, mask)
-            if program is None:
-                return self._backend.act(obs, views, memory, mask, explore)
-        outputs = program.run(obs, views, memory, mask, self._noise)
-        steps = program.steps = program.steps + 1
+        graph = self._graphs.get(key)
+        if graph is None and (graph := self._record(key, obs, views, memory, mask)) is None:
+            return self._backend.act(obs, views, memory, mask, explore)
+        outputs = graph.run(obs, views, memory, mask, self._noise)
+        steps = graph.steps = graph.steps + 1
         if steps & (steps - 1) == 0:
-            return self._compare(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs)
+            return self._compare(graph, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs)
         return outputs
 
     def update(self) -> None:
         """Act with the weights of now."""
         weights = weights_of(self._policy)
-        for key, program in list(self._programs.items()):
-            if program is not None and not program.refresh(weights):
-                del self._programs[key]  # of another shape now: it is recorded anew
+        for key, graph in list(self._graphs.items()):
+            if graph is not None and not graph.refresh(weights):
+                del self._graphs[key]  # of another shape now: it is recorded anew
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of the generator that actions are drawn from."""
@@ -91,9 +93,9 @@ class FrozenTorch:
         reward = np.zeros(rows, np.float32)
         try:
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
-            program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
-            outputs = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
-            self._compare(program, given, outputs)
+            graph = self._graphs[rows, True, given["mask"] is None] = StepGraph(policy, given, True)
+            outputs = graph.run(given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0))
+            self._compare(graph, given, outputs)
         except CatalogError:
             raise
         except Exception as error:  # a model may raise anything where it stumbles over what is recorded
@@ -101,26 +103,25 @@ class FrozenTorch:
         if self.reason is not None:
             raise NotServedError(self.reason)
 
-    def _record(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
-        if self.reason is not None or key in self._programs:
+    def _record(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> StepGraph | None:
+        if self.reason is not None or key in self._graphs:
             return None
-        program = None
-        if len(self._programs) < _MOST:
+        graph = None
+        if len(self._graphs) < _MOST:
             try:
                 given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
-                program = Program(self._policy, given, key[1])
+                graph = StepGraph(self._policy, given, key[1])
             except Exception as error:  # as above
                 self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
-        self._programs[key] = program
-        return program
+        self._graphs[key] = graph
+        return graph
 
-    def _compare(self, program: Program, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _compare(self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return a graph's outputs, or the policy's where they differ."""
-        right = program.run_policy(given)
+        right = graph.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
-        difference = disagreement(
-            self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual
-        )
+        fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
+        difference = disagreement(self._policy, fixed, actual)
         if not difference:
             # A random number on the edge between two actions may fall to either side; not twice in a row.
             difference = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
@@ -128,12 +129,12 @@ class FrozenTorch:
             if self._doubts < 2:
                 return outputs
         self.reason = (
-            f"freeze: the recorded graph no longer does what the policy does: {difference} in step {program.steps}; the"
+            f"freeze: the recorded graph no longer does what the policy does: {difference} in step {graph.steps}; the"
             " policy itself acts from now on. Call update() after each change of the weights. What a model or a"
             " distribution keeps beside its parameters and buffers, such as a counter in Python, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
-        self._programs = dict.fromkeys(self._programs)
+        self._graphs = dict.fromkeys(self._graphs)
         return right
 
 

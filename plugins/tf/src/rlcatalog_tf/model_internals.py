@@ -13,7 +13,7 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import NamedVariable, find, raw
+from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
 
 
 class TFInternals(ModelInternals):
@@ -62,17 +62,13 @@ class TFInternals(ModelInternals):
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays."""
         variables = variables_of(model)
-        check_weights(model, {item.name: item.shape for item in variables}, weights)
+        check_weights(model, {item.name: item.value().shape for item in variables}, weights)
         parts: dict[int, list[Any]] = {}
         for item in variables:
-            value = np.asarray(weights[item.name])
-            if item.layout is None:
-                item.variable.assign(value if item.axes is None else value.transpose(np.argsort(item.axes)))
-                continue
             given = parts.setdefault(id(item.variable), [])
-            given.append(value)
-            if len(given) == len(item.layout.names) and item.layout.back is not None:
-                item.variable.assign(item.layout.back(*given))
+            given.append(np.asarray(weights[item.name]))
+            if len(given) == len(item.layout.names):
+                item.variable.assign(item.layout.join(*given))
 
     def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
@@ -89,17 +85,17 @@ class TFInternals(ModelInternals):
 
 def variables_of(model: Any) -> list[NamedVariable]:
     """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
-    variables = find(model)
+    variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
-        variables += [NamedVariable(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+        variables += [NamedVariable(f"{path}registered.{i}", v, AS_IT_IS) for i, v in enumerate(extra)]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
             if is_model(inner):  # it may be kept where nobody finds it
-                hidden = [item for item in find(inner) if id(item.variable) not in known]
+                hidden = [item for item in find_variables(inner) if id(item.variable) not in known]
                 variables += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
                 known |= {id(item.variable) for item in hidden}
                 models.append((inner, f"{path}{name}."))

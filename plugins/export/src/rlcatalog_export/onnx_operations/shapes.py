@@ -1,29 +1,28 @@
-"""Forms of what leaves numbers as they are, and puts them elsewhere."""
+"""Operations that leave numbers as they are, and put them elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.frozen.forms.common import axis_of, dtype_of, form_of, shape_of
+from rlcatalog_export.onnx_operations.table import FORMS, axis_of, dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.frozen.torch.recording import Recording
+    from rlcatalog_export.torch.recorder import Recording
 
 
-@form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")
-def _same(r: Recording, out: Any, a: Any, **_: Any) -> str:
-    return r.name(a)
+form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")(
+    lambda r, out, a, **_: r.name(a)
+)
+form_of("_to_copy", "_to")(lambda r, out, a, **_: r.name(a, dtype_of(out)))
+form_of("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "_reshape_alias", "unflatten")(
+    lambda r, out, a, *_: r.reshaped(r.name(a), shape_of(a), shape_of(out))
+)
 
 
-@form_of("_to_copy", "_to")
-def _to_copy(r: Recording, out: Any, a: Any, **_: Any) -> str:
-    return r.name(a, dtype_of(out))
-
-
-@form_of("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "_reshape_alias", "unflatten")
-def _view(r: Recording, out: Any, a: Any, *_: Any) -> str:
-    return r.reshaped(r.name(a), shape_of(a), shape_of(out))
+@form_of("index_select")
+def _gather(r: Recording, out: Any, a: Any, axis: int, index: Any, operator: str = "Gather") -> str:
+    return r.graph.add(operator, r.name(a), r.name(index), axis=axis_of(axis, a.ndim))
 
 
 @form_of("expand")
@@ -33,33 +32,10 @@ def _expand(r: Recording, out: Any, a: Any, *_: Any, **__: Any) -> str:
     return r.graph.add("Expand", r.name(a, dtype_of(out)), r.graph.constant(shape_of(out), "int64"))
 
 
-@form_of("copy")
-def _copy(r: Recording, out: Any, a: Any, source: Any, non_blocking: bool = False) -> str:
-    return _expand(r, out, source)
-
-
-@form_of("searchsorted")
-def _searchsorted(r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False) -> str:
-    ordered = r.name(a)
-    if a.ndim > 1:  # a row of sorted numbers for each row of values
-        ordered = r.reshaped(ordered, shape_of(a), (*shape_of(a)[:-1], 1, a.shape[-1]))
-    wide = r.reshaped(r.name(values), shape_of(values), (*shape_of(values), 1))
-    before = r.cast(r.graph.add("LessOrEqual" if right else "Less", ordered, wide), "bool", "int64")
-    count = r.graph.add("ReduceSum", before, r.graph.constant([values.ndim], "int64"), keepdims=0)
-    return r.cast(count, "int64", dtype_of(out))
-
-
 @form_of("repeat")
 def _repeat(r: Recording, out: Any, a: Any, repeats: Sequence[int]) -> str:
     whole = (*[1] * (len(repeats) - a.ndim), *shape_of(a))
     return r.graph.add("Tile", r.reshaped(r.name(a), shape_of(a), whole), r.graph.constant(list(repeats), "int64"))
-
-
-@form_of("t")
-def _t(r: Recording, out: Any, a: Any) -> str:
-    if a.ndim < 2:
-        return r.name(a)
-    return r.turned(a) or r.graph.add("Transpose", r.name(a), perm=[1, 0])
 
 
 @form_of("transpose")
@@ -103,11 +79,6 @@ def _split(r: Recording, out: Any, a: Any, sizes_or_count: Any, axis: int = 0) -
     return r.graph.several(len(lengths), "Split", r.name(a), r.graph.constant(lengths, "int64"), axis=axis)
 
 
-@form_of("unbind")
-def _unbind(r: Recording, out: Any, a: Any, axis: int = 0) -> list[str]:
-    return [_select(r, part, a, axis, i) for i, part in enumerate(out)]
-
-
 @form_of("cat")
 def _cat(r: Recording, out: Any, parts: Sequence[Any], axis: int = 0) -> str:
     named = [r.name(part, dtype_of(out)) for part in parts if part.shape != (0,)]
@@ -133,30 +104,21 @@ def _pad(r: Recording, out: Any, a: Any, pads: Sequence[int], value: Any = 0) ->
     return r.graph.add("Pad", r.name(a), r.graph.constant(before + after, "int64"), r.name(value, dtype))
 
 
-@form_of("index_select")
-def _index_select(r: Recording, out: Any, a: Any, axis: int, index: Any) -> str:
-    return r.graph.add("Gather", r.name(a), r.name(index), axis=axis_of(axis, a.ndim))
-
-
-@form_of("gather")
-def _gather(r: Recording, out: Any, a: Any, axis: int, index: Any, **_: Any) -> str:
-    return r.graph.add("GatherElements", r.name(a), r.name(index), axis=axis_of(axis, a.ndim))
-
-
-@form_of("embedding")
-def _embedding(r: Recording, out: Any, weight: Any, indices: Any, *_: Any, **__: Any) -> str:
-    return r.graph.add("Gather", r.name(weight), r.name(indices), axis=0)
-
-
 @form_of("index")
 def _index(r: Recording, out: Any, a: Any, indices: Sequence[Any]) -> str:
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(given) != 1 or dtype_of(given[0][1]) == "bool":
         raise r.refused("indexing with several tensors, or with booleans")
     axis, index = given[0]
-    size = r.graph.constant(int(a.shape[axis]), "int64")
-    places = r.name(index, "int64")
-    places = r.graph.add(
-        "Where", r.graph.add("Less", places, r.name(0, "int64")), r.graph.add("Add", places, size), places
-    )
-    return r.graph.add("Gather", r.name(a), places, axis=axis)
+    places = value_of(r, index, "int64")
+    places = places.to("Less", 0).to("Where", places + int(a.shape[axis]), places)
+    return r.graph.add("Gather", r.name(a), places.name, axis=axis)
+
+
+FORMS |= {
+    "copy": lambda r, out, a, source, non_blocking=False: _expand(r, out, source),
+    "embedding": lambda r, out, weight, places, *_, **__: _gather(r, out, weight, 0, places),
+    "gather": lambda r, out, a, axis, index, **_: _gather(r, out, a, axis, index, "GatherElements"),
+    "t": lambda r, out, a: r.turned(a) or _permute(r, out, a, range(a.ndim)[::-1]),
+    "unbind": lambda r, out, a, axis=0: [_select(r, part, a, axis, i) for i, part in enumerate(out)],
+}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog_export.noise import LEAST
+
 Array = np.ndarray[Any, Any]
 
-#: The smallest number drawn in place of 0, whose log is none.
-LEAST = np.float32(2.0**-25)
 #: Numbers in a block, if nobody asks for more at once.
 _BLOCK = 4096
 #: Most numbers in a block of a state that is set, which a file may hold.
@@ -17,7 +17,7 @@ _MOST = 1 << 26
 _LOW = 2**64 - 1
 
 
-class Noise:
+class NoiseBlocks:
     """Uniform numbers from the open interval (0, 1), float32.
 
     Args:
@@ -66,5 +66,5 @@ class Noise:
     def _draw(self, size: int) -> None:
         self._before = self._rng.bit_generator.state
         self._block = self._rng.random(size, np.float32)
-        np.maximum(self._block, LEAST, out=self._block)
+        np.maximum(self._block, np.float32(LEAST), out=self._block)
         self._size = size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,14 @@ import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Step
 from rlcatalog.internals import mask_entry, stack
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_export.agreement import action_disagreement, disagreement
 from rlcatalog_policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog_export.actor import Actor
-    from rlcatalog_export.contract import Exported
+    from rlcatalog_export.formats import Exported
 
 Array = np.ndarray[Any, Any]
 
@@ -63,20 +61,16 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         feeds, _ = actor.feeds(given)
         columns = None if mask is None else actor.masks.matrix(mask, rows)
         repeated = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
-        if difference := _apart(policy, step, repeated):
+        compared = ("dist_inputs", "raw_action", "logp", "value")
+        outputs = ({name: getattr(one, name) for name in compared} for one in (step, repeated))
+        difference = disagreement(policy, *outputs) or action_disagreement(policy, step.action, repeated.action)
+        if difference:
             return f"{difference} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
         state, other = step.state, repeated.state
         if t == 1:  # some episodes begin anew
             begun = np.arange(rows) % 2 == 0
             state, other = policy.restart(state, begun), actor.restart(other, begun)
     return ""
-
-
-def _apart(policy: Policy, step: Step, other: Step) -> str:
-    """Say how two steps differ; nothing where they agree."""
-    names = ("dist_inputs", "raw_action", "logp", "value")
-    outputs = ({name: getattr(one, name) for name in names} for one in (step, other))
-    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, other.action)
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
@@ -92,16 +86,19 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     info = SpaceInfo.read(space)
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
     mask = random_masks(policy.masks, rows, rng, forbidden=0.4) if policy.masks.size else None
+    batch: Any = stack(info, singles)
     if policy.masks.key is not None:
         place = mask_entry(info, policy.masks.key)
         assert place is not None
         assert mask is not None
         plain = place.shape == (policy.masks.size,) and policy.masks.single
         mask = mask if plain else np.ones_like(mask)
-        for i, one in enumerate(singles):
-            own = mask[i].astype(place.dtype) if plain else _ones(place)
-            singles[i] = _with(one, policy.masks.steps, own)
-    return stack(info, singles), mask
+        *steps, key = policy.masks.steps
+        around = batch
+        for step in steps:
+            around = around[step]
+        around[key] = mask.astype(place.dtype) if plain else map_tensors(around[key], np.ones_like)
+    return batch, mask
 
 
 def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
@@ -117,17 +114,6 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
     for _, columns in masks.by_choice(mask):
         columns[np.arange(rows), rng.integers(columns.shape[1], size=rows)] = True
     return mask
-
-
-def _with(obs: Mapping[str, Any], steps: Sequence[str], mask: Any) -> dict[str, Any]:
-    key, *inner = steps
-    return {**obs, key: _with(obs[key], inner, mask) if inner else mask}
-
-
-def _ones(info: SpaceInfo) -> Any:
-    if info.is_composite:
-        return info.join([_ones(child) for child in info.children])
-    return np.ones(info.shape or (), info.dtype)
 
 
 def _moderate(info: SpaceInfo, value: Any) -> Any:

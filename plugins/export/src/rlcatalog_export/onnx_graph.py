@@ -7,31 +7,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from rlcatalog.errors import NotServedError
+from rlcatalog_export.onnx import session_of
 
 Array = np.ndarray[Any, Any]
 
 OPSET = 18
 #: ONNX's IR version that goes with it, which every onnxruntime of today reads.
 _IR = 9
-_TYPES = {
-    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64,
-    "int32": TensorProto.INT32, "int16": TensorProto.INT16, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8,
-    "uint16": TensorProto.UINT16, "uint32": TensorProto.UINT32, "uint64": TensorProto.UINT64, "bool": TensorProto.BOOL,
-}  # fmt: skip
 
 
 def type_of(dtype: str) -> int:
-    """Return ONNX's number of a dtype.
-
-    Raises:
-        KeyError: It is none of those served.
-    """
-    return int(_TYPES[dtype])
+    """Return ONNX's number of a dtype."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 class Graph:
@@ -54,13 +45,9 @@ class Graph:
         array = np.ascontiguousarray(np.asarray(value, dtype)).reshape(np.shape(value))
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._known:
-            self._known[key] = self.initializer(self._name("c"), array)
+            name = self._known[key] = self._name("c")
+            self._constants.append(numpy_helper.from_array(array, name))
         return self._known[key]
-
-    def initializer(self, name: str, array: Array) -> str:
-        """Add a constant of this name."""
-        self._constants.append(numpy_helper.from_array(array, name))
-        return name
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output and return that."""
@@ -87,11 +74,9 @@ class Graph:
         inputs = [one for one in self._inputs if one.name not in fixed]
         constants = [*self._constants, *(numpy_helper.from_array(array, name) for name, array in fixed.items())]
         graph = helper.make_graph([*self._nodes, *named], "policy", inputs, infos, constants)
-        model: onnx.ModelProto = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR, producer_name="rlcatalog"
-        )
-        content: bytes = model.SerializeToString()
-        return content
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="rlcatalog")
+        return model.SerializeToString()  # type: ignore[no-any-return]
 
     def _name(self, prefix: str) -> str:
         self._count += 1
@@ -111,12 +96,9 @@ def bind_graph(
     Raises:
         NotServedError: onnxruntime has no kernel for some operation.
     """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
     try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors have no common base
+        session = session_of(content)
+    except Exception as error:
         raise NotServedError(f"freeze: onnxruntime cannot run this policy: {error}") from error
     binding = session.io_binding()
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}

@@ -1,4 +1,4 @@
-"""Programs: one step of a policy for one number of rows, recorded and ready to run."""
+"""One step of a policy for one number of rows, recorded as a graph that runs with other inputs and weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,32 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_export.frozen.graph import bind_graph
-from rlcatalog_export.frozen.noise import Noise
-from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
-from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_export.torch.onnx import REPLACED
+from rlcatalog_export.noise_blocks import NoiseBlocks
+from rlcatalog_export.onnx_graph import bind_graph
+from rlcatalog_export.torch.noise import TorchNoise
+from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
 Array = np.ndarray[Any, Any]
+
+
+#: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
+#: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
+_SIZE, _ROWS = 200_000, 4
+_NOTHING = np.zeros(0, np.float32)
+
+
+class _StepNoise(TorchNoise):
+    """Noise of one step, which lies in the open interval (0, 1) already."""
+
+    def numbers(self, columns: Any, shape: Any, dtype: torch.dtype) -> Tensor:
+        """Return columns of the noise in a shape and a dtype."""
+        return torch.as_tensor(columns).reshape(tuple(shape)).to(dtype, copy=True)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch's, or what stands in its place here."""
+        func = _one_hot if func is torch.nn.functional.one_hot else func
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
@@ -31,35 +49,13 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
 
 
-_REPLACED = {**REPLACED, torch.nn.functional.one_hot: _one_hot}
-#: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
-#: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
-_SIZE, _ROWS = 200_000, 4
-_NOTHING = np.zeros(0, np.float32)
-
-
-class _Given(Drawing):
-    """Draws from noise that lies in the open interval (0, 1) already."""
-
-    def uniform(self, shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return uniform numbers, fresh ones at each call."""
-        if self.noise is None or self.known is None:
-            return super().uniform(shape, dtype)
-        own, at = self.known[len(self.widths)], self.width
-        self.widths.append(own)
-        return self.noise[:, at : at + own].reshape(tuple(shape)).to(dtype, copy=True)
-
-
-class Program:
+class StepGraph:
     """One step of a policy for batches like a given one.
 
     Args:
         policy: The policy, on the CPU.
         given: What the backend is given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
         explore: Sample; else take the most likely action.
-
-    Attributes:
-        width: How many random numbers a row takes.
 
     Raises:
         NotServedError: Something in it has no form as a graph, or the model is of half precision.
@@ -75,13 +71,11 @@ class Program:
         self.rows = len(given["obs"])
         leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            drawing = _Given(self.rows, replaced=_REPLACED)
-            with drawing:
+            with _StepNoise(self.rows) as drawn:
                 self._act(self._given)
-            self._widths = drawing.widths
-            self.width = sum(self._widths)
-            if self.width:
-                leaves["noise"] = torch.full((self.rows, self.width), 0.5)
+            self._widths = drawn.widths
+            if any(self._widths):
+                leaves["noise"] = torch.full((self.rows, sum(self._widths)), 0.5)
             weights = weights_of(policy)
             with _in_small_steps():
                 self._recording, self._outputs = record(self._step, leaves, weights)
@@ -90,10 +84,9 @@ class Program:
         self._memory_in, self._views_in = (
             [array for name, array in self._inputs.items() if name.startswith(role)] for role in ("memory", "views")
         )
-        noise = self._inputs.get("noise")
-        #: How many random numbers a step takes, and where they are put.
-        self._count = 0 if noise is None else noise.size
-        self._noise = _NOTHING if noise is None else noise.reshape(-1)
+        #: Where the random numbers of a step are put, and how many they are.
+        self._noise = self._inputs.get("noise", _NOTHING).reshape(-1)
+        self._count = self._noise.size
         #: How many steps were taken.
         self.steps = 0
         size = sum(tensor.numel() for tensor in self._recording.used.values())
@@ -128,7 +121,7 @@ class Program:
         return True
 
     def run(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: Noise
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: NoiseBlocks
     ) -> tuple[Any, ...]:
         """Return what a backend's `act` returns."""
         self._obs[...] = obs
@@ -151,14 +144,14 @@ class Program:
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return what PyTorch makes of the same batch and the random numbers of the last run."""
         noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
-        with torch.no_grad(), _Given(self.rows, noise, self._widths, _REPLACED):
+        with torch.no_grad(), _StepNoise(self.rows, noise, self._widths):
             outputs = self._act(_tensors(given, self._dtype))
         memory = tuple(outputs[f"memory_{i}"].numpy() for i in range(len(self._memory)))
         value = outputs["value"].numpy() if "value" in outputs else None
         return outputs["raw_action"].numpy(), outputs["logp"].numpy(), value, outputs["dist_inputs"].numpy(), memory
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
-        with _Given(self.rows, leaves.pop("noise", None), self._widths, _REPLACED):
+        with _StepNoise(self.rows, leaves.pop("noise", None), self._widths):
             rest = iter(leaves.values())  # in the order of `_leaves`
             return self._act({name: map_tensors(value, lambda _: next(rest)) for name, value in self._given.items()})
 

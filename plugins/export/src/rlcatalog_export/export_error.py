@@ -1,0 +1,68 @@
+"""What stopped an export: the line of a model or distribution, in place of what a framework says of itself."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import rlcatalog
+import rlcatalog_policy
+from rlcatalog.errors import NotServedError, reason
+
+#: Folders whose lines are not the user's: of rlcatalog's packages, and Python's own without site-packages.
+_OURS = tuple(
+    f"{Path(str(file)).resolve().parent}{os.sep}" for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
+)
+_PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: Where what PyTorch says ends and its advice begins.
+_ADVICE = re.compile(
+    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
+)
+_LONGEST = 400
+
+
+def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
+    """Return the last of some frames that is a model's or distribution's, as text; None where there is none.
+
+    Args:
+        frames: What `traceback.extract_tb` returns, or others with `filename`, `lineno` and `name`.
+        engines: Packages whose lines are not the user's.
+    """
+    foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
+    line = None
+    for frame in frames:
+        file, number = frame.filename, frame.lineno
+        if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(foreign):
+            line = f"{file}:{number}, in {frame.name}: `{linecache.getline(file, number).strip()}`"
+    return line
+
+
+def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects: Sequence[str] = ()) -> NotServedError:
+    """Return the error for what PyTorch could not export.
+
+    Args:
+        error: What PyTorch raised.
+        what: What was tried, for the message.
+        engines: Packages whose lines are not the user's; without any, no line is named.
+        suspects: Lines that may be why: the batch's size must stay unknown.
+    """
+    message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
+    line = line_of(traceback.extract_tb(error.__traceback__), *engines) if engines else None
+    if suspects and "pecialized" in str(error):
+        return NotServedError(
+            f"export: {suspects[0]} makes a number of the size of the batch, which a file must leave open: write"
+            " x.shape[0] in place of len(x)."
+        )
+    short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
+    if line is not None:
+        if "data-dependent" in message or "GuardOnDataDependent" in message:
+            short = "what a tensor holds decides which code runs; torch.where() chooses values instead"
+        return NotServedError(f"export: {line} {what}: {short}.")
+    return NotServedError(f"export: this policy {what}: {short}.")

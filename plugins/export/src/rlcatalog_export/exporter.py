@@ -1,0 +1,60 @@
+"""Exporting: a file is written beside its place, compared with the policy, and takes its place if it acts alike."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rlcatalog.errors import FolderTakenError, SavedPolicyError
+from rlcatalog_export.actor import Actor
+from rlcatalog_export.file_check import compare
+from rlcatalog_export.formats import Exported, exporter_for
+from rlcatalog_export.interface import Interface
+from rlcatalog_policy import TEMPORARY, sync_folder
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins import Component
+    from rlcatalog_policy import Policy
+
+
+def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+    """Write a policy in a format; see `Policy.export`."""
+    target, catalog = Path(path), policy.catalog
+    component = exporter_for(catalog, target, format)
+    component.check_framework(policy.framework)
+    _check_free(component, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(TEMPORARY, ".", target.parent, ignore_cleanup_errors=True) as holder:
+            temporary = Path(holder, f"policy{component.declaration.suffix}")  # type: ignore[attr-defined]
+            written: Exported = component.load(policy.framework)(policy, temporary)
+            actor = Actor(runner=component.load("runner")(temporary), catalog=catalog,
+                          observation_space=policy.observation_space, action_space=policy.action_space)  # fmt: skip
+            compare(written, actor)
+            # What was written is on the disk before it takes its place; a former file stays whole until that.
+            for file in [file for file in (temporary, *temporary.rglob("*")) if file.is_file()]:
+                with file.open("rb+") as handle:
+                    os.fsync(handle.fileno())
+            if temporary.is_dir():  # which cannot be put over another one
+                with suppress(FileNotFoundError):
+                    os.replace(target, Path(holder, "former"))
+            os.replace(temporary, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise SavedPolicyError(f"{target}: cannot be written: {error}.") from error
+    return written.interface
+
+
+def _check_free(component: Component, target: Path) -> None:
+    """Raise where a folder stands in the place of one, and is no former export: it would be removed."""
+    if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
+        return
+    try:
+        component.load("runner")(target)
+    except SavedPolicyError as error:
+        raise FolderTakenError(
+            f"{target}: the format {component.name!r} writes a folder, and this one holds something else. Name another."
+        ) from error

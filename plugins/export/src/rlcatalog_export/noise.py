@@ -1,0 +1,88 @@
+"""Noise that a policy draws from in place of a generator, so that it is a pure function of its inputs and of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlcatalog.errors import NotServedError
+
+#: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
+_GAMMA_TRIES = 8
+#: Noise is kept off 0 and 1, where logs are no numbers.
+LEAST, MOST = 2.0**-25, 1 - 2.0**-24
+
+
+class Noise:
+    """Draws from given uniform numbers; without any, it draws them itself and counts how many of them a row takes.
+
+    Args:
+        rows: B, the number of rows of the batch; None where it is not known.
+        uniforms: Uniform numbers `[B, k]`, or None.
+        widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
+
+    Attributes:
+        widths: How many numbers a row each draw so far has taken.
+        math: The framework's functions, under the names of NumPy.
+    """
+
+    math: ClassVar[Any]
+
+    def __init__(self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.rows, self.uniforms, self.known_widths = rows, uniforms, widths
+        self.widths: list[int] = []
+        self._generator = np.random.default_rng(0)  # the framework's own is left as it is
+
+    def sizes(self, shape: Any) -> Sequence[Any]:
+        """Return the numbers of a shape."""
+        return tuple(shape)
+
+    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
+        """Return columns of the noise, off 0 and 1, in a shape and a dtype."""
+        raise NotImplementedError
+
+    def uniform(self, shape: Any, dtype: Any) -> Any:
+        """Return uniform numbers from the open interval (0, 1), fresh ones at each call."""
+        if self.known_widths is None:
+            sizes = tuple(int(n) for n in shape)
+            if not self.rows or math.prod(sizes) % self.rows:
+                raise NotServedError(
+                    f"export: numbers of shape {sizes} are drawn for a batch of {self.rows} rows; each row must draw"
+                    " its own."
+                )
+            own = math.prod(sizes) // self.rows
+        else:
+            own = self.known_widths[len(self.widths)]
+        start = sum(self.widths)
+        self.widths.append(own)
+        if self.uniforms is None:
+            return self.numbers(self._generator.random((self.rows, own), np.float32), shape, dtype)
+        return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
+
+    def normal(self, shape: Any, dtype: Any) -> Any:
+        """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
+        m, sizes = self.math, self.sizes(shape)
+        *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
+        half = (last + 1) // 2
+        uniform = self.uniform((*rows, 2 * half), dtype)
+        radius, angle = m.sqrt(-2 * m.log(uniform[..., :half])), uniform[..., half:] * (2 * math.pi)
+        return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
+
+    def gamma(self, concentration: Any) -> Any:
+        """Return Gamma numbers by Marsaglia's and Tsang's way, the first of a few tries that is not rejected."""
+        m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
+        small = concentration < 1
+        d = m.where(small, concentration + 1, concentration) - 1 / 3
+        tries = (*shape, _GAMMA_TRIES)
+        x, u = self.normal(tries, dtype), self.uniform(tries, dtype)
+        v = (1 + m.rsqrt(9 * d)[..., None] * x) ** 3
+        wide, positive = d[..., None], m.at_least(v, 1e-30)
+        taken = (v > 0) & (m.log(u) < 0.5 * x * x + wide - wide * v + wide * m.log(positive))
+        # Where all are rejected, less than once in 10^10, the first one stands.
+        drawn = m.first(taken, wide * positive)
+        boost = self.uniform(shape, dtype) ** (1 / m.at_least(concentration, 1e-30))
+        return m.where(small, drawn * boost, drawn)

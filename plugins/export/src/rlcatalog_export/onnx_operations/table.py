@@ -1,0 +1,114 @@
+"""The table of PyTorch's operations in ONNX's words, and what its entries are written in.
+
+Shapes are known numbers. A form is a function that adds nodes to a recording and returns their output, or outputs: it
+gets the recording, what PyTorch returned, and the operation's own arguments. Tensors among them are named by
+`recorder.name`, which brings them into a dtype where one is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from rlcatalog_export.onnx_graph import type_of
+
+if TYPE_CHECKING:
+    from rlcatalog_export.torch.recorder import Recording
+
+Form = Callable[..., Any]
+_Made = TypeVar("_Made", bound=Form)
+#: Name of an operation of PyTorch's → its form.
+FORMS: dict[str, Form] = {}
+
+
+def form_of(*names: str) -> Callable[[_Made], _Made]:
+    """Enter a function as the form of some operations."""
+
+    def entered(function: _Made) -> _Made:
+        FORMS.update(dict.fromkeys(names, function))
+        return function
+
+    return entered
+
+
+class Nodes(Protocol):
+    """A graph that grows: `Graph`, or that of another package's converter. What names an output is its own."""
+
+    def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
+        """Add a node with one output and return that."""
+
+    def constant(self, value: Any, dtype: str | None = None) -> Any:
+        """Return a constant."""
+
+
+class Value:
+    """Numbers in a graph, all of one dtype; Python's numbers take part in formulas as constants.
+
+    Args:
+        graph: The graph.
+        name: What they are called in it.
+        dtype: Their dtype.
+    """
+
+    def __init__(self, graph: Nodes, name: Any, dtype: str) -> None:
+        self.graph, self.name, self.dtype = graph, name, dtype
+
+    def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
+        """Return what an operation of ONNX makes of these numbers and others, of the same dtype if none is given."""
+        names = [x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others]
+        return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
+
+    def cast(self, dtype: str) -> Value:
+        """Return the numbers in another dtype."""
+        return self if dtype == self.dtype else self.to("Cast", dtype=dtype, to=type_of(dtype))
+
+    def constant(self, value: Any, dtype: str | None = None) -> Value:
+        """Return a constant beside these numbers, of their dtype if none is given."""
+        return Value(self.graph, self.graph.constant(value, dtype or self.dtype), dtype or self.dtype)
+
+    def log(self) -> Value:
+        """Return the natural logarithm."""
+        return self.to("Log")
+
+    def __add__(self, other: Any) -> Value:
+        return self.to("Add", other)
+
+    def __sub__(self, other: Any) -> Value:
+        return self.to("Sub", other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self.constant(other) - self
+
+    def __mul__(self, other: Any) -> Value:
+        return self if _is_one(other) else self.to("Mul", other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self.constant(other) / self
+
+    def __truediv__(self, other: Any) -> Value:
+        return self if _is_one(other) else self.to("Div", other)
+
+
+def _is_one(number: Any) -> bool:
+    return isinstance(number, int | float) and number == 1
+
+
+def dtype_of(tensor: Any) -> str:
+    """Return the name of a tensor's dtype."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Return a tensor's shape."""
+    return tuple(int(n) for n in tensor.shape)
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """Return an axis counted from the front."""
+    return axis + ndim if axis < 0 else axis
+
+
+def value_of(r: Recording, tensor: Any, dtype: str | None = None) -> Value:
+    """Return a tensor or number for formulas, in a dtype; a tensor's own where none is given."""
+    dtype = dtype or dtype_of(tensor)
+    return Value(r.graph, r.name(tensor, dtype), dtype)

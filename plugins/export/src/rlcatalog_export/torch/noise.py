@@ -1,0 +1,132 @@
+"""Noise in PyTorch: while it is entered, what PyTorch would draw is computed from uniform numbers.
+
+So a policy becomes a pure function of its inputs and the noise, whatever draws in it, and a graph of it can be
+exported. `torch` has no such switch; the mode replaces the functions that draw, one by one.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import rlcatalog_torch
+from rlcatalog.errors import NotServedError
+from rlcatalog_export.export_error import line_of
+from rlcatalog_export.noise import LEAST, MOST, Noise
+
+
+class TorchNoise(Noise, TorchFunctionMode):
+    """Noise for PyTorch; a context in which its functions draw from it.
+
+    Args:
+        rows: See `Noise`.
+        uniforms: See `Noise`.
+        widths: See `Noise`.
+        suspects: Gets the lines that make a number of the size of the batch, which must stay unknown.
+    """
+
+    math = SimpleNamespace(
+        log=torch.log, sqrt=torch.sqrt, rsqrt=torch.rsqrt, cos=torch.cos, sin=torch.sin, where=torch.where,
+        concat=torch.cat, reshape=torch.reshape, shape=lambda x: x.shape,
+        at_least=lambda x, least: x.clamp(min=least),
+        first=lambda taken, x: x.gather(-1, taken.to(x.dtype).argmax(dim=-1, keepdim=True)).squeeze(-1),
+    )  # fmt: skip
+
+    def __init__(
+        self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None, suspects: list[str] | None = None
+    ) -> None:
+        super().__init__(rows, uniforms, widths)
+        self._suspects = suspects
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch's, or what stands in its place here."""
+        kwargs = kwargs or {}
+        if func is Tensor.__len__ and self._suspects is not None and isinstance(args[0].shape[0], torch.SymInt):
+            line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
+            self._suspects.append(line or "len(x)")
+        draw = _DRAWS.get(func)
+        if draw is None:
+            if func in _REFUSED:
+                raise NotServedError(f"export: nothing here can draw as {func.__name__}() does from given noise.")
+            return func(*args, **kwargs)
+        return draw(self, *args, **kwargs)
+
+    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
+        """Return columns of the noise, off 0 and 1, in a shape and a dtype."""
+        return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
+
+
+# --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
+
+
+def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+    if size is not None:
+        args = (size,)
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
+
+
+def _dtype(dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or torch.get_default_dtype()
+
+
+def _uniform_(d: TorchNoise, x: Tensor, a: Any = 0.0, b: Any = 1.0, *, generator: Any = None, **kwargs: Any) -> Tensor:
+    a, b = kwargs.get("from", a), kwargs.get("to", b)
+    drawn = d.uniform(x.shape, x.dtype)
+    return x.copy_(drawn if (a, b) == (0.0, 1.0) else drawn * (b - a) + a)
+
+
+def _bernoulli(d: TorchNoise, x: Tensor, p: Any = None, *, generator: Any = None) -> Any:
+    return (d.uniform(x.shape, x.dtype) < (x if p is None else p)).to(x.dtype)
+
+
+def _normal(d: TorchNoise, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any) -> Any:
+    given: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is not None or not given:
+        drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
+    else:
+        drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
+    return drawn * std + mean
+
+
+def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Any:
+    if count > 1 and not replacement:
+        raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
+    shape = (*probs.shape[:-1], count, probs.shape[-1])
+    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # of rates `probs`: the first to ring is drawn
+    return clocks.argmin(dim=-1)
+
+
+def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> Any:
+    drawn = d.gamma(concentration)
+    return drawn / drawn.sum(-1, keepdim=True)
+
+
+#: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
+_DRAWS: dict[Any, Callable[..., Any]] = {
+    torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
+    torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),
+    torch.rand_like: lambda d, x, *, dtype=None, **_: d.uniform(x.shape, dtype or x.dtype),
+    torch.randn_like: lambda d, x, *, dtype=None, **_: d.normal(x.shape, dtype or x.dtype),
+    Tensor.uniform_: _uniform_,
+    Tensor.normal_: lambda d, x, mean=0.0, std=1.0, **_: x.copy_(d.normal(x.shape, x.dtype) * std + mean),
+    Tensor.exponential_: lambda d, x, lambd=1.0, **_: x.copy_(-d.uniform(x.shape, x.dtype).log() / lambd),
+    Tensor.bernoulli_: lambda d, x, p=0.5, **_: x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype)),
+    Tensor.bernoulli: _bernoulli,
+    torch.bernoulli: _bernoulli,
+    torch.normal: _normal,
+    Tensor.multinomial: _multinomial,
+    torch.multinomial: _multinomial,
+    torch._standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
+    torch._sample_dirichlet: _dirichlet,
+}
+
+_REFUSED = {
+    torch.randint, torch.randint_like, torch.randperm, torch.poisson, torch.binomial, Tensor.random_, Tensor.cauchy_,
+    Tensor.geometric_, Tensor.log_normal_,
+}  # fmt: skip
