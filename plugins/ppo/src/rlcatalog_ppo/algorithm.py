@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -40,7 +39,7 @@ from rlcatalog_runs.folders import unwritten_spaces
 from rlcatalog_runs.randomness import get_state, kept, set_state
 
 
-class OnPolicy(ABC):
+class OnPolicy:
     """An on-policy algorithm over a catalog lookup; what is learned from a rollout, and how, a subclass says.
 
     Args:
@@ -392,6 +391,8 @@ class OnPolicy(ABC):
             learner_of(framework).seed(self.config.seed)
         return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
-    @abstractmethod
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return the rows of a rollout that the learner learns from."""
+        # Without values, a lambda of 1 makes the advantage estimates the returns to go.
+        lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
+        return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

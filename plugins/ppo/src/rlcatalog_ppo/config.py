@@ -80,7 +80,14 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together."""
-        check_schedule("lr_schedule", self.lr_schedule)
+        for name in ("lr_schedule", "clip_schedule"):
+            check_schedule(name, getattr(self, name, None))
+        size = self.num_envs * self.rollout_length
+        if getattr(self, "normalize_advantage", False) and size < 2:
+            raise ConfigError(
+                f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step"
+                " has not. Set 2 or more, or normalize_advantage to false."
+            )
 
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after some environment steps."""
@@ -92,7 +99,8 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def clip_param_at(self, steps: int) -> float | None:
         """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
-        return None
+        schedule = getattr(self, "clip_schedule", None)
+        return None if schedule is None else value_at(schedule, steps)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
@@ -123,14 +131,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
     ] = 0.01
 
-    def clip_param_at(self, steps: int) -> float | None:
-        """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
-        return None if self.clip_schedule is None else value_at(self.clip_schedule, steps)
-
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together, and warn where one is without effect."""
         super().check()
-        check_schedule("clip_schedule", self.clip_schedule)
         size = self.num_envs * self.rollout_length
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
             if rows < 2:
@@ -164,11 +167,6 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
         bool, Meta(description="bring each rollout's advantages to mean 0 and deviation 1")
     ] = False
 
-    def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
-        super().check()
-        _check_rows(self, self.normalize_advantage)
-
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     """Keys of plain policy gradient."""
@@ -179,20 +177,6 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     normalize_advantage: Annotated[
         bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
     ] = False
-
-    def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
-        super().check()
-        _check_rows(self, self.normalize_advantage)
-
-
-def _check_rows(config: OnPolicyConfig, normalised: bool) -> None:
-    size = config.num_envs * config.rollout_length
-    if normalised and size < 2:
-        raise ConfigError(
-            f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step has"
-            " not. Set 2 or more, or normalize_advantage to false."
-        )
 
 
 # --- values that change over a run ---------------------------------------------------------------------------------

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError, SavedPolicyError, reason
-from rlcatalog_policy import read_file, write_file
-from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy, json_line
+from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 from rlcatalog_sb3.algorithms import ALGORITHMS, make
-
-#: Arguments of an algorithm that `--set` does not take → the option that sets them.
-_OPTIONS = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}
-#: Rows of earlier versions, the columns' names of steps and mean return in them, and the most bytes that are read.
-_TABLE, _STEPS, _RETURN, _MOST = "progress.csv", "time/total_timesteps", "rollout/ep_rew_mean", 1 << 29
 
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
     """What the engine takes beside the common options, and what a run was begun with."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
-    device: str | None = None
-    envs: Annotated[int, Meta(ge=1)] | None = None
+    device: str = "cpu"
+    envs: Annotated[int, Meta(ge=1)] = 1
     vector: Literal["sync", "async"] = "sync"
     frozen: str | None = None
     model: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -42,6 +32,7 @@ class SB3Engine(Engine):
     checkpoint = "algorithm.zip"
     packages = ("stable_baselines3", "sb3_contrib")
     fixed = frozenset({"settings", "envs", "vector", "frozen"})
+    reserved = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}  # noqa: RUF012
     trusts_checkpoints = True
     not_restored = (
         "Stable-Baselines3 restores neither environments nor random generators, so this is not, number for number, the"
@@ -50,17 +41,15 @@ class SB3Engine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options, settings = plan.options, dict(plan.options.settings)
-        if clash := sorted(set(plan.settings) & set(_OPTIONS)):
-            raise ConfigError(f"--set: {clash[0]!r} is set by {_OPTIONS[clash[0]]}.")
-        device = options.device or settings.pop("device", "cpu")  # earlier versions kept it there
-        self._envs: int = options.envs or plan.config.get("algorithm", {}).get("num_envs", 1)
+        options = plan.options
         seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
-        given: dict[str, Any] = {"env": self._environments(seed), "device": device, "seed": seed}
+        given: dict[str, Any] = {"env": self._environments(seed), "device": options.device, "seed": seed}
         from rlcatalog_sb3.checkpoints import policy_of, restore
 
         if plan.checkpoint is None:
-            self.algorithm = make(plan.algorithm, model=options.model, frozen=options.frozen, **settings, **given)
+            self.algorithm = make(
+                plan.algorithm, model=options.model, frozen=options.frozen, **options.settings, **given
+            )
         else:
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
         self._policy = describe_policy(policy_of(self.algorithm))  # what could not be converted is refused here
@@ -75,7 +64,7 @@ class SB3Engine(Engine):
         env_id, options = self.plan.env_id, self.plan.options
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
-        return make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=self._envs, seed=seed, vec_env_cls=kind)
+        return make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
 
     @property
     def steps(self) -> int:
@@ -84,29 +73,17 @@ class SB3Engine(Engine):
     def describe(self) -> Mapping[str, Any]:
         import stable_baselines3
 
-        begun = {"name": self.plan.algorithm, "env_config": {}, "num_envs": self._envs, "seed": self.plan.seed}
+        begun = {
+            "name": self.plan.algorithm,
+            "env_config": {},
+            "num_envs": self.plan.options.envs,
+            "seed": self.plan.seed,
+        }
         return {
             "algorithm": {**begun, **self.plan.options.settings},
             **self._policy,
             "stable_baselines3": stable_baselines3.__version__,
         }
-
-    def prepare_folder(self, folder: Path) -> None:
-        """Turn the table that earlier versions wrote into rows of metrics."""
-        table = folder / _TABLE
-        if self.plan.checkpoint is None or (folder / "metrics.jsonl").exists() or not table.exists():
-            return
-        try:
-            text = read_file(table, _MOST).decode()
-            rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True))
-            lines = [json_line(_row({key: _number(value) for key, value in row.items()})) for row in rows]
-        except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-            raise SavedPolicyError(
-                f"{table}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file"
-                " away to go on with a new one."
-            ) from error
-        write_file(folder, "metrics.jsonl", "".join(lines).encode())
-        table.unlink()
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger
@@ -127,14 +104,3 @@ class SB3Engine(Engine):
 
     def close(self) -> None:
         self.algorithm.get_env().close()
-
-
-def _row(values: dict[str, float | None]) -> dict[str, Any]:
-    steps = values[_STEPS]
-    if steps is None:
-        raise ValueError("it has no steps")
-    return {"timesteps_total": int(steps), "episode_return_mean": values.get(_RETURN), **values}
-
-
-def _number(text: str) -> float | None:
-    return float(text) if "." in text or "e" in text or "n" in text else int(text) if text else None
