@@ -16,10 +16,9 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog.frameworks.table import Framework, add_framework
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches, optimizer_of, set_threads
+from rlcatalog_ppo.learner import FIGURES, PPOLearner, array_rows, minibatches, optimizer_of, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
 from rlcatalog_ppo.rollout import Episodes
-from rlcatalog_ppo.trees import each
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 IN_ORDER = SimpleNamespace(permutation=np.arange)
@@ -62,9 +61,9 @@ def test_rows_without_sequences_are_cut_every_so_many():
 
 def test_structures_are_gone_through_to_their_arrays():
     tree = {"a": np.ones(2), "b": (np.zeros(1), (np.full(3, 2.0),), {"c": np.arange(2)})}
-    found = each(tree, lambda array: array + 1)
-    assert found["a"].tolist() == [2, 2]
-    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[1], [3, 3, 3], [1, 2]]
+    found = array_rows(tree, np.array([0, 0]))
+    assert found["a"].tolist() == [1, 1]
+    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[0, 0], [2, 2], [0, 0]]
     assert isinstance(found["b"][1], tuple)
 
 

@@ -23,7 +23,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.frameworks import Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import Acting, make_filter, public_index
-from rlcatalog.models import ModelV2, SeparateValue, weights_of
+from rlcatalog.models import ModelV2, SeparateValue, models_inside, weights_of
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, check_encoded, with_batch_hint
@@ -128,6 +128,13 @@ class Policy:
     def has_value(self) -> bool:
         """Whether the model has a value branch."""
         return type(self.model).value_function is not ModelV2.value_function
+
+    def overrides(self, method: str) -> bool:
+        """Whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
+        models: list[Any] = [self.model]
+        for model in models:
+            models += models_inside(model).values()
+        return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
 
     # --- acting ----------------------------------------------------------------------------------------------------
 

@@ -212,11 +212,6 @@ class OnPolicy:
         with kept(self.policy), closing(vector(self._make_env, min(episodes, SIDE_BY_SIDE))) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
-    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
-        """Tell the callbacks of an evaluation."""
-        for callback in self.callbacks:
-            callback.on_evaluation(self, evaluation)
-
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Save the policy (see `Policy.save`)."""
         self.policy.save(directory)

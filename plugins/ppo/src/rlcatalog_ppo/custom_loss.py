@@ -1,4 +1,4 @@
-"""A model's `custom_loss`: which models have one, what it is given, and what it may return."""
+"""A model's `custom_loss`: what it is given, and what it may return."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog import ModelV2, Policy
+from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.models import models_inside
 
 Array = np.ndarray[Any, Any]
 
@@ -17,13 +16,6 @@ Array = np.ndarray[Any, Any]
 _RENAMED = {"rewards": "reward", "advantages": "advantage", "action_logp": "logp", "value_targets": "target"}
 #: Columns that every minibatch can give under RLlib's names.
 IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
-
-
-def has_custom_loss(model: Any) -> bool:
-    """Whether a model, or one inside it, overrides `custom_loss`."""
-    if type(model).custom_loss is not ModelV2.custom_loss:
-        return True
-    return any(has_custom_loss(inner) for inner in models_inside(model).values())
 
 
 def as_drawn(policy: Policy, raw: Any) -> Any:

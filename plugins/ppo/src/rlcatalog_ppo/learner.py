@@ -10,9 +10,9 @@ import numpy as np
 from rlcatalog import Policy, frameworks
 from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog.frameworks import Moments
+from rlcatalog.spaces import map_tensors
 from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
-from rlcatalog_ppo.trees import each
 
 Array = np.ndarray[Any, Any]
 
@@ -189,7 +189,7 @@ class PPOLearner(Learner):
 
 def array_rows(columns: Any, index: Array) -> Any:
     """Return some rows of a structure of arrays, by indices."""
-    return each(columns, lambda column: column[index])
+    return map_tensors(columns, lambda column: column[index])
 
 
 def minibatches(

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from rlcatalog.errors import shown
+from rlcatalog_ppo.trees import take_apart
 
 Array = np.ndarray[Any, Any]
 
@@ -219,20 +220,14 @@ def check_like(value: Any, like: Any, place: str) -> None:
     Raises:
         ValueError: It has not.
     """
-    if isinstance(like, np.ndarray):
-        if not isinstance(value, np.ndarray) or (value.shape, value.dtype.kind) != (like.shape, like.dtype.kind):
-            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else shown(value)
-            raise ValueError(f"{place}: expected {like.dtype} {list(like.shape)}, found {found}")
-    elif isinstance(like, Mapping):
-        if not isinstance(value, Mapping) or value.keys() != like.keys():
-            names = sorted(value) if isinstance(value, Mapping) else value
-            raise ValueError(f"{place}: expected {shown(sorted(like))}, found {shown(names)}")
-        for name, part in like.items():
-            check_like(value[name], part, f"{place}/{name}")
-    elif isinstance(like, tuple):
-        if not isinstance(value, tuple) or len(value) != len(like):
-            raise ValueError(f"{place}: expected {len(like)} parts, found {shown(value)}")
-        for number, part in enumerate(like):
-            check_like(value[number], part, f"{place}/{number}")
-    elif (like is None) != (value is None):
-        raise ValueError(f"{place}: expected {shown(like)}, found {shown(value)}")
+    arrays: dict[str, Array] = {}
+    wanted: dict[str, Array] = {}
+    structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)
+    if structure != expected:
+        raise ValueError(f"{place}: expected {shown(expected)}, found {shown(structure)}")
+    for name, array in wanted.items():
+        found = arrays[name]
+        if (found.shape, found.dtype.kind) != (array.shape, array.dtype.kind):
+            raise ValueError(
+                f"{name}: expected {array.dtype} {list(array.shape)}, found {found.dtype} {list(found.shape)}"
+            )

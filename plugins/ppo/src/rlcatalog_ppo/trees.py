@@ -1,11 +1,11 @@
-"""Structures of numbers, texts and arrays: taken apart into JSON and arrays by name, put together again, changed."""
+"""Structures of numbers, texts and arrays: taken apart into JSON and arrays by name, put together again, stacked."""
 
 from __future__ import annotations
 
 import base64
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,13 +76,6 @@ def _marked(mark: str, held: Any, arrays: Mapping[str, Array]) -> Any:
         return float(held)
     parts = (put_together(part, arrays) for part in held)
     return tuple(parts) if mark == _TUPLE else deque(parts)
-
-
-def each(tree: Any, change: Callable[[Array], Any]) -> Any:
-    """Return a structure of arrays with every array changed."""
-    if isinstance(tree, Mapping):
-        return {name: each(part, change) for name, part in tree.items()}
-    return tuple(each(part, change) for part in tree) if isinstance(tree, tuple) else change(tree)
 
 
 def stack_steps(steps: list[Any]) -> Any:

@@ -20,7 +20,7 @@ from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policy_kwargs import translated
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
-from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
+from rlcatalog_sb3.spaces import Lookup, engine_defaults
 from rlcatalog_torch import flat_sample, values_of
 
 Array = np.ndarray[Any, Any]
@@ -67,17 +67,11 @@ class ActorCritic:
         algorithm: str = "PPO",
         frozen: str = "auto",
     ) -> None:
-        origin = origin_of(observation_space, action_space)
-        self.given_catalog = catalog
-        catalog = catalog_for(catalog, origin)
-        config = origin.config if model_config is None and origin is not None else model_config
-        self.given = model_config
+        lookup = Lookup.of(observation_space, action_space, model_config, catalog)
+        self.given, self.given_catalog = model_config, catalog
+        origin, catalog, config = lookup.origin, lookup.catalog, lookup.config
+        observations, actions = lookup.observation_space, lookup.action_space
         self.action_shape = tuple(action_space.shape or ())
-        if origin is not None:
-            observations, actions = origin.observation_space, origin.action_space
-        else:
-            layout = catalog.parse_config(config).values.get("image_layout", "hwc")
-            observations, actions = untransposed(observation_space, layout), action_space
         defaults = engine_defaults(observations, actions)
 
         def resolve(config: Mapping[str, Any] | None) -> Resolution:

@@ -1,4 +1,4 @@
-"""`CatalogRecurrentPolicy` for the catalog's memories, and a `RecurrentPPO` that says how long its sequences are."""
+"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that says how long its sequences are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from typing import Any
 import numpy as np
 import sb3_contrib
 import torch
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.policies import CatalogBasePolicy
-from rlcatalog_sb3.state_packer import StatePacker, States
+from rlcatalog_sb3.memories import StatePacker, States
+from rlcatalog_sb3.policies import CatalogBasePolicy, WithoutMemory
 from rlcatalog_torch import Padding
+
+
+class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
+    """A policy for MaskablePPO with the catalog's preprocessor, model and distribution.
+
+    Masks stand in the observation (`action_mask_key` of the model config), come from `env.action_masks()`, or both;
+    what either forbids is forbidden. MaskablePPO asks the environment for its masks; where they stand in the
+    observation alone, `for_sb3(env)` hands them out, or `learn(..., use_masking=False)` leaves the question out.
+    """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
