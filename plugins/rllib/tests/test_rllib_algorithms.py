@@ -62,7 +62,7 @@ def pids(algo):
 
 def learned(runner):
     """Return how many observations a runner's filter knows."""
-    return int(runner._env_to_module[0]._encoder.policy.filter.get_state()["n"])
+    return int(runner._env_to_module[0].encoders["default_policy"].policy.filter.get_state()["n"])
 
 
 def test_parts_are_found_in_every_process(algo):
@@ -122,7 +122,7 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_pat
     module = algo.get_module()
     module.set_state(weights)
     runner = algo.env_runner
-    encoded = runner._env_to_module[0]._encoder.policy.preprocess(obs)
+    encoded = runner._env_to_module[0].encoders["default_policy"].policy.preprocess(obs)
     assert np.abs(encoded - obs).max() > 0.1  # the filter does something
     out = module.forward_inference({"obs": torch.from_numpy(encoded)})
     np.testing.assert_array_equal(out["actions"].numpy(), np.asarray(raw)[:, 0])

@@ -14,11 +14,10 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
@@ -67,10 +66,9 @@ class OnPolicy:
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
     """
 
-    #: The config's struct, what is minimised, and what does that; a subclass sets its own.
+    #: The config's struct, and what is minimised; a subclass sets its own.
     config_class: ClassVar[type[OnPolicyConfig]]
     objective: ClassVar[Objective]
-    learner_class: ClassVar[type[Learner]] = Learner
     #: Whether it learns from value estimates; a model without any is refused then.
     uses_values: ClassVar[bool] = True
 
@@ -113,7 +111,7 @@ class OnPolicy:
                 values=self.uses_values, scale=scale_of(self.config),
             )  # fmt: skip
             optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
-            self._learner = self.learner_class(self.policy, self.config, self._rng, optimizer)
+            self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
             self._envs.close()  # nobody else will, and they may be processes
             raise
@@ -227,7 +225,7 @@ class OnPolicy:
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
-            "config": plain({key: value for key, value in asdict(self.config).items() if key != "model"}),
+            "config": self.config.as_plain(),
             "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
             "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
@@ -286,8 +284,7 @@ class OnPolicy:
         Raises:
             SavedPolicyError: The config holds what cannot be written down, or the files cannot be written.
         """
-        state = self.state()
-        checkpoints.write(directory, self.policy, {key: part for key, part in state.items() if key != "policy"})
+        checkpoints.write(directory, self.policy, self.state())
 
     @classmethod
     def restore(

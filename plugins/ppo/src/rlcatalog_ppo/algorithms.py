@@ -8,7 +8,6 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.learner import PPOLearner
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 
@@ -24,7 +23,6 @@ class PPO(OnPolicy):
 
     config_class = PPOConfig
     objective = PPO_OBJECTIVE
-    learner_class = PPOLearner
     config: PPOConfig
 
 

@@ -209,5 +209,5 @@ class Checkpoints(Callback):
         path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
         if path.is_dir():
             return  # it holds the same
-        checkpoints.write(path, algo.policy, {k: part for k, part in self._last.items() if k != "policy"})
+        checkpoints.write(path, algo.policy, self._last)
         prune_checkpoints(self.folder, self.keep)

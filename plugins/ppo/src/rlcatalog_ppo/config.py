@@ -89,6 +89,11 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
                 " has not. Set 2 or more, or normalize_advantage to false."
             )
 
+    def as_plain(self) -> dict[str, Any]:
+        """Return all keys but the model config as plain data."""
+        values: dict[str, Any] = plain({key: getattr(self, key) for key in self.__struct_fields__ if key != "model"})
+        return values
+
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after some environment steps."""
         if self.lr_schedule is not None:

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 import rlcatalog_ppo
-from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, NonFiniteError
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
@@ -72,12 +70,8 @@ class PPOEngine(Engine):
         return self.algorithm.steps
 
     def describe(self) -> Mapping[str, Any]:
-        algorithm = plain({**msgspec.structs.asdict(self.algorithm.config), "model": None})
-        algorithm.pop("model")
-        return {
-            "algorithm": {"name": type(self.algorithm).__name__, **algorithm},
-            **describe_policy(self.algorithm.policy),
-        }
+        algorithm = {"name": type(self.algorithm).__name__, **self.algorithm.config.as_plain()}
+        return {"algorithm": algorithm, **describe_policy(self.algorithm.policy)}
 
     def learn(self, session: Session) -> None:
         self.algorithm.add_callbacks(_callbacks(session))

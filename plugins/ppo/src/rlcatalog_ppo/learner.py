@@ -11,7 +11,7 @@ from rlcatalog import Policy, frameworks
 from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog.frameworks import Moments
 from rlcatalog.spaces import map_tensors
-from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
+from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 
 Array = np.ndarray[Any, Any]
@@ -81,12 +81,15 @@ def optimizer_of(framework: str) -> Any:
 
 
 class Learner:
-    """Improves a policy's weights, by one step on each rollout as a whole.
+    """Improves a policy's weights.
+
+    It takes one step on each rollout as a whole or, where the config has `num_epochs` and `minibatch_size`, makes
+    several passes over it in minibatches.
 
     Args:
         policy: The policy.
         config: The algorithm's config.
-        rng: Shuffles, where something is shuffled.
+        rng: Shuffles the minibatches.
         optimizer: Takes the steps.
 
     Attributes:
@@ -94,8 +97,9 @@ class Learner:
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
-        self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
-        self.kl_coeff = 0.0
+        self.policy, self.rng, self.optimizer = policy, rng, optimizer
+        self.config: Any = config
+        self.kl_coeff: float = getattr(config, "kl_coeff", 0.0)
 
     def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
         """Improve the weights on a batch.
@@ -138,7 +142,11 @@ class Learner:
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
         """Yield the passes over a batch, each in minibatches."""
-        yield [batch]
+        if not hasattr(self.config, "minibatch_size"):
+            yield [batch]
+            return
+        for _ in range(self.config.num_epochs):
+            yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def get_state(self) -> dict[str, Any]:
         """Return what changes from update to update beside the weights, for `trees.take_apart`."""
@@ -148,31 +156,6 @@ class Learner:
         """Go on from what `get_state` returned."""
         self.kl_coeff = state["kl_coeff"]
         self.optimizer.set_state(Moments(**state["optimizer"]))
-
-    def _adapted(self, means: list[float]) -> dict[str, float]:
-        """Adapt what follows the figures; return what was used."""
-        return {}
-
-
-class PPOLearner(Learner):
-    """Improves a policy's weights, by several passes over each rollout in minibatches.
-
-    Args:
-        policy: The policy.
-        config: The algorithm's config.
-        rng: Shuffles the minibatches.
-        optimizer: Takes the steps.
-    """
-
-    config: PPOConfig
-
-    def __init__(self, policy: Policy, config: PPOConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
-        super().__init__(policy, config, rng, optimizer)
-        self.kl_coeff = config.kl_coeff
-
-    def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
-        for _ in range(self.config.num_epochs):
-            yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""

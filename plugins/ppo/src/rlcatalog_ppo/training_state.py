@@ -74,34 +74,10 @@ class Collected(msgspec.Struct):
     scale: dict[str, np.ndarray] | None = None
 
 
-class Begun(msgspec.Struct):
-    """How an episode began that is to be played again."""
-
-    generator: dict[str, Any]
-    seed: _Count | None
-    options: dict[str, Any] | None
-
-
-class Played(msgspec.Struct):
-    """An episode that is to be played again, and a fingerprint of what came of it."""
-
-    begun: Begun
-    actions: list[Any]
-    outcome: str
-
-
 class Place(msgspec.Struct):
-    """Where an environment stands (see `Resumable.where`)."""
+    """Where an environment stands (see `Resumable.where`); one that cannot go there begins its next episode."""
 
     generator: dict[str, Any]
-    why: str | None = None
-    levels: list[Any] | None = None
-    begun: Begun | None = None
-    actions: list[Any] | None = None
-    outcome: str | None = None
-    before: Played | None = None
-    seen: str | None = None
-    infos: dict[str, str] | None = None
 
 
 class Settings(msgspec.Struct):
@@ -167,9 +143,6 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name in ("memory", "windows", "t", "past"):
             check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
         _check_rows(collected["state"]["seen"], len(new["returns"]), "collector/state/seen")
-    drawn, own = state["randomness"]["policy"], now["randomness"]["policy"]
-    for name in drawn.keys() & own.keys():
-        check_like(drawn[name], own[name], f"randomness/policy/{name}")
 
 
 def _check_rows(tree: Any, count: int, place: str) -> None:

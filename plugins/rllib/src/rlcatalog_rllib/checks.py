@@ -40,6 +40,8 @@ def rllib_moves_every_weight(part: Part) -> None:
     """One update of RLlib's PPO moves every weight; runner and learner are of this process, and Ray is not started."""
     if "torch" not in part.component.frameworks:
         raise NotApplicable("RLlib's new API stack runs PyTorch alone")
+    from ray.rllib.core.learner.training_data import TrainingData
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
         with refusing(NotServedError):
@@ -47,7 +49,8 @@ def rllib_moves_every_weight(part: Part) -> None:
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
         before = trained_weights(model)
-        _update(learner, runner.sample())
+        steps = {"num_env_steps_sampled_lifetime": 0}
+        learner.update(training_data=TrainingData(episodes=runner.sample()), timesteps=steps)
         every_weight_moved(before, trained_weights(model))
 
 
@@ -70,13 +73,6 @@ def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     )  # fmt: skip
     config = configure(config, name, model=dict(example.config), catalog=catalog)
     return config, SingleAgentEnvRunner(config=config)
-
-
-def _update(learner: Any, episodes: Any) -> None:
-    from ray.rllib.core.learner.training_data import TrainingData
-
-    steps = {"num_env_steps_sampled_lifetime": 0}
-    learner.update(training_data=TrainingData(episodes=episodes), timesteps=steps)
 
 
 def outputs(module: Any) -> OutputFunction:

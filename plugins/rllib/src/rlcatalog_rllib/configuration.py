@@ -11,6 +11,7 @@ from typing import Any
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
@@ -75,7 +76,7 @@ def configure(
     Example:
         >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
     """
-    kind = check_config(config, models or {})
+    module = check_config(config, models or {})
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
@@ -86,7 +87,7 @@ def configure(
     asked = {**theirs, **(model or {})}
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
-        return _configure_agents(config, kind, env, env_config, theirs, asked, models or {}, catalog, own)
+        return _configure_agents(config, module, env, env_config, theirs, asked, models or {}, catalog, own)
     options = search_options(asked)  # drawn once
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     made = create_env(env, env_config)
@@ -111,14 +112,14 @@ def configure(
         refuse_filter(policy)
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
         config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
-    spec = _spec(recipe, policy, kind, options)
+    spec = _spec(recipe, policy, module, options)
     connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
 
 def _configure_agents(
-    config: Any, kind: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
+    config: Any, module: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
 ) -> Any:
     made = create_env(env, env_config)
     try:
@@ -138,7 +139,7 @@ def _configure_agents(
             recipes[name], policy = choose_parts(
                 obs_space, action_space, model, catalog, engine_defaults(config, action_space)
             )
-        specs[name] = _spec(recipes[name], policy, kind)
+        specs[name] = _spec(recipes[name], policy, module)
     encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
     adapt = partial(AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions)
     connectors = EnvToModule(encode, own[0]), ModuleToEnv(own[1], adapt, by_agent=True)
@@ -210,16 +211,13 @@ def spec(
     Raises:
         CatalogError: The parts cannot be built.
     """
-    kind = "q_learning" if q_values else "actor_critic"
-    return _spec(*choose_parts(obs_space, action_space, model, catalog, modules_defaults(action_space)), kind)
+    module = "CatalogQModule" if q_values else "CatalogRLModule"
+    return _spec(*choose_parts(obs_space, action_space, model, catalog, modules_defaults(action_space)), module)
 
 
-def _spec(recipe: Recipe, policy: Policy, kind: str, searched: Collection[str] = ()) -> RLModuleSpec:
-    from rlcatalog_rllib import CatalogQModule, CatalogRLModule, CatalogSACModule
-
-    classes = {"actor_critic": CatalogRLModule, "q_learning": CatalogQModule, "soft_actor_critic": CatalogSACModule}
+def _spec(recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()) -> RLModuleSpec:
     return RLModuleSpec(
-        module_class=classes[kind],
+        module_class=getattr(rlcatalog_rllib, module),
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
         model_config=recipe.model_config(searched),

@@ -66,4 +66,4 @@ def _connector_state(algo: Any, module_id: str) -> Any:
     runner = algo.env_runner
     connector = algo.env_to_module_connector if runner is None else runner._env_to_module
     state = connector.get_state()
-    return state["EncodeAgents"].get(module_id) if "EncodeAgents" in state else state.get("EncodeObservations")
+    return (state.get("EncodeAgents") or state.get("EncodeObservations") or {}).get(module_id)

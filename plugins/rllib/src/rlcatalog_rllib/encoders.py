@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_space, rows_of
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_rows, encoded_space, rows_of
 from rlcatalog_rllib.views import ViewHistory
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,6 @@ class EpisodeEncoder:
         own = observation_space.original_space if self._inside else observation_space
         self.policy = build_policy(recipe, own, action_space)
         self.space = encoded_space(self.policy)
-        self._plain = not hasattr(self.space, "spaces")
         self._history = ViewHistory(self.policy)
         self._histories: dict[Any, ViewHistory] = {}
         self._begun: dict[str, Array] = {} if self.policy.filter is None else self.policy.filter.get_state()
@@ -49,9 +48,8 @@ class EpisodeEncoder:
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
-        rows: list[Any] = list(encoded)
-        if not self._plain:
-            rows = self._with_more(rows, encoded, raw, episodes, in_step)
+        views = self._views(episodes, encoded, in_step) if VIEWS in getattr(self.space, "spaces", ()) else None
+        rows = encoded_rows(encoded, mask=self._masks(raw, episodes), views=views)
         for episode, row in zip(episodes, rows, strict=True):
             episode.set_observations(at_indices=-1, new_data=row)
             episode.observation_space = self.space
@@ -62,25 +60,13 @@ class EpisodeEncoder:
         encoded = np.stack([one[OBS] for one in raw])
         return encoded if self.policy.filter is None else self.policy.filter.filtered(encoded, update=learn)
 
-    def _with_more(
-        self, rows: list[Any], encoded: Array, raw: list[Any], episodes: Sequence[Any], in_step: bool
-    ) -> list[Any]:
-        found: list[dict[str, Any]] = [{OBS: row} for row in rows]
-        if self.policy.masks.key is not None:
-            for one, mask in zip(found, self._masks(raw, episodes), strict=True):
-                one[MASK] = mask
-        if VIEWS in self.space.spaces:
-            for one, seen in zip(found, self._views(episodes, encoded, in_step), strict=True):
-                one[VIEWS] = seen
-        return found
-
-    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> list[Array]:
+    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> Iterable[Array] | None:
+        if self.policy.masks.key is None:
+            return None
         if self._inside:
             return [one[MASK].astype(np.int8) for one in raw]
         if not any(episode.is_done for episode in episodes):
-            found = self.policy.action_mask(raw)
-            assert found is not None
-            return list(found.astype(np.int8))
+            return np.asarray(self.policy.action_mask(raw)).astype(np.int8)
         pairs = zip(raw, episodes, strict=True)
         return [self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8) for one, episode in pairs]
 
@@ -96,7 +82,7 @@ class EpisodeEncoder:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (*self._made_of, self.get_state())
+        return EpisodeEncoder, self._made_of, self.get_state()
 
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
@@ -112,6 +98,8 @@ class EpisodeEncoder:
             self.policy.filter.set_state(state["filter"])
             self._begun = self.policy.filter.get_state()
 
+    __setstate__ = set_state
+
     def merge_states(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the statistics of all environment runners together."""
         states = [state for state in states if state]
@@ -122,9 +110,3 @@ class EpisodeEncoder:
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
         self.set_state({"filter": together})  # Ray keeps it nowhere else where the driver has no runner of its own
         return {"filter": together, "begun": together}
-
-
-def _made_again(recipe: Recipe, observation_space: Any, action_space: Any, state: Mapping[str, Any]) -> EpisodeEncoder:
-    made = EpisodeEncoder(recipe, observation_space, action_space)
-    made.set_state(state)
-    return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -133,8 +132,9 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
-        with _frozen(self.critics):  # the actor's gradient goes through the values, not into their weights
-            found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        self.critics.requires_grad_(False)  # the actor's gradient goes through the values, not into their weights
+        found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        self.critics.requires_grad_(True)
         with torch.no_grad():
             dist = self._dist(later, training=True)
             following = flat_sample(dist.sample())
@@ -199,15 +199,3 @@ class _Trained:
 
 def _smallest(values: list[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.minimum(*values)
-
-
-@contextmanager
-def _frozen(modules: nn.ModuleList) -> Iterator[None]:
-    weights = list(modules.parameters())
-    for weight in weights:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in weights:
-            weight.requires_grad_(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,12 @@ from torch import Tensor
 import rlcatalog
 from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
-from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding
 from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policy_kwargs import translated
-from rlcatalog_sb3.refusals import refuse_filter, refuse_model
+from rlcatalog_sb3.refusals import refuse_model
 from rlcatalog_sb3.spaces import Lookup, engine_defaults
 from rlcatalog_torch import flat_sample, values_of
 
@@ -73,13 +73,9 @@ class ActorCritic:
         observations, actions = lookup.observation_space, lookup.action_space
         self.action_shape = tuple(action_space.shape or ())
         defaults = engine_defaults(observations, actions)
-
-        def resolve(config: Mapping[str, Any] | None) -> Resolution:
-            return catalog.resolve(observations, actions, config, "torch", defaults=defaults)
-
         if keywords:
+            resolve = partial(catalog.resolve, observations, actions, framework="torch", defaults=defaults)
             config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
-        refuse_filter(resolve(config))
         self.policy: Policy = rlcatalog.build(
             observations, actions, config, "torch", defaults=defaults, catalog=catalog
         )

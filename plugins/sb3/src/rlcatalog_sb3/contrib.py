@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sb3_contrib
 import torch
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
@@ -150,26 +149,6 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return torch.full((count,), steps, dtype=torch.int32)
 
 
-class _WithLengths:
-    """A buffer that hands on the lengths of the sequences in each sample."""
-
-    policy: CatalogRecurrentPolicy
-    seq_start_indices: Any
-
-    def _get_samples(self, batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
-        samples = super()._get_samples(batch_inds, *args, **kwargs)  # type: ignore[misc]
-        self.policy.seq_lens = np.diff(self.seq_start_indices, append=len(batch_inds)).astype(np.int32)
-        return samples
-
-
-class _Buffer(_WithLengths, RecurrentRolloutBuffer):
-    pass
-
-
-class _DictBuffer(_WithLengths, RecurrentDictRolloutBuffer):
-    pass
-
-
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
     """sb3-contrib's RecurrentPPO, in which the padding of sequences reaches no trunk of a `CatalogRecurrentPolicy`.
 
@@ -179,11 +158,14 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        if isinstance(self.policy, CatalogRecurrentPolicy):
-            theirs: Any = self.rollout_buffer
-            made = _DictBuffer if isinstance(theirs, RecurrentDictRolloutBuffer) else _Buffer
-            self.rollout_buffer = made(
-                self.n_steps, self.observation_space, self.action_space, theirs.hidden_state_shape, self.device,
-                gamma=self.gamma, gae_lambda=self.gae_lambda, n_envs=self.n_envs,
-            )  # fmt: skip
-            self.rollout_buffer.policy = self.policy
+        policy, buffer = self.policy, cast("Any", self.rollout_buffer)
+        if not isinstance(policy, CatalogRecurrentPolicy):
+            return
+        get_samples = buffer._get_samples
+
+        def with_lengths(batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
+            samples = get_samples(batch_inds, *args, **kwargs)
+            policy.seq_lens = np.diff(buffer.seq_start_indices, append=len(batch_inds)).astype(np.int32)
+            return samples
+
+        buffer._get_samples = with_lengths

@@ -207,23 +207,18 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
 
 
 def flat_actions(codec: ActionCodec) -> Any:
-    """Return a flat space of raw actions."""
+    """Return a flat space of raw actions.
+
+    Stable-Baselines3 wants finite bounds, which PPO clips to, and SAC and TD3 squash into. The codec cuts off beyond
+    them anyway.
+    """
     if codec.whole:
         counts = list(codec.counts or ())
         return spaces.Discrete(counts[0]) if codec.scalar else spaces.MultiDiscrete(counts)
-    low, high = _limits(codec)
-    return spaces.Box(low, high, (codec.width,), np.float32)
-
-
-def _limits(codec: ActionCodec) -> tuple[Array, Array]:
-    """Return finite bounds of raw actions beyond which the codec cuts off anyway, `[width]` each.
-
-    Stable-Baselines3 wants finite ones; PPO clips to them, SAC and TD3 squash into them.
-    """
     low, high = np.full(codec.width, -_LARGEST), np.full(codec.width, _LARGEST)
     if is_float_box(codec.info):
         low, high = (np.clip(bound, low, high) for bound in codec.limits)
-    return low.astype(np.float32), high.astype(np.float32)
+    return spaces.Box(low.astype(np.float32), high.astype(np.float32), (codec.width,), np.float32)
 
 
 def is_float_box(info: SpaceInfo) -> bool:

@@ -109,10 +109,11 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: The model asks for views or states, or has a loss of its own.
+        NotServedError: There is a filter, or the model asks for views or states, or has a loss of its own.
         ModelContractError: It has no value branch.
         ConfigError: The loop carries states, and the model has none.
     """
+    refuse_filter(policy.resolution)
     memory, name, where = policy.resolution.choices["memory"].component, policy.model_name, ""
     if memory is not None:
         name, where = f"the memory {memory.name!r}", f"{asking(policy.resolution, 'memory')}: "
