@@ -133,8 +133,7 @@ class OnPolicy:
             `steps_per_second`, and the learner's figures under `info["learner"]`.
         """
         start, config = time.perf_counter(), self.config
-        if self._frozen is None:
-            self._freeze(collects_frozen(config, config.total_steps, self.policy.device))
+        self._decide_frozen(config.total_steps)
         watching = [partial(callback.on_step, self) for callback in self.callbacks]
         rollout = self._collector.collect(config.rollout_length, watching)
         for callback in self.callbacks:
@@ -170,9 +169,7 @@ class OnPolicy:
         """
         result, error = None, None
         try:
-            if self._frozen is None:  # before callbacks note the state
-                known = self.config.total_steps or total_steps
-                self._freeze(collects_frozen(self.config, known, self.policy.device))
+            self._decide_frozen(self.config.total_steps or total_steps)  # before callbacks note the state
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -356,10 +353,13 @@ class OnPolicy:
         """What collects: the policy, or the same one frozen."""
         return self._collector.policy
 
+    def _decide_frozen(self, total_steps: int | None) -> None:
+        if self._frozen is None:
+            self._freeze(collects_frozen(self.config, total_steps, self.policy.device))
+
     def _freeze(self, frozen: bool) -> None:
-        self._frozen = frozen
+        self._frozen, policy, config = frozen, self.policy, self.config
         # Where a policy cannot be frozen, it acts as it is.
-        policy, config = self.policy, self.config
         self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
 
     def _check_frozen(self, state: Mapping[str, Any]) -> None:

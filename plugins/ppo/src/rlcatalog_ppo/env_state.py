@@ -25,7 +25,7 @@ from gymnasium import wrappers
 
 from rlcatalog.config import plain
 from rlcatalog.errors import CatalogError, EnvironmentFaultError, reason
-from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, ReturnChecker
+from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
 #: What changes in a wrapper from step to step.
@@ -118,7 +118,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
         self._steps = 0
         returned = self._ask(self.env.reset, seed=seed, options=options)
-        self.obs, self._info = self._checked(self._returns.of_reset, returned)
+        self._check(returned, RESET)
+        self.obs, self._info = returned
         return self.obs, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -141,7 +142,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (TypeError, ValueError):
             usual = False
         if not usual:
-            obs, reward, terminated, truncated, self._info = self._checked(self._returns.of_step, returned)
+            self._check(returned, STEP)
         over = terminated or truncated
         self.obs = obs = deepcopy(obs) if over else obs
         if episode is not None:
@@ -162,11 +163,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             where = f"{place.filename}:{place.lineno}, in {place.name}"
             raise self._fault(f"raised {reason(error)} ({where})") from error
 
-    def _checked(self, parts_of: Callable[[Any], Any], returned: Any) -> Any:
-        try:
-            return parts_of(returned)
-        except ValueError as error:
-            raise self._fault(str(error)) from None
+    def _check(self, returned: Any, names: tuple[str, ...]) -> None:
+        if (fault := self._returns.fault(returned, names)) is not None:
+            raise self._fault(fault)
 
     def _fault(self, what: str) -> EnvironmentFaultError:
         where = f"step {self._steps} of its episode" if self._steps else "reset"

@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 from rlcatalog import Policy
-from rlcatalog.actions import DistPart, unbind
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_ppo.config import OnPolicyConfig
 
@@ -29,13 +28,8 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
     """
     if needs_values and not policy.has_value:
         raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
-    action, size = policy.action_codec.info, policy.resolution.num_outputs
-    dist_class, options = unbind(policy.dist_class)
-    parts = [DistPart(action, policy.dist_class, size)]
-    if hasattr(dist_class, "parts"):  # independent ones, each with a distribution
-        parts = dist_class.parts(action, size, options)
-    for part in parts:
-        dist_class, _ = unbind(part.dist)
+    for part in policy.resolution.actions.walk():
+        dist_class = part.component.load(policy.framework)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
                 f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"

@@ -15,8 +15,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy import State, autoreset_of
-from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH
 from rlcatalog_ppo.env_errors import EnvErrors
+from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps

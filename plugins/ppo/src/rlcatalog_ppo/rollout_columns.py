@@ -10,7 +10,7 @@ import numpy as np
 from rlcatalog import Policy, Step
 from rlcatalog.errors import ModelContractError
 from rlcatalog_policy import State
-from rlcatalog_ppo.custom_loss import as_drawn
+from rlcatalog_ppo.loss import as_drawn
 
 Array = np.ndarray[Any, Any]
 

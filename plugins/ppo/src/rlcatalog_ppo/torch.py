@@ -13,9 +13,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
 from rlcatalog_ppo.learner import not_finite
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective, check_loss, loss_inputs, no_gradient
 from rlcatalog_torch import TorchLearner
 
 

@@ -8,15 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ray.rllib.connectors import module_to_env as rays
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.connectors.module_to_env import (
-    GetActions,
-    ListifyDataForVectorEnv,
-    ModuleToAgentUnmapping,
-    RemoveSingleTsTimeRankFromBatch,
-    TensorToNumpy,
-    UnBatchToIndividualItems,
-)
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
@@ -166,10 +159,11 @@ class ModuleToEnv:
     by_agent: bool = False
 
     def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-        unmapping = [ModuleToAgentUnmapping()] if self.by_agent else []
+        unmapping = [rays.ModuleToAgentUnmapping()] if self.by_agent else []
         return [
-            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), *unmapping, RemoveSingleTsTimeRankFromBatch(),
-            *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(), self.adapt(),
+            rays.GetActions(), rays.TensorToNumpy(), rays.UnBatchToIndividualItems(), *unmapping,
+            rays.RemoveSingleTsTimeRankFromBatch(), *pieces_of(self.own, env, spaces), rays.ListifyDataForVectorEnv(),
+            self.adapt(),
         ]  # fmt: skip
 
 

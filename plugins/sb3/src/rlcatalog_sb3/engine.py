@@ -71,19 +71,13 @@ class SB3Engine(Engine):
         return int(self.algorithm.num_timesteps)
 
     def describe(self) -> Mapping[str, Any]:
-        import stable_baselines3
-
         begun = {
             "name": self.plan.algorithm,
             "env_config": {},
             "num_envs": self.plan.options.envs,
             "seed": self.plan.seed,
         }
-        return {
-            "algorithm": {**begun, **self.plan.options.settings},
-            **self._policy,
-            "stable_baselines3": stable_baselines3.__version__,
-        }
+        return {"algorithm": {**begun, **self.plan.options.settings}, **self._policy}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger

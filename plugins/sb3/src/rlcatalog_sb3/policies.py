@@ -88,13 +88,8 @@ class CatalogBasePolicy(BasePolicy):
         self.model = self.actor_critic.model
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
-        if operations := self.actor_critic.model.update_ops():
-
-            def after_step(*_: Any) -> None:
-                for operation in operations:
-                    operation()
-
-            self.optimizer.register_step_post_hook(after_step)
+        for operation in self.actor_critic.model.update_ops():
+            self.optimizer.register_step_post_hook(lambda *_, run=operation: run())
 
     @property
     def catalog_policy(self) -> Policy:
