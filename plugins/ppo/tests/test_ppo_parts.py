@@ -17,7 +17,7 @@ from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog.frameworks.table import Framework, add_framework
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, Learner, array_rows, minibatches, optimizer_of, set_threads
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, losses
 from rlcatalog_ppo.rollout import Episodes
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -156,7 +156,7 @@ def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_traci
         rng = np.random.default_rng(1)
         policy.model.set_weights({n: rng.normal(size=w.shape) for n, w in policy.model.get_weights().items()})
         policy.model.custom_loss = lambda loss, inputs: custom_loss(policy.model.trainable_variables(), loss)
-        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, 0.01, 0.0)
+        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, Rates(0.01))
         return policy.model.get_weights()
 
     if framework == "torch":

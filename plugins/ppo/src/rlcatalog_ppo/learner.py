@@ -12,7 +12,7 @@ from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog.frameworks import Moments
 from rlcatalog.spaces import map_tensors
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates
 
 Array = np.ndarray[Any, Any]
 
@@ -30,22 +30,13 @@ class Optimizer(frameworks.Learner, Protocol):
     objective: Objective
 
     def step(
-        self,
-        batch: Mapping[str, Any],
-        lr: float,
-        kl_coeff: float = 0.0,
-        clip_param: float | None = None,
-        *,
-        check: bool = True,
-        measure: bool = True,
+        self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; return the objective's figures and the model's metrics.
 
         Args:
             batch: The minibatch.
-            lr: Learning rate.
-            kl_coeff: Weight of the divergence from the policy that collected.
-            clip_param: How far the probability ratio may move from 1; the config's when missing.
+            rates: Learning rate, and what else changes from update to update.
             check: Whether the minibatch is looked at first; not where its rows were before.
             measure: Whether figures and metrics are asked for; without, None and nothing may be returned.
 
@@ -118,14 +109,13 @@ class Learner:
         """
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
+        rates = Rates(lr, self.kl_coeff, clip_param)
         passes = list(self._passes(self.optimizer.placed(batch)))
         for i, minibatches_of_pass in enumerate(passes):
             is_first, is_last = i == 0, i == len(passes) - 1
             figures = []
             for minibatch in minibatches_of_pass:
-                found, metrics = self.optimizer.step(
-                    minibatch, lr, self.kl_coeff, clip_param, check=is_first, measure=is_last
-                )
+                measured, metrics = self.optimizer.step(minibatch, rates, check=is_first, measure=is_last)
                 for operation in self.policy.model.update_ops():
                     if not callable(operation):
                         raise ModelContractError(
@@ -133,7 +123,7 @@ class Learner:
                             f" {operation!r}."
                         )
                     operation()
-                figures.append(found)
+                figures.append(measured)
         means = self.optimizer.means(figures)
         model = {name: float(value.detach() if hasattr(value, "detach") else value) for name, value in metrics.items()}
         named = dict(zip(self.optimizer.objective.figures, means, strict=True))

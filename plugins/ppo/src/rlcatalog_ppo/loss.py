@@ -31,6 +31,20 @@ class Losses(NamedTuple):
     clip_param: Any = None
 
 
+class Rates(NamedTuple):
+    """What changes from update to update.
+
+    Attributes:
+        lr: Learning rate.
+        kl_coeff: Weight of the divergence from the policy that collected.
+        clip_param: How far the probability ratio may move from 1; the config's when None.
+    """
+
+    lr: float
+    kl_coeff: float = 0.0
+    clip_param: float | None = None
+
+
 class Objective(NamedTuple):
     """What an algorithm minimises, and what it says of a step.
 

@@ -92,7 +92,7 @@ class Rollout:
                 advantages[t] = running
         return advantages
 
-    def _check(self, advantages: Array) -> None:
+    def _refuse_infinite(self, advantages: Array) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = np.argwhere(~np.isfinite(advantages + self.value).T)
         if len(wrong):
@@ -117,7 +117,7 @@ class Rollout:
             NonFiniteError: An advantage is NaN or infinite.
         """
         advantages = self.advantages(gamma, lambda_)
-        self._check(advantages)
+        self._refuse_infinite(advantages)
         columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,

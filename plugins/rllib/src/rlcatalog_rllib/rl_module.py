@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
@@ -137,13 +138,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
         """Return the memory one step later, by the names of `get_initial_state`."""
-        memory = self.policy.memory
-        if len(returned) != len(rows.states) or any(
-            new.shape != old.shape for new, old in zip(returned, rows.states, strict=True)
-        ):
-            before, after = ([part.cpu().numpy() for part in parts] for parts in (rows.states, returned))
-            returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)[0]]
-        return dict(zip(self._state_names, returned, strict=True))
+        memory, _ = self.policy.memory.after(rows.states, returned, ops=tensor_ops("torch"))
+        return dict(zip(self._state_names, memory, strict=True))
 
     # --- acting ----------------------------------------------------------------------------------------------------
 

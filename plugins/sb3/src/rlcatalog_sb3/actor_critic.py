@@ -30,14 +30,10 @@ class ActorCritic:
     """Preprocessor, model and distribution of one lookup, called with what Stable-Baselines3 hands a policy.
 
     Args:
-        observation_space: The observation space it shows.
-        action_space: The action space it shows.
+        owner: The policy of Stable-Baselines3 that it is for, a `CatalogBasePolicy`, with the spaces that it shows.
         model_config: The model config; None takes the one the environment was flattened with.
-        recurrent: Whether the algorithm carries the states of a memory.
-        adapts: Whether the algorithm lets actions of a Box pass through `adapt`, instead of clipping them.
         catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
-        name: Name of the policy, for messages.
         algorithm: Name of the algorithm that builds the policy, for messages.
         frozen: Whether a frozen policy collects; see `FrozenCollector`.
 
@@ -54,19 +50,11 @@ class ActorCritic:
     """
 
     def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        model_config: Mapping[str, Any] | None,
-        *,
-        recurrent: bool = False,
-        adapts: bool = True,
-        catalog: Catalog | None = None,
-        keywords: Mapping[str, Any] | None = None,
-        name: str = "CatalogPolicy",
-        algorithm: str = "PPO",
-        frozen: str = "auto",
-    ) -> None:
+        self, owner: Any, model_config: Mapping[str, Any] | None, catalog: Catalog | None,
+        keywords: Mapping[str, Any], algorithm: str, frozen: str,
+    ) -> None:  # fmt: skip
+        observation_space, action_space = owner.observation_space, owner.action_space
+        recurrent, adapts, name = owner.recurrent, owner.adapts, type(owner).__name__
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
         self.given, self.given_catalog = model_config, catalog
         origin, catalog, config = lookup.origin, lookup.catalog, lookup.config

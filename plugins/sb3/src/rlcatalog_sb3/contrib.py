@@ -46,7 +46,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             loop does not tell.
     """
 
-    _recurrent, _adapts = True, False
+    recurrent, adapts = True, False
     seq_lens: Any = None
     _warned = False
 

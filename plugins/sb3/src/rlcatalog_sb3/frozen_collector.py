@@ -87,9 +87,8 @@ class FrozenCollector:
         """Freeze the policy where it is time to, and return whether it is frozen."""
         if self.mode == "auto":
             self._steps += 1
-            if rows > MOST_ENVS:
-                self._open = False
-            if rows > MOST_ENVS or self._steps <= FIRST_STEPS:
+            self._open = rows <= MOST_ENVS
+            if not self._open or self._steps <= FIRST_STEPS:
                 return False
         seed = int(torch.randint(2**31, ()))  # so that one seed of the algorithm gives one run
         acting = self.policy.freeze(rows, seed=seed)

@@ -62,12 +62,12 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
     )
     if theirs & OWN_NETS:
         raise NotServedError(f"{name} takes no {own}: its nets for actions and values are its own. Instead, {way}")
-    if "RecurrentPPO" in theirs and not policy._recurrent:
+    if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
             f"RecurrentPPO takes no {own}, which carries no state. Give it CatalogRecurrentPolicy, with use_lstm or"
             " another memory in model_config."
         )
-    if policy._recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
+    if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
         raise NotServedError(
             f"{name} takes no {own}: it carries no state from step to step. Train it with rlcatalog_sb3.RecurrentPPO."
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.config import same
 
 #: Keys of the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
@@ -18,9 +17,9 @@ OBS, MASK = "obs", "action_mask"
 ORIGIN = "rlcatalog_origin"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Origin:
-    """Where flat spaces come from.
+    """Where flat spaces come from; two are equal where spaces and encoding are.
 
     Attributes:
         observation_space: The environment's observation space.
@@ -32,19 +31,9 @@ class Origin:
 
     observation_space: Any
     action_space: Any
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(compare=False)
     encoding: Mapping[str, Any]
-    catalog: Catalog | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Origin)
-            and bool(self.observation_space == other.observation_space)
-            and bool(self.action_space == other.action_space)
-            and same(dict(self.encoding), dict(other.encoding))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+    catalog: Catalog | None = field(default=None, compare=False)
 
 
 class EncodedBox(spaces.Box):
