@@ -20,6 +20,7 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_cli import main
 from rlcatalog_rllib import to_policy
+from rlcatalog_runs.checkpoints import checkpoints_of
 
 #: A filter of an installed plugin's, and a model that is registered here.
 MODEL = {"observation_filter": "MeanStdFilter", "custom_model": "slim", "fcnet_hiddens": [16]}
@@ -231,7 +232,7 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     assert about["env"] == "CartPole-v1"
     assert about["algorithm"]["name"] == "PPO"
     assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
-    restored = Algorithm.from_checkpoint(str(tmp_path / "checkpoint"))
+    restored = Algorithm.from_checkpoint(str(checkpoints_of(tmp_path)[-1] / "algorithm"))
     obs = np.full((1, 4), 0.1, np.float32)
     ours, theirs = (
         one.act(obs, explore=False).value for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))

@@ -1,7 +1,5 @@
 """Runs of `rlcatalog train --engine sb3` are kept while they train, end politely, and go on."""
 
-import csv
-import io
 import json
 import os
 import signal
@@ -361,29 +359,6 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, t
         np.testing.assert_array_equal(array, weights[name])
     with pytest.raises(ConfigError, match="its 64 steps are done"):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
-
-
-def test_a_folder_of_an_earlier_version_goes_on_with_its_table(tmp_path):
-    """Then the command was `train-sb3`, and Stable-Baselines3 wrote `progress.csv`."""
-    run(*train(tmp_path, "PPO", 128))
-    config, before = json.loads((tmp_path / "config.json").read_text()), rows(tmp_path)
-    names = ("command", "steps", "checkpoint_every", "keep_checkpoints", "threads", "model", "settings")
-    config["run"] = {"command": "train-sb3", **{name: config["run"][name] for name in names[1:]}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    table = io.StringIO()
-    columns = [name for name in before[-1] if "/" in name]
-    writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(before)
-    (tmp_path / "progress.csv").write_text(table.getvalue() + "1,2")  # the last line was not written to its end
-    (tmp_path / "metrics.jsonl").unlink()
-    run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", "192", "--log", "csv")
-    after = rows(tmp_path)
-    assert [row["timesteps_total"] for row in after] == [64, 128, 192]
-    for row, expected in zip(after, before, strict=False):
-        assert {name: value for name, value in row.items() if value is not None} == expected
-    assert read_record(tmp_path)["status"] == "finished"
-    assert json.loads((tmp_path / "config.json").read_text())["run"]["engine"] == "sb3"
 
 
 @pytest.mark.parametrize("algo", SETTINGS)

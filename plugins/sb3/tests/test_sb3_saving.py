@@ -216,7 +216,7 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     arguments += ["--envs", "2", "--set", "n_steps=32"] if algo == "PPO" else ["--set", "learning_starts=50"]
     trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert trained.exit_code == 0, trained.output
-    left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "algorithm.zip"}
+    left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "checkpoints"}
     assert left <= {path.name for path in tmp_path.iterdir()}
     record = read_record(tmp_path)
     assert (record["status"], record["engine"]) == ("finished", "sb3")

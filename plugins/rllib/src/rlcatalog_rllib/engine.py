@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,8 @@ from msgspec import Meta
 from rlcatalog.errors import ConfigError, SavedPolicyError, reason
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
 
-#: Folder of Ray's own checkpoint in a run's, and in each of its checkpoints.
-CHECKPOINT, ALGORITHM = "checkpoint", "algorithm"
+#: Folder of Ray's own checkpoint in each of a run's.
+ALGORITHM = "algorithm"
 
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
@@ -81,16 +80,6 @@ class RLlibEngine(Engine):
         algorithm = {"name": self.plan.algorithm, "env_config": {}, **options.settings}
         return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": options.model}
 
-    def prepare_folder(self, folder: Path) -> None:
-        """Remove Ray's checkpoint of a run that is replaced; of a link, the link alone."""
-        checkpoint = folder / CHECKPOINT
-        if self.plan.checkpoint is not None:
-            return
-        if checkpoint.is_symlink():
-            checkpoint.unlink()
-        elif (checkpoint / "rllib_checkpoint.json").is_file():
-            shutil.rmtree(checkpoint)
-
     def learn(self, session: Session) -> None:
         """Train iteration by iteration; a signal that comes within one ends the run after it."""
         from rlcatalog_rllib import to_policy
@@ -120,7 +109,6 @@ class RLlibEngine(Engine):
             save()
             if self._steps < session.options.steps:
                 session.interrupts.check()
-            trained.save_to_path(str((session.folder / CHECKPOINT).absolute()))
 
 
 def _count_gpus(device: str | None) -> int:

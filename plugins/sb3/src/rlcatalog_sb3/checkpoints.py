@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy import write_file
 from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
@@ -70,14 +68,7 @@ class CheckpointCallback(BaseCallback):
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
                 self.model.num_timesteps = self._begun
-            self.finish()
-
-    def finish(self) -> None:
-        """Save the run at its end, with the algorithm beside the policy."""
-        self.save()
-        content = io.BytesIO()
-        self.model.save(content)
-        write_file(self.session.folder, ALGORITHM, content.getvalue())
+            self.save()
 
     def save(self) -> None:
         """Write the policy and a checkpoint.

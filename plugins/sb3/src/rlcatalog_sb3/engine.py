@@ -94,7 +94,7 @@ class SB3Engine(Engine):
         except BaseException:
             callback.save_early()
             raise
-        callback.finish()
+        callback.save()
 
     def close(self) -> None:
         self.algorithm.get_env().close()
