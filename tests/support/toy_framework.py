@@ -239,7 +239,7 @@ class Optimizer(Learner):
     def step(self, batch, rates, *, check=True, measure=True):
         def losses(_=None):
             evaluation = self.policy.evaluate(batch, check=False)
-            return self.objective.losses(evaluation, batch, self.config, OPS, rates.kl_coeff, rates.clip_param)
+            return self.objective.losses(evaluation, batch, self.config, OPS, rates)
 
         if check:
             self.policy.evaluate(batch)

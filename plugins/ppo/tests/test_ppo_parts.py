@@ -90,7 +90,9 @@ def test_a_divergence_counts_with_its_weight_and_without_one_not_at_all(framewor
     surrogate = np.minimum(ratio * normalised, np.clip(ratio, 0.8, 1.2) * normalised).mean()
     plain = -surrogate + 0.5 * 0.5 * ((value - target) ** 2).mean() - 0.25 * entropy.mean()
     for weight, expected in ((None, plain), (2.0, plain + 2 * kl.mean())):
-        assert float(losses(evaluation, batch, config, ops, weight).total) == pytest.approx(expected, rel=1e-5)
+        assert float(losses(evaluation, batch, config, ops, weight and Rates(0.0, weight)).total) == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 @frameworks

@@ -24,14 +24,13 @@ from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import EnvMaker, registered_id, vector
-from rlcatalog_ppo.learner import Learner, learner_of, optimizer_of
+from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.policies import check_policy, check_spaces, collects_frozen, numbers_of
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits
+from rlcatalog_ppo.training_state import check_fits, numbers_of
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
 from rlcatalog_runs.folders import unwritten_spaces
@@ -99,13 +98,11 @@ class OnPolicy:
         self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
-            if policy is not None:
-                check_spaces(policy, *spaces)
             self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
+            check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
             device = learner_of(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
-            check_policy(self.policy, self.config.algorithm, self.uses_values)
             self._collector = Collector(
                 self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
                 values=self.uses_values, scale=scale_of(self.config),
@@ -355,7 +352,7 @@ class OnPolicy:
 
     def _decide_frozen(self, total_steps: int | None) -> None:
         if self._frozen is None:
-            self._freeze(collects_frozen(self.config, total_steps, self.policy.device))
+            self._freeze(self.config.collects_frozen(total_steps, self.policy.device))
 
     def _freeze(self, frozen: bool) -> None:
         self._frozen, policy, config = frozen, self.policy, self.config

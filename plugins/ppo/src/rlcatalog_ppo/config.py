@@ -23,6 +23,12 @@ _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
+#: Where a frozen policy collects. Measured on CartPole with two layers of 256, recording counted: a run with one
+#: environment takes 0.7 times as long, one with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). Over
+#: shorter runs, or with fewer steps between two updates, recording and taking over weights may cost more than they save.
+MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
+
+
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that all on-policy algorithms have; an algorithm's own struct adds its keys, and defaults of its own."""
 
@@ -93,6 +99,18 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return all keys but the model config as plain data."""
         values: dict[str, Any] = plain({key: getattr(self, key) for key in self.__struct_fields__ if key != "model"})
         return values
+
+    def collects_frozen(self, total_steps: int | None, device: str) -> bool:
+        """Return whether a run is to collect with a frozen policy: by its config alone, so that it can be repeated.
+
+        Args:
+            total_steps: How many steps it will take in all, or None where that is not known.
+            device: Where the policy is.
+        """
+        if self.frozen != "auto":
+            return self.frozen == "always"
+        short = self.rollout_length < SHORTEST_ROLLOUT or (total_steps or 0) < FEWEST_STEPS
+        return device == "cpu" and self.num_envs <= MOST_ENVS and not short
 
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after some environment steps."""

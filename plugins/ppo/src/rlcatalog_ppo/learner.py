@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlcatalog import Policy, frameworks
-from rlcatalog.errors import ModelContractError, NonFiniteError
+from rlcatalog.errors import ConfigError, ModelContractError, NonFiniteError, NotServedError
 from rlcatalog.frameworks import Moments
 from rlcatalog.spaces import map_tensors
 from rlcatalog_ppo.config import OnPolicyConfig
@@ -69,6 +69,34 @@ def optimizer_of(framework: str) -> Any:
         NotServedError: There is none.
     """
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
+
+
+def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_values: bool) -> None:
+    """Raise unless an algorithm can train the policy in an environment.
+
+    Args:
+        policy: The policy.
+        spaces: The environment's observation and action space.
+        algorithm: The algorithm's name.
+        needs_values: Whether it learns from value estimates.
+
+    Raises:
+        ConfigError: It was built for other spaces.
+        NotServedError: Its model has no value branch, or its actions have no density.
+    """
+    for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
+        if getattr(policy, name) != space:
+            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
+    if needs_values and not policy.has_value:
+        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
+    for part in policy.resolution.actions.walk():
+        dist_class = part.component.load(policy.framework)
+        if not getattr(dist_class, "has_density", True):
+            raise NotServedError(
+                f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
+                " none (has_density is False): this part of the policy would never change. Expected a distribution"
+                " that draws; leave custom_action_dist out of the model config, or name another one there."
+            )
 
 
 class Learner:

@@ -41,16 +41,15 @@ class Rates(NamedTuple):
     """
 
     lr: float
-    kl_coeff: float = 0.0
-    clip_param: float | None = None
+    kl_coeff: Any = 0.0
+    clip_param: Any = None
 
 
 class Objective(NamedTuple):
     """What an algorithm minimises, and what it says of a step.
 
     Attributes:
-        losses: `losses(evaluation, batch, config, ops, kl_coeff, clip_param)` returns `Losses`; the last two are None
-            where the algorithm has no such thing.
+        losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: The columns of floats that `losses` reads from the batch.
         figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
         measured: `measured(losses, ops)` returns them as scalars, without that last one.
@@ -63,12 +62,7 @@ class Objective(NamedTuple):
 
 
 def losses(
-    evaluation: Evaluation,
-    batch: Mapping[str, Any],
-    config: PPOConfig,
-    ops: TensorOps,
-    kl_coeff: Any = None,
-    clip_param: Any = None,
+    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, rates: Rates | None = None
 ) -> Losses:
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
 
@@ -77,24 +71,27 @@ def losses(
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        kl_coeff: Weight of the divergence, where the evaluation has one.
-        clip_param: How far the ratio may move from 1; the config's when missing.
+        rates: The divergence's weight, where the evaluation has one, and how far the ratio may move from 1.
     """
     advantage = _normalised(batch["advantage"], ops)
-    limit = config.clip_param if clip_param is None else clip_param
+    limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
     log_ratio = evaluation.logp - batch["logp"]
     ratio = ops.exp(log_ratio)
     clipped = ops.clip(ratio, 1.0 - limit, 1.0 + limit)
     policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
     found = _with_value_and_entropy(policy_loss, evaluation, batch, config, ops)
     total = found.total
-    if evaluation.kl is not None and kl_coeff is not None:
-        total = total + kl_coeff * ops.mean(evaluation.kl)
+    if evaluation.kl is not None and rates is not None:
+        total = total + rates.kl_coeff * ops.mean(evaluation.kl)
     return found._replace(total=total, log_ratio=log_ratio, clip_param=limit)
 
 
 def policy_gradient_losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: A2CConfig | PGConfig, ops: TensorOps, *unused: Any
+    evaluation: Evaluation,
+    batch: Mapping[str, Any],
+    config: A2CConfig | PGConfig,
+    ops: TensorOps,
+    rates: Rates | None = None,
 ) -> Losses:
     """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3), or of REINFORCE.
 
@@ -105,7 +102,7 @@ def policy_gradient_losses(
         batch: `"advantage"` and, where a value is learned, `"target"`, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        *unused: What `Objective.losses` is given beside these.
+        rates: Not read.
     """
     advantage = batch["advantage"]
     if config.normalize_advantage:

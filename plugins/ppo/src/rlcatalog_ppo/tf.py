@@ -81,8 +81,9 @@ class Optimizer(TFLearner):
             if evaluation.value is not None:
                 evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
-            weights = tf.cast(self.kl_coeff, dtype), tf.cast(self.clip_param, dtype) if scheduled else None
-            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), *weights)
+            clip_param = tf.cast(self.clip_param, dtype) if scheduled else None
+            rates = Rates(0.0, tf.cast(self.kl_coeff, dtype), clip_param)
+            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), rates)
             returned = self.model.custom_loss(found.total, loss_inputs(self.policy, batch))
             loss = tf.add_n([tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)])
         gradients, norm = self.clip(self._gradients(tape, loss), dtype, self.config.grad_clip)

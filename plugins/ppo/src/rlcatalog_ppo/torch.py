@@ -58,8 +58,7 @@ class Optimizer(TorchLearner):
         """Compute the gradient; return the loss, its parts, and the gradient's norm."""
         tensors = self.placed(batch)
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
-        weights = rates.kl_coeff, rates.clip_param
-        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), *weights)
+        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), rates)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         returned = self.model.custom_loss(found.total.reshape(1), loss_inputs(self.policy, tensors))
         terms = [term.sum() for term in check_loss(self.policy, returned, torch.is_tensor)]

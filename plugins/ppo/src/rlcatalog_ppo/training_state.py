@@ -7,11 +7,13 @@ for, and `check_like` that arrays fit the algorithm that goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
+from rlcatalog import Policy
 from rlcatalog.errors import shown
 from rlcatalog_ppo.trees import take_apart
 
@@ -104,6 +106,12 @@ class TrainingState(msgspec.Struct, kw_only=True):
     frozen: bool | None = None
     recorded: _Count | None = None
     callbacks: dict[str, Any]
+
+
+def numbers_of(policy: Policy) -> dict[str, Any]:
+    """Return copies of a policy's weights and of its filter's statistics."""
+    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
+    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
 
 
 def check_state(state: Any) -> None:

@@ -41,11 +41,19 @@ class SB3Engine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options = plan.options
-        seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
-        given: dict[str, Any] = {"env": self._environments(seed), "device": options.device, "seed": seed}
-        from rlcatalog_sb3.checkpoints import policy_of, restore
+        import torch
+        from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+        from rlcatalog_sb3.checkpoints import policy_of, restore
+        from rlcatalog_sb3.flat_spaces import for_sb3
+
+        env_id, options = plan.env_id, plan.options
+        seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
+        torch.set_num_threads(options.threads)
+        kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
+        env = make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
+        given: dict[str, Any] = {"env": env, "device": options.device, "seed": seed}
         if plan.checkpoint is None:
             self.algorithm = make(
                 plan.algorithm, model=options.model, frozen=options.frozen, **options.settings, **given
@@ -53,18 +61,6 @@ class SB3Engine(Engine):
         else:
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
         self._policy = describe_policy(policy_of(self.algorithm))  # what could not be converted is refused here
-
-    def _environments(self, seed: int) -> Any:
-        import torch
-        from stable_baselines3.common.env_util import make_vec_env
-        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-
-        from rlcatalog_sb3.flat_spaces import for_sb3
-
-        env_id, options = self.plan.env_id, self.plan.options
-        torch.set_num_threads(options.threads)
-        kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
-        return make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
 
     @property
     def steps(self) -> int:
