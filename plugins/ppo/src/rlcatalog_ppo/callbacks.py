@@ -175,7 +175,7 @@ class Checkpoints(Callback):
 
     def on_start(self, algo: OnPolicy) -> None:
         """Keep the state that the run begins with, so that there is one to go on from at any time."""
-        self.every.periods = algo.steps // self.every.steps if self.every.steps else 0
+        self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)
 

@@ -25,7 +25,7 @@ _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 #: Where a frozen policy collects. Measured on CartPole with two layers of 256, recording counted: a run with one
 #: environment takes 0.7 times as long, one with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). Over
-#: shorter runs, or with fewer steps between two updates, recording and taking over weights may cost more than they save.
+#: shorter runs, or with fewer steps between two updates, recording and taking over weights may cost more than it saves.
 MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
 
 

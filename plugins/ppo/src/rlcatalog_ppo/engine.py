@@ -74,9 +74,16 @@ class PPOEngine(Engine):
         return {"algorithm": algorithm, **describe_policy(self.algorithm.policy)}
 
     def learn(self, session: Session) -> None:
-        self.algorithm.add_callbacks(_callbacks(session))
+        options, callbacks = session.options, list[Callback]()
+        if options.eval_every:
+            callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
+        if options.stop_at is not None:
+            callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+        keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
+        # In this order what a checkpoint holds was logged before.
+        self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm.learn(session.options.steps)
+            self.algorithm.learn(options.steps)
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} The policy as it was before is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping
@@ -94,14 +101,3 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     if plan.checkpoint is not None:
         return settings | typed
     return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}
-
-
-def _callbacks(session: Session) -> list[Callback]:
-    """Return the callbacks of a run, in their order: what a checkpoint holds was logged before."""
-    options, callbacks = session.options, list[Callback]()
-    if options.eval_every:
-        callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
-    if options.stop_at is not None:
-        callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
-    keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
-    return [*callbacks, Log(session.report), keeping]

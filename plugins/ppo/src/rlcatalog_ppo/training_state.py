@@ -155,11 +155,11 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 def _check_rows(tree: Any, count: int, place: str) -> None:
     """Raise unless all arrays of a structure have so many rows."""
-    if isinstance(tree, Mapping | tuple):
-        for name, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-            _check_rows(part, count, f"{place}/{name}")
-    elif not isinstance(tree, np.ndarray) or tree.shape[:1] != (count,):
-        raise ValueError(f"{place}: expected an array of {count} rows, found {shown(tree)}")
+    arrays: dict[str, Array] = {}
+    take_apart(tree, arrays, place)
+    for name, array in arrays.items():
+        if array.shape[:1] != (count,):
+            raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
 
 
 def check_generators(tree: Any) -> None:

@@ -145,7 +145,7 @@ class AdaptAgents(ConnectorV2):
         self, input_observation_space: Any = None, input_action_space: Any = None, *, normalize_actions: bool = True,
         clip_actions: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
-        self._others = unsquash_action if normalize_actions else clip_action if clip_actions else None
+        self._adapt: Any = unsquash_action if normalize_actions else clip_action if clip_actions else None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
@@ -155,11 +155,9 @@ class AdaptAgents(ConnectorV2):
             for agent, action in raw.items():
                 policy = getattr(rl_module[episode.module_for(agent)], "policy", None)
                 if policy is not None:
-                    adapted[agent] = first_row(policy.adapt(np.reshape(action, (1, -1))))
-                elif self._others is not None:
-                    space = self.input_action_space[agent]
-                    adapted[agent] = self._others(action, get_base_struct_from_space(space))  # type: ignore[no-untyped-call]
-                else:
-                    adapted[agent] = action
+                    action = first_row(policy.adapt(np.reshape(action, (1, -1))))
+                elif self._adapt is not None:
+                    action = self._adapt(action, get_base_struct_from_space(self.input_action_space[agent]))  # type: ignore[no-untyped-call]
+                adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch

@@ -26,7 +26,10 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
-    module = _module(algo, name) if is_algorithm else algo
+    module = algo
+    if is_algorithm:  # from a runner's process where this one has none; BC and MARWIL may have no runners
+        runs = algo.env_runner_group is not None
+        module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):
         raise ModelContractError(
             "to_policy() takes an algorithm that rlcatalog_rllib.configure set up; its module is"
@@ -52,13 +55,6 @@ def _module_id(algo: Any, asked: str | None) -> str:
         return str(name)
     what = "its policies are several" if asked is None else f"it has no policy {asked!r}"
     raise UnknownNameError(f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}.")
-
-
-def _module(algo: Any, name: str) -> Any:
-    """Return an algorithm's module; from a runner's process where this one has none, and built anew without runners."""
-    if algo.env_runner_group is not None:
-        return algo.get_module(name)
-    return algo.config.get_multi_rl_module_spec().build()[name]  # BC and MARWIL, when nothing is evaluated
 
 
 def _connector_state(algo: Any, module_id: str) -> Any:

@@ -37,12 +37,10 @@ class EncodeEpisodes(ConnectorV2):
             if not isinstance(episode, SingleAgentEpisode):
                 raise NotServedError("EncodeEpisodes: found episodes of several agents; BC and MARWIL train one.")
             observations = _items(episode.get_observations())
-            if not self._is_encoded(observations[0]):
+            first = observations[0]
+            if self._policy.observation_space.contains(first) or not self._space.contains(first):
                 episodes[number] = self._encoded(episode, observations)
         return batch
-
-    def _is_encoded(self, obs: Any) -> bool:
-        return not self._policy.observation_space.contains(obs) and bool(self._space.contains(obs))
 
     def _encoded(self, episode: Any, observations: list[Any]) -> SingleAgentEpisode:
         policy = self._policy

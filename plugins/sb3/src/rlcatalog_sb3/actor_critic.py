@@ -64,9 +64,7 @@ class ActorCritic:
         if keywords:
             resolve = partial(catalog.resolve, observations, actions, framework="torch", defaults=defaults)
             config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
-        self.policy: Policy = rlcatalog.build(
-            observations, actions, config, "torch", defaults=defaults, catalog=catalog
-        )
+        self.policy = rlcatalog.build(observations, actions, config, "torch", defaults=defaults, catalog=catalog)
         refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)

@@ -52,7 +52,7 @@ class CatalogExtractor(CombinedExtractor):
         # A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
-        origin, catalog, values = lookup.origin, lookup.catalog, lookup.values
+        origin, catalog, values, flat = lookup.origin, lookup.catalog, lookup.values, lookup.origin is not None
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
@@ -87,9 +87,7 @@ class CatalogExtractor(CombinedExtractor):
         self.config = resolution.config.given
         self.preprocessor = preprocessor
         self._undo = _undo(observation_space, scaled=not normalized_image)
-        self._encode = encoder(
-            preprocessor, observation_space, lookup.layout, origin is not None, preprocessor.transform_batch
-        )
+        self._encode = encoder(preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch)
 
     def forward(self, observations: Any) -> Tensor:
         """Return the features `[B, features_dim]` of observations that Stable-Baselines3 has preprocessed."""

@@ -145,9 +145,8 @@ class Flattening:
         raw_kinds = resolution.actions.raw_kinds("torch")
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = resolution.mask_key is not None or (masked and self.masks.size > 0)
-        origin = Origin(
-            observation_space, action_space, resolution.config.asked, encoding_of(resolution, self.preprocessor), given
-        )
+        encoding = encoding_of(resolution, self.preprocessor)
+        origin = Origin(observation_space, action_space, resolution.config.asked, encoding, given)
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
         self.observation_space: Any = box

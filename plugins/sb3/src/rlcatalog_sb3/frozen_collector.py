@@ -100,10 +100,6 @@ class FrozenCollector:
         """Return a number that changes with the weights: of all the ways they are written, and of where they lie."""
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what is frozen: a copy freezes for itself."""
-        return {"policy": self.policy, "mode": self.mode}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.policy, self.mode = state["policy"], state["mode"]
-        self.begin()
+        return FrozenCollector, (self.policy, self.mode)
