@@ -234,10 +234,10 @@ class Optimizer(Learner):
         super().__init__(policy)
         self.config, self.objective = config, objective
 
-    def step(self, batch, lr, kl_coeff=0.0, clip_param=None, *, check=True, measure=True):
+    def step(self, batch, rates, *, check=True, measure=True):
         def losses(_=None):
             evaluation = self.policy.evaluate(batch, check=False)
-            return self.objective.losses(evaluation, batch, self.config, OPS, kl_coeff, clip_param)
+            return self.objective.losses(evaluation, batch, self.config, OPS, rates)
 
         if check:
             self.policy.evaluate(batch)
@@ -245,7 +245,7 @@ class Optimizer(Learner):
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         scale = min(1.0, (self.config.grad_clip or math.inf) / (norm + 1e-6))
         found = losses()
-        self.apply({name: scale * gradient for name, gradient in gradients.items()}, lr)
+        self.apply({name: scale * gradient for name, gradient in gradients.items()}, rates.lr)
         return np.array([*self.objective.measured(found, OPS), norm], float), self.model.metrics()
 
 

@@ -12,7 +12,6 @@ from rlcatalog.provided import declarations
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
-from rlcatalog_ppo.policies import collects_frozen
 
 SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "framework": "torch"}
 NET = {"fcnet_hiddens": [8]}
@@ -82,7 +81,7 @@ def test_what_was_collected_has_the_densities_of_the_policy(kind):
 )
 def test_when_it_is_frozen(given, total, device, expected):
     config = parse({"minibatch_size": 16, **given}, PPOConfig)
-    assert collects_frozen(config, total, device) is expected
+    assert config.collects_frozen(total, device) is expected
 
 
 def test_a_run_stays_what_it_was_decided_to_be(tmp_path):

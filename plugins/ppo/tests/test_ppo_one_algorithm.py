@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.learner import minibatches, optimizer_of
+from rlcatalog_ppo.loss import Rates
 from rlcatalog_tf.learner import Adam
 
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
@@ -82,7 +83,7 @@ def difference(algos, minibatch, lr):
     moves = []
     for algo in algos:
         before = algo.policy.model.get_weights()
-        algo._learner.optimizer.step(minibatch, lr, algo._learner.kl_coeff)
+        algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))
         after = algo.policy.model.get_weights()
         moves.append(np.concatenate([(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]))
     assert np.abs(moves[0]).max() > 0.1 * lr
@@ -99,7 +100,7 @@ def test_a_step_is_the_same_in_both_frameworks(model, config):
     assert difference(algos, steps[0], rates[0]) <= 1e-4
     ours, theirs = (algo._learner.optimizer for algo in algos)
     for minibatch, lr in zip(steps[1:99], rates[1:99], strict=True):
-        ours.step(minibatch, lr, algos[0]._learner.kl_coeff)
+        ours.step(minibatch, Rates(lr, algos[0]._learner.kl_coeff))
     algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
     theirs.set_state(ours.get_state())
     assert difference(algos, steps[99], rates[99]) <= 1e-4
@@ -115,16 +116,16 @@ def test_the_state_of_the_optimiser_is_all_there_is(framework):
     assert start["step"] == 0
     assert not any(np.any(moment) for part in (start["first"], start["second"]) for moment in part.values())
     for minibatch in steps[:3]:
-        optimizer.step(minibatch, 1e-3, 0.0)
+        optimizer.step(minibatch, Rates(1e-3))
     kept, weights = optimizer.get_state(), algo.policy.model.get_weights()
     assert kept["step"] == 3
     assert {name: moment.shape for name, moment in kept["first"].items()} == {n: w.shape for n, w in weights.items()}
-    optimizer.step(steps[3], 1e-3, 0.0)
+    optimizer.step(steps[3], Rates(1e-3))
     expected = algo.policy.model.get_weights()
     fresh = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
     algo.policy.model.set_weights(weights)
     fresh.set_state(kept)
-    fresh.step(steps[3], 1e-3, 0.0)
+    fresh.step(steps[3], Rates(1e-3))
     for name, weight in algo.policy.model.get_weights().items():
         np.testing.assert_allclose(weight, expected[name], atol=1e-7, err_msg=name)
     assert fresh.get_state()["step"] == 4
@@ -174,7 +175,7 @@ def test_gradients_are_clipped_to_their_norm(framework, clip):
     """The first moment after one step is a tenth of the gradient that the optimiser was given."""
     algos, epochs = pair("fcnet", {"grad_clip": clip})
     optimizer = algos[framework == "tf"]._learner.optimizer
-    figures, _ = optimizer.step(epochs[0][0], 1e-3, 0.0)
+    figures, _ = optimizer.step(epochs[0][0], Rates(1e-3))
     norm = float(figures[-1])
     given = np.sqrt(sum(np.sum((10 * moment.astype(float)) ** 2) for moment in optimizer.get_state()["first"].values()))
     assert norm > 0.1  # what is reported is the norm before
@@ -186,14 +187,14 @@ def test_a_loss_that_is_not_finite_is_named_with_all_figures_in_any_pass():
     part = {**epochs[0][0], "target": np.full_like(epochs[0][0]["target"], np.nan)}
     for measure in (True, False):
         with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
-            algos[0]._learner.optimizer.step(part, 1e-3, check=False, measure=measure)
+            algos[0]._learner.optimizer.step(part, Rates(1e-3), check=False, measure=measure)
 
 
 def test_moments_are_those_of_the_names_in_get_weights():
     """In TensorFlow kernels lie the other way round."""
     algos, epochs = pair("fcnet", {"grad_clip": None})
     for algo in algos:
-        algo._learner.optimizer.step(epochs[0][0], 1e-3, 0.0)
+        algo._learner.optimizer.step(epochs[0][0], Rates(1e-3))
     states = [algo._learner.optimizer.get_state() for algo in algos]
     assert states[0]["first"].keys() == states[1]["first"].keys()
     for part, rtol, atol in (("first", 1e-3, 1e-6), ("second", 2e-3, 1e-8)):
@@ -218,7 +219,7 @@ def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypa
     rng = by_hand._learner.rng
     rng.bit_generator.state = algo._learner.rng.bit_generator.state
     for _ in range(3):
-        last = [by_hand._learner.optimizer.step(part, 1e-3)[0].numpy() for part in minibatches(batch, 16, rng)]
+        last = [by_hand._learner.optimizer.step(part, Rates(1e-3))[0].numpy() for part in minibatches(batch, 16, rng)]
     with monkeypatch.context() as patched:
         patched.setattr(type(algo.policy), "evaluate", watched)
         found = algo._learner.update(batch, 1e-3)

@@ -16,10 +16,9 @@ from rlcatalog import FrameworkSpec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches, optimizer_of, set_threads
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
+from rlcatalog_ppo.learner import FIGURES, Learner, array_rows, minibatches, optimizer_of, set_threads
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, losses
 from rlcatalog_ppo.rollout import Episodes
-from rlcatalog_ppo.trees import each
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 IN_ORDER = SimpleNamespace(permutation=np.arange)
@@ -62,9 +61,9 @@ def test_rows_without_sequences_are_cut_every_so_many():
 
 def test_structures_are_gone_through_to_their_arrays():
     tree = {"a": np.ones(2), "b": (np.zeros(1), (np.full(3, 2.0),), {"c": np.arange(2)})}
-    found = each(tree, lambda array: array + 1)
-    assert found["a"].tolist() == [2, 2]
-    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[1], [3, 3, 3], [1, 2]]
+    found = array_rows(tree, np.array([0, 0]))
+    assert found["a"].tolist() == [1, 1]
+    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[0, 0], [2, 2], [0, 0]]
     assert isinstance(found["b"][1], tuple)
 
 
@@ -91,7 +90,9 @@ def test_a_divergence_counts_with_its_weight_and_without_one_not_at_all(framewor
     surrogate = np.minimum(ratio * normalised, np.clip(ratio, 0.8, 1.2) * normalised).mean()
     plain = -surrogate + 0.5 * 0.5 * ((value - target) ** 2).mean() - 0.25 * entropy.mean()
     for weight, expected in ((None, plain), (2.0, plain + 2 * kl.mean())):
-        assert float(losses(evaluation, batch, config, ops, weight).total) == pytest.approx(expected, rel=1e-5)
+        assert float(losses(evaluation, batch, config, ops, weight and Rates(0.0, weight)).total) == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 @frameworks
@@ -113,12 +114,12 @@ def test_advantages_that_hardly_differ_are_not_blown_up(framework):
     [(0.016, 2.0), (0.0151, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0068, 1.0), (0.0066, 0.5), (0.0, 0.5)],
 )
 def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_target(kl, factor):
-    learner = PPOLearner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
+    learner = Learner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
     means = [9.0] * len(FIGURES)
     means[FIGURES.index("kl")] = kl
     assert learner._adapted(means) == {"kl_coeff": 0.3}
     assert learner.kl_coeff == pytest.approx(0.3 * factor)
-    without = PPOLearner(None, PPOConfig(kl_coeff=0.0), None, None)
+    without = Learner(None, PPOConfig(kl_coeff=0.0), None, None)
     assert without._adapted(means) == {}
     assert without.kl_coeff == 0
 
@@ -157,7 +158,7 @@ def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_traci
         rng = np.random.default_rng(1)
         policy.model.set_weights({n: rng.normal(size=w.shape) for n, w in policy.model.get_weights().items()})
         policy.model.custom_loss = lambda loss, inputs: custom_loss(policy.model.trainable_variables(), loss)
-        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, 0.01, 0.0)
+        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, Rates(0.01))
         return policy.model.get_weights()
 
     if framework == "torch":

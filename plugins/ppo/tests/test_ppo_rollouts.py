@@ -15,6 +15,7 @@ from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches, optimizer_of
+from rlcatalog_ppo.loss import Rates
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.evaluation import play
@@ -368,7 +369,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(framework):
     start, moved = algo.policy.model.get_weights(), []
     for lr in (1e-3, 1e-4):  # a first step is the learning rate's size
         algo.policy.model.set_weights(start)
-        optimizer_of(framework)(algo.policy, algo.config, algo.objective).step({**batch}, lr, 0.0)
+        optimizer_of(framework)(algo.policy, algo.config, algo.objective).step({**batch}, Rates(lr))
         moved.append(max(np.abs(w - start[name]).max() for name, w in algo.policy.model.get_weights().items()))
     np.testing.assert_allclose(moved, [1e-3, 1e-4], rtol=0.05)
 

@@ -20,6 +20,7 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_cli import main
 from rlcatalog_rllib import to_policy
+from rlcatalog_runs.checkpoints import checkpoints_of
 
 #: A filter of an installed plugin's, and a model that is registered here.
 MODEL = {"observation_filter": "MeanStdFilter", "custom_model": "slim", "fcnet_hiddens": [16]}
@@ -62,7 +63,7 @@ def pids(algo):
 
 def learned(runner):
     """Return how many observations a runner's filter knows."""
-    return int(runner._env_to_module[0]._encoder.policy.filter.get_state()["n"])
+    return int(runner._env_to_module[0].encoders["default_policy"].policy.filter.get_state()["n"])
 
 
 def test_parts_are_found_in_every_process(algo):
@@ -122,7 +123,7 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_pat
     module = algo.get_module()
     module.set_state(weights)
     runner = algo.env_runner
-    encoded = runner._env_to_module[0]._encoder.policy.preprocess(obs)
+    encoded = runner._env_to_module[0].encoders["default_policy"].policy.preprocess(obs)
     assert np.abs(encoded - obs).max() > 0.1  # the filter does something
     out = module.forward_inference({"obs": torch.from_numpy(encoded)})
     np.testing.assert_array_equal(out["actions"].numpy(), np.asarray(raw)[:, 0])
@@ -231,7 +232,7 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     assert about["env"] == "CartPole-v1"
     assert about["algorithm"]["name"] == "PPO"
     assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
-    restored = Algorithm.from_checkpoint(str(tmp_path / "checkpoint"))
+    restored = Algorithm.from_checkpoint(str(checkpoints_of(tmp_path)[-1] / "algorithm"))
     obs = np.full((1, 4), 0.1, np.float32)
     ours, theirs = (
         one.act(obs, explore=False).value for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))
@@ -239,7 +240,7 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     np.testing.assert_array_equal(ours, theirs)
     restored.stop()
     code, said = run("train", "CartPole-v1", "-e", "rllib", "--set", "num_env_runners=0")
-    assert (code, "Say --env-runners 0." in " ".join(said.split())) == (1, True)
+    assert (code, "has an option of its own: --env-runners." in " ".join(said.split())) == (1, True)
     code, said = run("train", "CartPole-v1", "-e", "rllib", "--algo", "PPOO")
     assert code == 1
     assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())

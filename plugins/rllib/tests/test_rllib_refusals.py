@@ -181,16 +181,17 @@ def test_a_filter_learns_while_exploring_and_its_runners_share_what_they_learned
     for runner in runners:
         runner.sample()
         (state,) = runner.get_state(components="env_to_module_connector")["env_to_module_connector"].values()
-        seen.append(int(state["filter"]["n"]))
+        seen.append(int(state["default_policy"]["filter"]["n"]))
     assert min(seen) > 60
     states = [r.get_state(components="env_to_module_connector")["env_to_module_connector"] for r in runners]
     together = local._env_to_module.merge_states(states)
-    assert int(together["EncodeObservations"]["filter"]["n"]) == sum(seen)
+    assert int(together["EncodeObservations"]["default_policy"]["filter"]["n"]) == sum(seen)
     for runner in (local, *runners):
         runner.set_state({"env_to_module_connector": together})
     runners[0].sample(num_timesteps=10, explore=False)  # evaluation teaches nothing
     again = [r.get_state(components="env_to_module_connector")["env_to_module_connector"] for r in runners]
-    assert int(local._env_to_module.merge_states(again)["EncodeObservations"]["filter"]["n"]) == sum(seen)
+    merged_again = local._env_to_module.merge_states(again)["EncodeObservations"]
+    assert int(merged_again["default_policy"]["filter"]["n"]) == sum(seen)
     with pytest.raises(ModelContractError, match=r"to_policy\(\) needs the algorithm"):
         rlcatalog_rllib.to_policy(runners[0].module)
 

@@ -98,7 +98,7 @@ def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_p
     assert f"ended after {table[-1]['timesteps_total']} steps: the mean return of an evaluation is" in ended.output
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == table[-1]["timesteps_total"] < 300
     assert len((tmp_path / "progress.csv").read_text().splitlines()) == len(table) + 1
-    assert {"best", "learning_curve.png", "checkpoint"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"best", "learning_curve.png", "checkpoints"} <= {path.name for path in tmp_path.iterdir()}
     assert read_record(tmp_path)["status"] == "finished"
 
 

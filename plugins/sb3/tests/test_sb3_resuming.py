@@ -116,7 +116,7 @@ def tensors(state):
 def test_a_checkpoint_holds_weights_optimiser_and_replay_buffer(size, tmp_path):
     algorithm, keeping = algorithm_in(tmp_path, "DQN", learning_starts=4, buffer_size=size, train_freq=1)
     algorithm.learn(40, keeping)
-    keeping.finish()
+    keeping.save()
     (_, last) = checkpoints_of(tmp_path)
     env = make_vec_env(lambda: for_sb3("CartPole-v1", SMALL), n_envs=2, seed=0)
     found = restore("DQN", last, env, device="cpu", seed=5)
@@ -238,7 +238,7 @@ def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
     with pytest.raises(NonFiniteError, match=r"after 16 steps weights of PPO are no finite numbers.*after 0 steps"):
-        keeping.finish()
+        keeping.save()
     keeping.save_early()  # says nothing: there is an error already
     np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)
 

@@ -216,7 +216,7 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     arguments += ["--envs", "2", "--set", "n_steps=32"] if algo == "PPO" else ["--set", "learning_starts=50"]
     trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert trained.exit_code == 0, trained.output
-    left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "algorithm.zip"}
+    left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "checkpoints"}
     assert left <= {path.name for path in tmp_path.iterdir()}
     record = read_record(tmp_path)
     assert (record["status"], record["engine"]) == ("finished", "sb3")
@@ -271,7 +271,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
     [
         (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO takes no 'gama'. Did you mean 'gamma'?"),
-        (["--set", "seed=1"], "--set: 'seed' is set by --seed"),
+        (["--set", "seed=1"], "--set: 'seed' has an option of its own: --seed"),
         (["--model", "use_lstm=true"], "use_lstm: PPO carries no state"),
     ],
 )

@@ -15,7 +15,7 @@ from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
-from rlcatalog.models import ModelV2, SeparateValue
+from rlcatalog.models import ModelV2, SeparateValue, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder
@@ -109,6 +109,13 @@ class Policy:
     def has_value(self) -> bool:
         """Whether the model has a value branch."""
         return type(self.model).value_function is not ModelV2.value_function
+
+    def overrides(self, method: str) -> bool:
+        """Whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
+        models: list[Any] = [self.model]
+        for model in models:
+            models += models_inside(model).values()
+        return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
 
     # --- acting ----------------------------------------------------------------------------------------------------
 

@@ -1,3 +1,9 @@
-from .a2c import A2C as A2C, A2CTrainer as A2CTrainer
-from .pg import PG as PG, PGTrainer as PGTrainer
-from .ppo import PPO as PPO, PPOTrainer as PPOTrainer
+from .algorithms import (
+    A2C as A2C,
+    PG as PG,
+    PPO as PPO,
+    A2CTrainer as A2CTrainer,
+    A3CTrainer as A3CTrainer,
+    PGTrainer as PGTrainer,
+    PPOTrainer as PPOTrainer,
+)

@@ -8,38 +8,35 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import EnvMaker, registered_id, vector
-from rlcatalog_ppo.learner import Learner, learner_of, optimizer_of
+from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.policies import check_policy, check_spaces, collects_frozen, numbers_of
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits
+from rlcatalog_ppo.training_state import check_fits, numbers_of
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
 
 
-class OnPolicy(ABC):
+class OnPolicy:
     """An on-policy algorithm over a catalog lookup; what is learned from a rollout, and how, a subclass says.
 
     Args:
@@ -67,10 +64,9 @@ class OnPolicy(ABC):
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
     """
 
-    #: The config's struct, what is minimised, and what does that; a subclass sets its own.
+    #: The config's struct, and what is minimised; a subclass sets its own.
     config_class: ClassVar[type[OnPolicyConfig]]
     objective: ClassVar[Objective]
-    learner_class: ClassVar[type[Learner]] = Learner
     #: Whether it learns from value estimates; a model without any is refused then.
     uses_values: ClassVar[bool] = True
 
@@ -101,19 +97,17 @@ class OnPolicy(ABC):
         self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
-            if policy is not None:
-                check_spaces(policy, *spaces)
             self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
+            check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
             device = learner_of(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
-            check_policy(self.policy, self.config.algorithm, self.uses_values)
             self._collector = Collector(
                 self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
                 values=self.uses_values, scale=scale_of(self.config),
             )  # fmt: skip
             optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
-            self._learner = self.learner_class(self.policy, self.config, self._rng, optimizer)
+            self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
             self._envs.close()  # nobody else will, and they may be processes
             raise
@@ -135,8 +129,7 @@ class OnPolicy(ABC):
             `steps_per_second`, and the learner's figures under `info["learner"]`.
         """
         start, config = time.perf_counter(), self.config
-        if self._frozen is None:
-            self._freeze(collects_frozen(config, config.total_steps, self.policy.device))
+        self._decide_frozen(config.total_steps)
         watching = [partial(callback.on_step, self) for callback in self.callbacks]
         rollout = self._collector.collect(config.rollout_length, watching)
         for callback in self.callbacks:
@@ -172,9 +165,7 @@ class OnPolicy(ABC):
         """
         result, error = None, None
         try:
-            if self._frozen is None:  # before callbacks note the state
-                known = self.config.total_steps or total_steps
-                self._freeze(collects_frozen(self.config, known, self.policy.device))
+            self._decide_frozen(self.config.total_steps or total_steps)  # before callbacks note the state
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -212,11 +203,6 @@ class OnPolicy(ABC):
         with kept(self.policy), closing(vector(self._make_env, min(episodes, SIDE_BY_SIDE))) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
-    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
-        """Tell the callbacks of an evaluation."""
-        for callback in self.callbacks:
-            callback.on_evaluation(self, evaluation)
-
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Save the policy (see `Policy.save`)."""
         self.policy.save(directory)
@@ -232,7 +218,7 @@ class OnPolicy(ABC):
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
-            "config": plain({key: value for key, value in asdict(self.config).items() if key != "model"}),
+            "config": self.config.as_plain(),
             "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
             "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
@@ -291,8 +277,7 @@ class OnPolicy(ABC):
         Raises:
             SavedPolicyError: The config holds what cannot be written down, or the files cannot be written.
         """
-        state = self.state()
-        checkpoints.write(directory, self.policy, {key: part for key, part in state.items() if key != "policy"})
+        checkpoints.write(directory, self.policy, self.state())
 
     @classmethod
     def restore(
@@ -364,10 +349,13 @@ class OnPolicy(ABC):
         """What collects: the policy, or the same one frozen."""
         return self._collector.policy
 
+    def _decide_frozen(self, total_steps: int | None) -> None:
+        if self._frozen is None:
+            self._freeze(self.config.collects_frozen(total_steps, self.policy.device))
+
     def _freeze(self, frozen: bool) -> None:
-        self._frozen = frozen
+        self._frozen, policy, config = frozen, self.policy, self.config
         # Where a policy cannot be frozen, it acts as it is.
-        policy, config = self.policy, self.config
         self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
 
     def _check_frozen(self, state: Mapping[str, Any]) -> None:
@@ -391,6 +379,8 @@ class OnPolicy(ABC):
             learner_of(framework).seed(self.config.seed)
         return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
-    @abstractmethod
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return the rows of a rollout that the learner learns from."""
+        # Without values, a lambda of 1 makes the advantage estimates the returns to go.
+        lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
+        return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

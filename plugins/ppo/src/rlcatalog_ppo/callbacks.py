@@ -47,9 +47,6 @@ class Callback:
             result: What `train` will return; what is entered here goes into the logs of callbacks that come later.
         """
 
-    def on_evaluation(self, algo: OnPolicy, evaluation: Mapping[str, Any]) -> None:
-        """The policy was evaluated; see `Evaluation`."""
-
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
         """`learn` is over.
 
@@ -86,7 +83,7 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Plays episodes with the policy in environments of their own; `result["evaluation"]` holds what came of it.
+    """Plays episodes with the policy in environments of their own; the figures stand in `result["evaluation"]`.
 
     That is `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean` of as
     many with drawn ones. The run is left as it was: generators, filter and weights. The best policy is saved.
@@ -107,28 +104,19 @@ class Evaluation(Callback):
         if not self.every.due(result["timesteps_total"]):
             return
         returns, sampled = (algo.evaluate(self.episodes, seed=self.seed, explore=draws) for draws in (False, True))
-        found = result["evaluation"] = summarize(returns, sampled)
-        if self.best is None or found["return_mean"] > self.best:
-            self.best = found["return_mean"]
+        figures = result["evaluation"] = summarize(returns, sampled)
+        if self.best is None or figures["return_mean"] > self.best:
+            self.best = figures["return_mean"]
             if self.folder is not None:
                 algo.save(self.folder)
-        algo.evaluated(found)
 
     def get_state(self) -> Any:
-        """Return the best mean so far."""
-        return {"periods": self.every.periods, "best": self.best}
+        """Return how many periods are complete, and the best mean so far."""
+        return [self.every.periods, self.best]
 
     def set_state(self, state: Any) -> None:
         """Go on."""
-        kept = msgspec.convert(state, _Evaluated)
-        self.every.periods, self.best = kept.periods, kept.best
-
-
-class _Evaluated(msgspec.Struct):
-    """What a checkpoint holds of evaluations."""
-
-    periods: int
-    best: float | None
+        self.every.periods, self.best = msgspec.convert(state, tuple[int, float | None])
 
 
 class StopAt(Callback):
@@ -136,23 +124,20 @@ class StopAt(Callback):
 
     Args:
         target: The return.
-        evaluated: Whether evaluations count, and nothing else.
+        evaluated: Whether evaluations count, those of an `Evaluation` before this callback, and nothing else.
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
         self.target, self.evaluated = target, evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """End the run where 100 episodes in training reach the target."""
-        mean = result["episode_return_mean"]
-        if not self.evaluated and mean is not None and result["episodes_total"] >= 100 and mean >= self.target:
-            algo.stop_training(f"the mean return of 100 episodes is {mean:.6g}, the target {self.target:g}")
-
-    def on_evaluation(self, algo: OnPolicy, evaluation: Mapping[str, Any]) -> None:
-        """End the run where an evaluation reaches the target."""
-        mean = evaluation["return_mean"]
-        if self.evaluated and mean >= self.target:
-            algo.stop_training(f"the mean return of an evaluation is {mean:.6g}, the target {self.target:g}")
+        """End the run where an evaluation, or 100 episodes in training, reach the target."""
+        if self.evaluated:
+            what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
+        else:
+            what, mean = "100 episodes", result["episode_return_mean"] if result["episodes_total"] >= 100 else None
+        if mean is not None and mean >= self.target:
+            algo.stop_training(f"the mean return of {what} is {mean:.6g}, the target {self.target:g}")
 
 
 class Log(Callback):
@@ -190,7 +175,7 @@ class Checkpoints(Callback):
 
     def on_start(self, algo: OnPolicy) -> None:
         """Keep the state that the run begins with, so that there is one to go on from at any time."""
-        self.every.periods = algo.steps // self.every.steps if self.every.steps else 0
+        self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)
 
@@ -224,5 +209,5 @@ class Checkpoints(Callback):
         path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
         if path.is_dir():
             return  # it holds the same
-        checkpoints.write(path, algo.policy, {k: part for k, part in self._last.items() if k != "policy"})
+        checkpoints.write(path, algo.policy, self._last)
         prune_checkpoints(self.folder, self.keep)

@@ -34,7 +34,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     Args:
         directory: Its folder.
         policy: The policy, as it is to be saved.
-        state: All else (see `OnPolicy.state`).
+        state: The algorithm's (see `OnPolicy.state`); the policy's numbers are in its own files.
 
     Raises:
         SavedPolicyError: Something in the state or in the model config is no plain data, or the files cannot be
@@ -43,7 +43,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     folder = Path(directory)
     arrays: dict[str, Any] = {}
     try:
-        written = take_apart(state, arrays)
+        written = take_apart({key: part for key, part in state.items() if key != "policy"}, arrays)
     except TypeError as error:
         raise SavedPolicyError(f"{folder}: the run cannot be kept: {error}") from error
     content = to_bytes(arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_ppo.ppo import PPO
+from rlcatalog_ppo.algorithms import PPO
 from rlcatalog_testing import ExampleEnv, Part, check, every_weight_moved, refusing, trained_weights, update_example
 
 #: One small update; TensorFlow's is not traced, which would take longer than it.

@@ -23,6 +23,12 @@ _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
+#: Where a frozen policy collects. Measured on CartPole with two layers of 256, recording counted: a run with one
+#: environment takes 0.7 times as long, one with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). Over
+#: shorter runs, or with fewer steps between two updates, recording and taking over weights may cost more than it saves.
+MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
+
+
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that all on-policy algorithms have; an algorithm's own struct adds its keys, and defaults of its own."""
 
@@ -80,7 +86,31 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together."""
-        check_schedule("lr_schedule", self.lr_schedule)
+        for name in ("lr_schedule", "clip_schedule"):
+            check_schedule(name, getattr(self, name, None))
+        size = self.num_envs * self.rollout_length
+        if getattr(self, "normalize_advantage", False) and size < 2:
+            raise ConfigError(
+                f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step"
+                " has not. Set 2 or more, or normalize_advantage to false."
+            )
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return all keys but the model config as plain data."""
+        values: dict[str, Any] = plain({key: getattr(self, key) for key in self.__struct_fields__ if key != "model"})
+        return values
+
+    def collects_frozen(self, total_steps: int | None, device: str) -> bool:
+        """Return whether a run is to collect with a frozen policy: by its config alone, so that it can be repeated.
+
+        Args:
+            total_steps: How many steps it will take in all, or None where that is not known.
+            device: Where the policy is.
+        """
+        if self.frozen != "auto":
+            return self.frozen == "always"
+        short = self.rollout_length < SHORTEST_ROLLOUT or (total_steps or 0) < FEWEST_STEPS
+        return device == "cpu" and self.num_envs <= MOST_ENVS and not short
 
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after some environment steps."""
@@ -92,7 +122,8 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def clip_param_at(self, steps: int) -> float | None:
         """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
-        return None
+        schedule = getattr(self, "clip_schedule", None)
+        return None if schedule is None else value_at(schedule, steps)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
@@ -123,14 +154,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
     ] = 0.01
 
-    def clip_param_at(self, steps: int) -> float | None:
-        """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
-        return None if self.clip_schedule is None else value_at(self.clip_schedule, steps)
-
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together, and warn where one is without effect."""
         super().check()
-        check_schedule("clip_schedule", self.clip_schedule)
         size = self.num_envs * self.rollout_length
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
             if rows < 2:
@@ -164,11 +190,6 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
         bool, Meta(description="bring each rollout's advantages to mean 0 and deviation 1")
     ] = False
 
-    def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
-        super().check()
-        _check_rows(self, self.normalize_advantage)
-
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     """Keys of plain policy gradient."""
@@ -179,20 +200,6 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     normalize_advantage: Annotated[
         bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
     ] = False
-
-    def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
-        super().check()
-        _check_rows(self, self.normalize_advantage)
-
-
-def _check_rows(config: OnPolicyConfig, normalised: bool) -> None:
-    size = config.num_envs * config.rollout_length
-    if normalised and size < 2:
-        raise ConfigError(
-            f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step has"
-            " not. Set 2 or more, or normalize_advantage to false."
-        )
 
 
 # --- values that change over a run ---------------------------------------------------------------------------------

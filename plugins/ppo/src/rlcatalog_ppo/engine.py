@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, NonFiniteError, UnknownNameError, nearest, shown
+import rlcatalog_ppo
+from rlcatalog.errors import ConfigError, NonFiniteError
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.checkpoints import POLICY, TRAINING
@@ -19,15 +17,8 @@ from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 
-if TYPE_CHECKING:
-    from rlcatalog_ppo.algorithm import OnPolicy
-
-#: Name → where its class is; imported when it is asked for.
-ALGORITHMS = {"PPO": "rlcatalog_ppo.ppo:PPO", "A2C": "rlcatalog_ppo.a2c:A2C", "PG": "rlcatalog_ppo.pg:PG"}
 #: Option → the algorithm's key that it sets.
 _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs": "num_envs", "frozen": "frozen"}
-#: Keys that `--set` does not take, for they are options.
-_OPTIONS = {"model", "framework", "seed", "device", "vector"}
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
@@ -48,14 +39,15 @@ class PPOEngine(Engine):
     """Trains with PPO, A2C or policy gradient; a resumed run equals one that was not stopped."""
 
     options = PPOOptions
-    algorithms = tuple(ALGORITHMS)
+    algorithms = ("PPO", "A2C", "PG")
     checkpoint = TRAINING
     fixed = frozenset()
+    reserved = {name: f"--{name}" for name in ("model", "framework", "seed", "device", "vector")}  # noqa: RUF012
     ends_at_once = True
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options, cls = plan.options, algorithm_class(plan.algorithm)
+        options, cls = plan.options, getattr(rlcatalog_ppo, plan.algorithm)
         record = Path(options.record) if "record" in plan.typed else None
         config = _config_of(plan)
         if plan.checkpoint is None:
@@ -71,24 +63,27 @@ class PPOEngine(Engine):
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        parse(_config_of(plan), algorithm_class(plan.algorithm).config_class)
+        parse(_config_of(plan), getattr(rlcatalog_ppo, plan.algorithm).config_class)
 
     @property
     def steps(self) -> int:
         return self.algorithm.steps
 
     def describe(self) -> Mapping[str, Any]:
-        algorithm = plain({**msgspec.structs.asdict(self.algorithm.config), "model": None})
-        algorithm.pop("model")
-        return {
-            "algorithm": {"name": type(self.algorithm).__name__, **algorithm},
-            **describe_policy(self.algorithm.policy),
-        }
+        algorithm = {"name": type(self.algorithm).__name__, **self.algorithm.config.as_plain()}
+        return {"algorithm": algorithm, **describe_policy(self.algorithm.policy)}
 
     def learn(self, session: Session) -> None:
-        self.algorithm.add_callbacks(_callbacks(session))
+        options, callbacks = session.options, list[Callback]()
+        if options.eval_every:
+            callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
+        if options.stop_at is not None:
+            callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+        keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
+        # In this order what a checkpoint holds was logged before.
+        self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm.learn(session.options.steps)
+            self.algorithm.learn(options.steps)
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} The policy as it was before is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping
@@ -101,36 +96,8 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     """Return the algorithm's config: what was typed, and of a new run its model, seed and steps."""
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
-    if clash := sorted(set(settings) & _OPTIONS):
-        raise ConfigError(f"--set: {clash[0]!r} has an option of its own: --{clash[0]}.")
     if clash := sorted(set(settings) & set(typed)):
         raise ConfigError(f"--set: {clash[0]!r} is given by an option as well. Say it once.")
     if plan.checkpoint is not None:
         return settings | typed
     return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}
-
-
-def _callbacks(session: Session) -> list[Callback]:
-    """Return the callbacks of a run, in their order: what a checkpoint holds was logged before."""
-    options, callbacks = session.options, list[Callback]()
-    if options.eval_every:
-        callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
-    if options.stop_at is not None:
-        callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
-    keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
-    return [*callbacks, Log(session.report), keeping]
-
-
-def algorithm_class(name: str) -> type[OnPolicy]:
-    """Return the class of an algorithm.
-
-    Raises:
-        UnknownNameError: There is none of this name.
-    """
-    if name not in ALGORITHMS:
-        raise UnknownNameError(
-            f"unknown algorithm {shown(name)}.{nearest(name.upper(), ALGORITHMS)} There are: {', '.join(ALGORITHMS)}."
-        )
-    module, _, attribute = ALGORITHMS[name].partition(":")
-    algorithm: type[OnPolicy] = getattr(import_module(module), attribute)
-    return algorithm

@@ -21,8 +21,12 @@ FLAGS = frozenset({bool, np.bool_})
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
+#: What `reset` and `step` return.
+RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+
+
 class ReturnChecker:
-    """Takes apart what one environment returns, and says what is wrong with it.
+    """Says what is wrong with what one environment returns.
 
     Args:
         space: Its observation space.
@@ -35,44 +39,26 @@ class ReturnChecker:
         self._info = SpaceInfo.read(space, "observation")
         self.fits = _matcher(self._info)
 
-    def of_reset(self, returned: Any) -> tuple[Any, Any]:
-        """Return observation and info.
+    def fault(self, returned: Any, names: tuple[str, ...]) -> str | None:
+        """Return what is wrong with what was returned, and what is expected; None where nothing is.
 
-        Raises:
-            ValueError: They are none; the message says what was returned, and what is expected.
+        Args:
+            returned: What was returned.
+            names: `RESET` or `STEP`.
         """
         try:
-            obs, info = returned
+            obs, *between, info = returned
+            numbers = dict(zip(names[1:-1], between, strict=True))
         except (TypeError, ValueError):
-            raise ValueError(f"returned {_described(returned)}; expected (observation, info)") from None
-        self._check(None, obs, info)
-        return obs, info
-
-    def of_step(self, returned: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Return observation, reward, whether the episode terminated, whether it was truncated, and info.
-
-        Raises:
-            ValueError: They are none; the message says what was returned, and what is expected.
-        """
-        try:
-            obs, reward, terminated, truncated, info = returned
-        except (TypeError, ValueError):
-            old = isinstance(returned, tuple) and len(returned) == 4
+            old = names is STEP and isinstance(returned, tuple) and len(returned) == 4
             hint = ". Gym's older interface had one done; say whether it terminated or was truncated" if old else ""
-            raise ValueError(
-                f"returned {_described(returned)}; expected (observation, reward, terminated, truncated, info){hint}"
-            ) from None
-        fault = _reward_fault(reward) or _flag_fault("terminated", terminated) or _flag_fault("truncated", truncated)
-        self._check(fault, obs, info)
-        return obs, reward, terminated, truncated, info
-
-    def _check(self, fault: str | None, obs: Any, info: Any) -> None:
-        if fault is None and not self.fits(obs):
-            fault = _explained(self._info, obs)
-        if fault is None and not isinstance(info, Mapping):
-            fault = f"returned info={shown(info, 80)}; expected a dict"
-        if fault is not None:
-            raise ValueError(fault)
+            return f"returned {_described(returned)}; expected ({', '.join(names)}){hint}"
+        for name, number in numbers.items():
+            if fault := _reward_fault(number) if name == "reward" else _flag_fault(name, number):
+                return fault
+        if not self.fits(obs) and (fault := _explained(self._info, obs)) is not None:
+            return fault
+        return None if isinstance(info, Mapping) else f"returned info={shown(info, 80)}; expected a dict"
 
 
 def _reward_fault(reward: Any) -> str | None:

@@ -23,8 +23,9 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
+from rlcatalog.config import plain
 from rlcatalog.errors import CatalogError, EnvironmentFaultError, reason
-from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, ReturnChecker
+from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
 #: What changes in a wrapper from step to step.
@@ -88,6 +89,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment.
         index: Its place among those stepped side by side.
         count: How many these are.
+
+    Attributes:
+        obs: The last observation, or None.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1) -> None:
@@ -101,7 +105,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._episode: _Episode | None = None
         self._former: _Episode | None = None
         self._steps = 0
-        self._obs: Any = None
+        self.obs: Any = None
         self._info: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -114,8 +118,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
         self._steps = 0
         returned = self._ask(self.env.reset, seed=seed, options=options)
-        self._obs, self._info = self._checked(self._returns.of_reset, returned)
-        return self._obs, {}
+        self._check(returned, RESET)
+        self.obs, self._info = returned
+        return self.obs, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step.
@@ -137,9 +142,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (TypeError, ValueError):
             usual = False
         if not usual:
-            obs, reward, terminated, truncated, self._info = self._checked(self._returns.of_step, returned)
+            self._check(returned, STEP)
         over = terminated or truncated
-        self._obs = obs = deepcopy(obs) if over else obs
+        self.obs = obs = deepcopy(obs) if over else obs
         if episode is not None:
             episode.rewards.append(reward)
             if over:
@@ -158,11 +163,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             where = f"{place.filename}:{place.lineno}, in {place.name}"
             raise self._fault(f"raised {reason(error)} ({where})") from error
 
-    def _checked(self, parts_of: Callable[[Any], Any], returned: Any) -> Any:
-        try:
-            return parts_of(returned)
-        except ValueError as error:
-            raise self._fault(str(error)) from None
+    def _check(self, returned: Any, names: tuple[str, ...]) -> None:
+        if (fault := self._returns.fault(returned, names)) is not None:
+            raise self._fault(fault)
 
     def _fault(self, what: str) -> EnvironmentFaultError:
         where = f"step {self._steps} of its episode" if self._steps else "reset"
@@ -188,7 +191,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 place["before"] = self._former.record(self.action_space)
         except Exception as error:
             return {"generator": place["generator"], "why": f"its actions cannot be kept: {reason(error)}"}
-        return {**place, "seen": fingerprint(self._obs), "infos": _comparable(self._info)}
+        return {**place, "seen": fingerprint(self.obs), "infos": _comparable(self._info)}
 
     def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
         """Go where an environment of this kind stood.
@@ -248,7 +251,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.step(action)
             if any(episode.ended) and number < len(actions):
                 return f"ends after {number} of {len(actions)} steps"
-        if "seen" in record and fingerprint(self._obs) != record["seen"]:
+        if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "shows another observation"
         outcome = episode.outcome()
         return None if outcome == record.get("outcome", outcome) else "pays other rewards, or ends otherwise"
@@ -346,14 +349,8 @@ def _is_game(env: Any) -> bool:
 
 def _generator(env: gymnasium.Env[Any, Any]) -> Any:
     """Return the state of an environment's generator, as JSON holds it."""
-    return _plain(env.unwrapped.np_random.bit_generator.state)
+    return plain(env.unwrapped.np_random.bit_generator.state)
 
 
 def _set_generator(env: gymnasium.Env[Any, Any], state: Any) -> None:
     env.unwrapped.np_random.bit_generator.state = state
-
-
-def _plain(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {key: _plain(value) for key, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray | np.generic) else state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,22 +51,15 @@ class EnvMaker:
         if not isinstance(env, str) and not callable(env):
             raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
-        self._index = 0
 
-    def at(self, index: int) -> EnvMaker:
-        """Return what makes the environment at a place among those stepped side by side."""
-        other = copy(self)
-        other._index = index
-        return other
-
-    def __call__(self) -> Any:
-        """Return an environment."""
+    def __call__(self, index: int = 0) -> Any:
+        """Return an environment, for a place among those stepped side by side."""
         env, config = self._env, self._config
         if isinstance(env, str):
             made = make_env(env, **config)
         else:
             takes = takes_config(env, required=not config)
-            made = env(EnvConfig(config, self._index)) if takes else env()
+            made = env(EnvConfig(config, index)) if takes else env()
         return self._catalog.wrap_env(made, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,7 +103,7 @@ def vector(
 
 
 def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
-    return Resumable((make.at(index) if isinstance(make, EnvMaker) else make)(), index, count)
+    return Resumable(make(index) if isinstance(make, EnvMaker) else make(), index, count)
 
 
 def takes_config(env: Callable[..., Any], required: bool) -> bool:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlcatalog import Policy, frameworks
-from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
-from rlcatalog_ppo.trees import each
+from rlcatalog.errors import ConfigError, ModelContractError, NonFiniteError, NotServedError
+from rlcatalog.spaces import map_tensors
+from rlcatalog_ppo.config import OnPolicyConfig
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates
 
 Array = np.ndarray[Any, Any]
 
@@ -29,22 +29,13 @@ class Optimizer(frameworks.Learner, Protocol):
     objective: Objective
 
     def step(
-        self,
-        batch: Mapping[str, Any],
-        lr: float,
-        kl_coeff: float = 0.0,
-        clip_param: float | None = None,
-        *,
-        check: bool = True,
-        measure: bool = True,
+        self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; return the objective's figures and the model's metrics.
 
         Args:
             batch: The minibatch.
-            lr: Learning rate.
-            kl_coeff: Weight of the divergence from the policy that collected.
-            clip_param: How far the probability ratio may move from 1; the config's when missing.
+            rates: Learning rate, and what else changes from update to update.
             check: Whether the minibatch is looked at first; not where its rows were before.
             measure: Whether figures and metrics are asked for; without, None and nothing may be returned.
 
@@ -79,13 +70,44 @@ def optimizer_of(framework: str) -> Any:
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
 
+def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_values: bool) -> None:
+    """Raise unless an algorithm can train the policy in an environment.
+
+    Args:
+        policy: The policy.
+        spaces: The environment's observation and action space.
+        algorithm: The algorithm's name.
+        needs_values: Whether it learns from value estimates.
+
+    Raises:
+        ConfigError: It was built for other spaces.
+        NotServedError: Its model has no value branch, or its actions have no density.
+    """
+    for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
+        if getattr(policy, name) != space:
+            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
+    if needs_values and not policy.has_value:
+        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
+    for part in policy.resolution.dists.walk():
+        dist_class = part.component.load(policy.framework)
+        if not getattr(dist_class, "has_density", True):
+            raise NotServedError(
+                f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
+                " none (has_density is False): this part of the policy would never change. Expected a distribution"
+                " that draws; leave custom_action_dist out of the model config, or name another one there."
+            )
+
+
 class Learner:
-    """Improves a policy's weights, by one step on each rollout as a whole.
+    """Improves a policy's weights.
+
+    It takes one step on each rollout as a whole or, where the config has `num_epochs` and `minibatch_size`, makes
+    several passes over it in minibatches.
 
     Args:
         policy: The policy.
         config: The algorithm's config.
-        rng: Shuffles, where something is shuffled.
+        rng: Shuffles the minibatches.
         optimizer: Takes the steps.
 
     Attributes:
@@ -93,8 +115,9 @@ class Learner:
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
-        self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
-        self.kl_coeff = 0.0
+        self.policy, self.rng, self.optimizer = policy, rng, optimizer
+        self.config: Any = config
+        self.kl_coeff: float = getattr(config, "kl_coeff", 0.0)
 
     def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
         """Improve the weights on a batch.
@@ -113,14 +136,13 @@ class Learner:
         """
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
+        rates = Rates(lr, self.kl_coeff, clip_param)
         passes = list(self._passes(self.optimizer.placed(batch)))
         for i, minibatches_of_pass in enumerate(passes):
             is_first, is_last = i == 0, i == len(passes) - 1
             figures = []
             for minibatch in minibatches_of_pass:
-                found, metrics = self.optimizer.step(
-                    minibatch, lr, self.kl_coeff, clip_param, check=is_first, measure=is_last
-                )
+                measured, metrics = self.optimizer.step(minibatch, rates, check=is_first, measure=is_last)
                 for operation in self.policy.model.update_ops():
                     if not callable(operation):
                         raise ModelContractError(
@@ -128,7 +150,7 @@ class Learner:
                             f" {operation!r}."
                         )
                     operation()
-                figures.append(found)
+                figures.append(measured)
         means = self.optimizer.means(figures)
         model = {name: float(value.detach() if hasattr(value, "detach") else value) for name, value in metrics.items()}
         named = dict(zip(self.optimizer.objective.figures, means, strict=True))
@@ -137,7 +159,11 @@ class Learner:
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
         """Yield the passes over a batch, each in minibatches."""
-        yield [batch]
+        if not hasattr(self.config, "minibatch_size"):
+            yield [batch]
+            return
+        for _ in range(self.config.num_epochs):
+            yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def get_state(self) -> dict[str, Any]:
         """Return what changes from update to update beside the weights, for `trees.take_apart`."""
@@ -147,31 +173,6 @@ class Learner:
         """Go on from what `get_state` returned."""
         self.kl_coeff = state["kl_coeff"]
         self.optimizer.set_state(state["optimizer"])
-
-    def _adapted(self, means: list[float]) -> dict[str, float]:
-        """Adapt what follows the figures; return what was used."""
-        return {}
-
-
-class PPOLearner(Learner):
-    """Improves a policy's weights, by several passes over each rollout in minibatches.
-
-    Args:
-        policy: The policy.
-        config: The algorithm's config.
-        rng: Shuffles the minibatches.
-        optimizer: Takes the steps.
-    """
-
-    config: PPOConfig
-
-    def __init__(self, policy: Policy, config: PPOConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
-        super().__init__(policy, config, rng, optimizer)
-        self.kl_coeff = config.kl_coeff
-
-    def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
-        for _ in range(self.config.num_epochs):
-            yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
@@ -188,7 +189,7 @@ class PPOLearner(Learner):
 
 def array_rows(columns: Any, index: Array) -> Any:
     """Return some rows of a structure of arrays, by indices."""
-    return each(columns, lambda column: column[index])
+    return map_tensors(columns, lambda column: column[index])
 
 
 def minibatches(

@@ -1,10 +1,12 @@
-"""What algorithms minimise, written once for both frameworks."""
+"""What algorithms minimise, written once for both frameworks, and what a model's `custom_loss` adds to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rlcatalog import Policy
+from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import Evaluation, TensorOps
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
@@ -29,12 +31,25 @@ class Losses(NamedTuple):
     clip_param: Any = None
 
 
+class Rates(NamedTuple):
+    """What changes from update to update.
+
+    Attributes:
+        lr: Learning rate.
+        kl_coeff: Weight of the divergence from the policy that collected.
+        clip_param: How far the probability ratio may move from 1; the config's when None.
+    """
+
+    lr: float
+    kl_coeff: Any = 0.0
+    clip_param: Any = None
+
+
 class Objective(NamedTuple):
     """What an algorithm minimises, and what it says of a step.
 
     Attributes:
-        losses: `losses(evaluation, batch, config, ops, kl_coeff, clip_param)` returns `Losses`; the last two are None
-            where the algorithm has no such thing.
+        losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: The columns of floats that `losses` reads from the batch.
         figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
         measured: `measured(losses, ops)` returns them as scalars, without that last one.
@@ -47,12 +62,7 @@ class Objective(NamedTuple):
 
 
 def losses(
-    evaluation: Evaluation,
-    batch: Mapping[str, Any],
-    config: PPOConfig,
-    ops: TensorOps,
-    kl_coeff: Any = None,
-    clip_param: Any = None,
+    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, rates: Rates | None = None
 ) -> Losses:
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
 
@@ -61,24 +71,27 @@ def losses(
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        kl_coeff: Weight of the divergence, where the evaluation has one.
-        clip_param: How far the ratio may move from 1; the config's when missing.
+        rates: The divergence's weight, where the evaluation has one, and how far the ratio may move from 1.
     """
     advantage = _normalised(batch["advantage"], ops)
-    limit = config.clip_param if clip_param is None else clip_param
+    limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
     log_ratio = evaluation.logp - batch["logp"]
     ratio = ops.exp(log_ratio)
     clipped = ops.clip(ratio, 1.0 - limit, 1.0 + limit)
     policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
     found = _with_value_and_entropy(policy_loss, evaluation, batch, config, ops)
     total = found.total
-    if evaluation.kl is not None and kl_coeff is not None:
-        total = total + kl_coeff * ops.mean(evaluation.kl)
+    if evaluation.kl is not None and rates is not None:
+        total = total + rates.kl_coeff * ops.mean(evaluation.kl)
     return found._replace(total=total, log_ratio=log_ratio, clip_param=limit)
 
 
 def policy_gradient_losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: A2CConfig | PGConfig, ops: TensorOps, *unused: Any
+    evaluation: Evaluation,
+    batch: Mapping[str, Any],
+    config: A2CConfig | PGConfig,
+    ops: TensorOps,
+    rates: Rates | None = None,
 ) -> Losses:
     """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3), or of REINFORCE.
 
@@ -89,7 +102,7 @@ def policy_gradient_losses(
         batch: `"advantage"` and, where a value is learned, `"target"`, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        *unused: What `Objective.losses` is given beside these.
+        rates: Not read.
     """
     advantage = batch["advantage"]
     if config.normalize_advantage:
@@ -142,3 +155,52 @@ PG_OBJECTIVE = Objective(
     figures=("policy_loss", "entropy", "grad_norm"),
     measured=lambda found, ops: [found.policy_loss, found.entropy],
 )
+
+
+# --- a model's own loss -----------------------------------------------------------------------------------------------
+
+#: RLlib's names of columns that every minibatch holds under ours.
+_RENAMED = {"rewards": "reward", "advantages": "advantage", "action_logp": "logp", "value_targets": "target"}
+#: Columns that every minibatch can give under RLlib's names.
+IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
+
+
+def as_drawn(policy: Policy, raw: Any) -> Any:
+    """Return raw actions `[..., width]` as distributions draw and RLlib's batches hold them: `[...]` for a Discrete."""
+    return raw[..., 0] if policy.action_codec.scalar else raw
+
+
+def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
+    theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
+    own = {name: part for name, part in batch.items() if name != "columns"}
+    return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
+
+
+def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+    """Return the terms of what `custom_loss` returned.
+
+    Args:
+        policy: The policy.
+        loss: A tensor, or a list of such.
+        is_tensor: Whether something is one of the framework's tensors.
+
+    Raises:
+        ModelContractError: It is something else.
+    """
+    terms = list(loss) if isinstance(loss, list | tuple) else [loss]
+    if not terms or not all(map(is_tensor, terms)):
+        raise ModelContractError(
+            f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a list of such; found"
+            f" {shown(loss, 80)}. Return policy_loss with the terms of your own added to it."
+        )
+    return terms
+
+
+def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
+    """Return the error for a loss that depends on no weight."""
+    return ModelContractError(
+        f"{algorithm}: the loss depends on none of {policy.model_name}'s weights, so that nothing can be learned. Look"
+        " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
+        " distribution's logp()."
+    )

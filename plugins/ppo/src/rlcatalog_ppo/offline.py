@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import frameworks
-from rlcatalog_ppo.custom_loss import as_drawn
+from rlcatalog_ppo.loss import as_drawn
 from rlcatalog_ppo.rollout import Rollout
 
 Array = np.ndarray[Any, Any]

@@ -30,7 +30,7 @@ class RewardScale:
     def __init__(self, n: int, gamma: float, scaled: bool = True, clip: float | None = None) -> None:
         self.gamma, self.scaled, self.clip = gamma, scaled, clip
         #: Mean, variance and number of the sums so far; they begin as Gymnasium's do.
-        self._mean, self._var, self._count = 0.0, 1.0, 1e-4
+        self._moments = np.array([0.0, 1.0, 1e-4])
         self._sums = np.zeros(n)
 
     def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
@@ -41,40 +41,36 @@ class RewardScale:
             ended: Whether the episode ended with the step, or was cut.
             idle: Steps that did nothing but begin an episode; nothing is learned from them.
         """
-        found = rewards
+        scaled = rewards
         if self.scaled:
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is learned from
                 self._sums = self._sums * self.gamma + rewards
                 if not idle.all():
                     self._learn(self._sums[~idle])
-                found = rewards / np.sqrt(self._var + 1e-8)
+                scaled = rewards / np.sqrt(self._moments[1] + 1e-8)
             self._sums[ended] = 0.0
         if self.clip is not None:
-            found = np.clip(found, -self.clip, self.clip)
-        return found.astype(np.float32)
+            scaled = np.clip(scaled, -self.clip, self.clip)
+        return scaled.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
         """Forget the sums of some environments, booleans `[N]`, whose episodes begin anew."""
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
-        """Return copies of the statistics: `mean`, `var` and `count` of the sums, and the sums `[N]` that run."""
-        return {
-            "mean": np.array(self._mean), "var": np.array(self._var), "count": np.array(self._count),
-            "sums": self._sums.copy(),
-        }  # fmt: skip
+        """Return copies of the statistics: mean, variance and number of the sums, and the sums `[N]` that run."""
+        return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Go on from what `get_state` returned."""
-        self._mean, self._var, self._count = (float(state[name]) for name in ("mean", "var", "count"))
-        self._sums = np.array(state["sums"], np.float64)
+        self._moments, self._sums = (np.array(state[name], np.float64) for name in ("moments", "sums"))
 
     def _learn(self, sums: Array) -> None:
         """Let the statistics learn from some sums (Chan et al. 1979, equation 2.1)."""
-        total, delta = self._count + len(sums), float(sums.mean()) - self._mean
-        spread = self._var * self._count + float(sums.var()) * len(sums) + delta**2 * self._count * len(sums) / total
-        self._mean += delta * len(sums) / total
-        self._var, self._count = spread / total, total
+        mean, var, count = self._moments.tolist()
+        total, delta = count + len(sums), float(sums.mean()) - mean
+        spread = var * count + float(sums.var()) * len(sums) + delta**2 * count * len(sums) / total
+        self._moments[:] = mean + delta * len(sums) / total, spread / total, total
 
 
 def scale_of(config: OnPolicyConfig) -> RewardScale | None:

@@ -13,12 +13,13 @@ from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
+from rlcatalog.spaces import map_tensors
 from rlcatalog_policy import State, autoreset_of
-from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
 from rlcatalog_ppo.env_errors import EnvErrors
+from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
-from rlcatalog_ppo.trees import each, stack_steps
+from rlcatalog_ppo.trees import stack_steps
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +77,7 @@ class Rollout:
     def rows(self, columns: Any) -> Any:
         """Return columns `[T, N, ...]` as rows, environment after environment."""
         kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
-        return each(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
+        return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
     def advantages(self, gamma: float, lambda_: float) -> Array:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
@@ -91,7 +92,7 @@ class Rollout:
                 advantages[t] = running
         return advantages
 
-    def _check(self, advantages: Array) -> None:
+    def _refuse_infinite(self, advantages: Array) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = np.argwhere(~np.isfinite(advantages + self.value).T)
         if len(wrong):
@@ -116,7 +117,7 @@ class Rollout:
             NonFiniteError: An advantage is NaN or infinite.
         """
         advantages = self.advantages(gamma, lambda_)
-        self._check(advantages)
+        self._refuse_infinite(advantages)
         columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,
@@ -124,16 +125,12 @@ class Rollout:
             "reward": self.reward,
             "advantage": advantages,
             "target": advantages + self.value,
+            "dist_inputs": self.dist_inputs if dist_inputs else None,
+            "mask": self.mask,
+            "views": self.views or None,
+            "columns": self.columns or None,
         }
-        if dist_inputs and self.dist_inputs is not None:
-            columns["dist_inputs"] = self.dist_inputs
-        if self.mask is not None:
-            columns["mask"] = self.mask
-        if self.views:
-            columns["views"] = dict(self.views)
-        if self.columns:
-            columns["columns"] = dict(self.columns)
-        batch: dict[str, Any] = self.rows(columns)
+        batch: dict[str, Any] = self.rows({name: part for name, part in columns.items() if part is not None})
         if self.starts is not None:
             places = np.flatnonzero(self.rows(self.starts))
             batch["seq_lens"] = np.diff(places, append=self.steps).astype(np.int32)
@@ -206,7 +203,7 @@ class Collector:
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
         self._env_errors = EnvErrors(self._lengths)
         self._postprocess = postprocess
-        self._has_custom_loss = has_custom_loss(policy.model)
+        self._has_custom_loss = policy.overrides("custom_loss")
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
         obs, _ = envs.reset(seed=seed)
         self._encoded = self._env_errors.encode(policy, obs, update=True)
@@ -384,8 +381,6 @@ class Collector:
         idle = ended if self.autoreset == "next_step" and ended.any() else None
         before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
         self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
-        if (
-            idle is not None
-        ):  # actions chosen now do nothing in episodes that are over: they are for what was seen before
+        if idle is not None:  # actions do nothing in episodes that are over: they are for what was seen before
             self._encoded[idle] = before[idle]
         self._mask = self.policy.action_mask(observed, idle=idle)

@@ -10,7 +10,7 @@ import numpy as np
 from rlcatalog import Policy, Step
 from rlcatalog.errors import ModelContractError
 from rlcatalog_policy import State
-from rlcatalog_ppo.custom_loss import as_drawn
+from rlcatalog_ppo.loss import as_drawn
 
 Array = np.ndarray[Any, Any]
 
@@ -61,11 +61,11 @@ class Ahead:
     """
 
     def __init__(self, policy: Policy, everything: bool = False) -> None:
-        self._wanted = set(_COLUMNS) if everything else {view.column for view in policy.views.ahead}
-        self.last_obs = "new_obs" in self._wanted
+        self._everything, self._asked = everything, {view.column for view in policy.views.ahead}
+        self.last_obs = everything or "new_obs" in self._asked
 
     def __bool__(self) -> bool:
-        return bool(self._wanted)
+        return self._everything or bool(self._asked)
 
     def row(
         self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
@@ -93,15 +93,9 @@ class Ahead:
             "vf_preds": lambda: step.value,
             "new_obs": lambda: _following(encoded, terminated | truncated, last),
         }
-        found = {name: known[name]() for name in self._wanted if name in known}
-        return {name: column for name, column in found.items() if column is not None}
+        wanted = {name: column() for name, column in known.items() if self._everything or name in self._asked}
+        return {name: column for name, column in wanted.items() if column is not None}
 
-
-#: What there is to know of a step once it was taken.
-_COLUMNS = (
-    "obs", "actions", "rewards", "t", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds",
-    "new_obs",
-)  # fmt: skip
 
 #: RLlib's form: policy, columns of one trajectory `[t, ...]`, the other agents' (none), the episode (None); it returns
 #: the columns with others beside them.

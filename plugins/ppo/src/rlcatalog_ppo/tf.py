@@ -12,9 +12,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
 from rlcatalog_ppo.learner import not_finite
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates, check_loss, loss_inputs, no_gradient
 from rlcatalog_tf import HALF, TFLearner, tf
 
 
@@ -47,24 +46,16 @@ class Optimizer(TFLearner):
         self._traced: Any = None
 
     def step(
-        self,
-        batch: Mapping[str, Any],
-        lr: float,
-        kl_coeff: float = 0.0,
-        clip_param: float | None = None,
-        *,
-        check: bool = True,
-        measure: bool = True,
+        self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
 
         A trace looks at shapes alone, and it measures in any case.
         """
-        self.optimizer.learning_rate.assign(lr)
-        self.kl_coeff.assign(kl_coeff)
-        scheduled = clip_param is not None
-        if scheduled:
-            self.clip_param.assign(clip_param)
+        self.optimizer.learning_rate.assign(rates.lr)
+        self.kl_coeff.assign(rates.kl_coeff)
+        if scheduled := rates.clip_param is not None:
+            self.clip_param.assign(rates.clip_param)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
         if not self.config.eager_tracing:
             loss, figures, _ = self._step(tensors, scheduled)
@@ -90,8 +81,9 @@ class Optimizer(TFLearner):
             if evaluation.value is not None:
                 evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
-            weights = tf.cast(self.kl_coeff, dtype), tf.cast(self.clip_param, dtype) if scheduled else None
-            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), *weights)
+            clip_param = tf.cast(self.clip_param, dtype) if scheduled else None
+            rates = Rates(0.0, tf.cast(self.kl_coeff, dtype), clip_param)
+            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), rates)
             returned = self.model.custom_loss(found.total, loss_inputs(self.policy, batch))
             loss = tf.add_n([tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)])
         gradients, norm = self.clip(self._gradients(tape, loss), dtype, self.config.grad_clip)

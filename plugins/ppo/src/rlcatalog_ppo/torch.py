@@ -13,9 +13,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
 from rlcatalog_ppo.learner import not_finite
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective, Rates, check_loss, loss_inputs, no_gradient
 from rlcatalog_torch import TorchLearner
 
 
@@ -38,40 +37,28 @@ class Optimizer(TorchLearner):
         self._check_precision()
 
     def step(
-        self,
-        batch: Mapping[str, Any],
-        lr: float,
-        kl_coeff: float = 0.0,
-        clip_param: float | None = None,
-        *,
-        check: bool = True,
-        measure: bool = True,
+        self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`."""
         self._check_precision()  # models are converted at any time
         entropy = check or measure or bool(self.config.entropy_coeff)
-        loss, found, norm = self._descend(batch, kl_coeff, clip_param, check, entropy)
+        loss, found, norm = self._descend(batch, rates, check, entropy)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
             if not entropy:  # the message names it
-                _, found, _ = self._descend(batch, kl_coeff, clip_param, False, True)
+                _, found, _ = self._descend(batch, rates, False, True)
             self.optimizer.zero_grad()
             figures = self._figures(found, norm).tolist()
             raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
-        self.apply(lr, norm, self.config.grad_clip)
+        self.apply(rates.lr, norm, self.config.grad_clip)
         return (self._figures(found, norm), self.model.metrics()) if measure else (None, {})
 
     def _descend(
-        self,
-        batch: Mapping[str, Any],
-        kl_coeff: float,
-        clip_param: float | None,
-        check: bool = True,
-        entropy: bool = True,
+        self, batch: Mapping[str, Any], rates: Rates, check: bool, entropy: bool
     ) -> tuple[Tensor, Losses, Tensor]:
         """Compute the gradient; return the loss, its parts, and the gradient's norm."""
         tensors = self.placed(batch)
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
-        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
+        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), rates)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         returned = self.model.custom_loss(found.total.reshape(1), loss_inputs(self.policy, tensors))
         terms = [term.sum() for term in check_loss(self.policy, returned, torch.is_tensor)]

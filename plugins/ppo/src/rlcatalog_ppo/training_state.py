@@ -7,12 +7,15 @@ for, and `check_like` that arrays fit the algorithm that goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
+from rlcatalog import Policy
 from rlcatalog.errors import shown
+from rlcatalog_ppo.trees import take_apart
 
 Array = np.ndarray[Any, Any]
 
@@ -73,34 +76,10 @@ class Collected(msgspec.Struct):
     scale: dict[str, np.ndarray] | None = None
 
 
-class Begun(msgspec.Struct):
-    """How an episode began that is to be played again."""
-
-    generator: dict[str, Any]
-    seed: _Count | None
-    options: dict[str, Any] | None
-
-
-class Played(msgspec.Struct):
-    """An episode that is to be played again, and a fingerprint of what came of it."""
-
-    begun: Begun
-    actions: list[Any]
-    outcome: str
-
-
 class Place(msgspec.Struct):
-    """Where an environment stands (see `Resumable.where`)."""
+    """Where an environment stands (see `Resumable.where`); one that cannot go there begins its next episode."""
 
     generator: dict[str, Any]
-    why: str | None = None
-    levels: list[Any] | None = None
-    begun: Begun | None = None
-    actions: list[Any] | None = None
-    outcome: str | None = None
-    before: Played | None = None
-    seen: str | None = None
-    infos: dict[str, str] | None = None
 
 
 class Settings(msgspec.Struct):
@@ -127,6 +106,12 @@ class TrainingState(msgspec.Struct, kw_only=True):
     frozen: bool | None = None
     recorded: _Count | None = None
     callbacks: dict[str, Any]
+
+
+def numbers_of(policy: Policy) -> dict[str, Any]:
+    """Return copies of a policy's weights and of its filter's statistics."""
+    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
+    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
 
 
 def check_state(state: Any) -> None:
@@ -166,18 +151,15 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name in ("memory", "windows", "t", "past"):
             check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
         _check_rows(collected["state"]["seen"], len(new["returns"]), "collector/state/seen")
-    drawn, own = state["randomness"]["policy"], now["randomness"]["policy"]
-    for name in drawn.keys() & own.keys():
-        check_like(drawn[name], own[name], f"randomness/policy/{name}")
 
 
 def _check_rows(tree: Any, count: int, place: str) -> None:
     """Raise unless all arrays of a structure have so many rows."""
-    if isinstance(tree, Mapping | tuple):
-        for name, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-            _check_rows(part, count, f"{place}/{name}")
-    elif not isinstance(tree, np.ndarray) or tree.shape[:1] != (count,):
-        raise ValueError(f"{place}: expected an array of {count} rows, found {shown(tree)}")
+    arrays: dict[str, Array] = {}
+    take_apart(tree, arrays, place)
+    for name, array in arrays.items():
+        if array.shape[:1] != (count,):
+            raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
 
 
 def check_generators(tree: Any) -> None:
@@ -219,20 +201,14 @@ def check_like(value: Any, like: Any, place: str) -> None:
     Raises:
         ValueError: It has not.
     """
-    if isinstance(like, np.ndarray):
-        if not isinstance(value, np.ndarray) or (value.shape, value.dtype.kind) != (like.shape, like.dtype.kind):
-            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else shown(value)
-            raise ValueError(f"{place}: expected {like.dtype} {list(like.shape)}, found {found}")
-    elif isinstance(like, Mapping):
-        if not isinstance(value, Mapping) or value.keys() != like.keys():
-            names = sorted(value) if isinstance(value, Mapping) else value
-            raise ValueError(f"{place}: expected {shown(sorted(like))}, found {shown(names)}")
-        for name, part in like.items():
-            check_like(value[name], part, f"{place}/{name}")
-    elif isinstance(like, tuple):
-        if not isinstance(value, tuple) or len(value) != len(like):
-            raise ValueError(f"{place}: expected {len(like)} parts, found {shown(value)}")
-        for number, part in enumerate(like):
-            check_like(value[number], part, f"{place}/{number}")
-    elif (like is None) != (value is None):
-        raise ValueError(f"{place}: expected {shown(like)}, found {shown(value)}")
+    arrays: dict[str, Array] = {}
+    wanted: dict[str, Array] = {}
+    structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)
+    if structure != expected:
+        raise ValueError(f"{place}: expected {shown(expected)}, found {shown(structure)}")
+    for name, array in wanted.items():
+        found = arrays[name]
+        if (found.shape, found.dtype.kind) != (array.shape, array.dtype.kind):
+            raise ValueError(
+                f"{name}: expected {array.dtype} {list(array.shape)}, found {found.dtype} {list(found.shape)}"
+            )

@@ -1,11 +1,11 @@
-"""Structures of numbers, texts and arrays: taken apart into JSON and arrays by name, put together again, changed."""
+"""Structures of numbers, texts and arrays: taken apart into JSON and arrays by name, put together again, stacked."""
 
 from __future__ import annotations
 
 import base64
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,30 +59,17 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
         return [put_together(part, arrays) for part in data]
     if not isinstance(data, dict):
         return data
-    if len(data) == 1 and (mark := next(iter(data))) in _RESERVED:
-        try:
-            return _marked(mark, data[mark], arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{mark}: {error}") from error
-    return {key: put_together(part, arrays) for key, part in data.items()}
-
-
-def _marked(mark: str, held: Any, arrays: Mapping[str, Array]) -> Any:
-    if mark == _ARRAY:
-        return arrays[held]
-    if mark == _BYTES:
-        return base64.b64decode(held, validate=True)
-    if mark == _FLOAT:
-        return float(held)
-    parts = (put_together(part, arrays) for part in held)
-    return tuple(parts) if mark == _TUPLE else deque(parts)
-
-
-def each(tree: Any, change: Callable[[Array], Any]) -> Any:
-    """Return a structure of arrays with every array changed."""
-    if isinstance(tree, Mapping):
-        return {name: each(part, change) for name, part in tree.items()}
-    return tuple(each(part, change) for part in tree) if isinstance(tree, tuple) else change(tree)
+    if len(data) != 1 or (mark := next(iter(data))) not in _RESERVED:
+        return {key: put_together(part, arrays) for key, part in data.items()}
+    held = data[mark]
+    try:
+        if mark in (_TUPLE, _DEQUE):
+            return (tuple if mark == _TUPLE else deque)(put_together(part, arrays) for part in held)
+        if mark == _ARRAY:
+            return arrays[held]
+        return float(held) if mark == _FLOAT else base64.b64decode(held, validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{mark}: {error}") from error
 
 
 def stack_steps(steps: list[Any]) -> Any:

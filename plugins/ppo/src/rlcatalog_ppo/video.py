@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,9 +30,6 @@ _KINDS: dict[str, tuple[str, str, str, int, dict[str, str]]] = {
     ".mp4": ("mp4", "h264", "yuv420p", 2, {"preset": "veryfast"}),
     ".gif": ("gif", "gif", "pal8", 1, {}),
 }
-
-#: Frames a second, where the environment does not say.
-_FPS = 30
 
 #: What names a display, or says that none is needed.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
@@ -73,7 +70,8 @@ class Film:
             raise ConfigError(f"--video {path}: its folder cannot be made: {reason(error)}") from error
         if not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--video {path}: nothing may be written into its folder.")
-        self.path, self.fps, self.frames, self.episodes = path, float(_FPS), 0, 0
+        self.path, self.frames, self.episodes = path, 0, 0
+        self.fps = 30.0  # where the environment does not say
         self._file = io.BytesIO()
         self._stream: Any = None
         self._shape: tuple[int, ...] = ()
@@ -154,9 +152,7 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
     """
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(driver, "dummy")  # frames need neither display nor sound card, whose absence is printed
-    metadata, wanted = _metadata(make), min(episodes, EPISODES)
-    _need_mode(name, metadata, ("rgb_array",), "--video")
-    fps = metadata.get("render_fps")
+    wanted, fps = min(episodes, EPISODES), _metadata(make, name, ("rgb_array",), "--video").get("render_fps")
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
     count = min(SIDE_BY_SIDE, episodes // wanted)
@@ -176,7 +172,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
     # An accelerated window loads Mesa's LLVM, which ends the process where TensorFlow has brought another.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     # Gymnasium shows the frames of those that open no window of their own.
-    _need_mode(name, _metadata(make), ("human", "rgb_array"), "--render")
+    _metadata(make, name, ("human", "rgb_array"), "--render")
     if sys.platform.startswith("linux") and not any(map(os.environ.get, _DISPLAYS)):
         raise NotServedError(
             "--render: there is no display to open a window on: neither DISPLAY nor WAYLAND_DISPLAY is set."
@@ -185,21 +181,17 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
     return vector(lambda: Windowed(make("human")), 1)
 
 
-def _metadata(make: Maker) -> Mapping[str, Any]:
-    env = make(None)
-    try:
-        return dict(env.metadata)
-    finally:
-        env.close()
-
-
-def _need_mode(name: str, metadata: Mapping[str, Any], wanted: tuple[str, ...], option: str) -> None:
+def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
+    """Return what an environment says of itself, or raise where it has none of the render modes."""
+    with closing(make(None)) as env:
+        metadata = dict(env.metadata)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
     if not set(wanted) & set(modes):
         raise NotServedError(
             f"{option}: environment {name} has no render mode {wanted[0]!r}. It has:"
             f" {', '.join(map(repr, modes)) or 'none'}."
         )
+    return metadata
 
 
 @contextmanager
@@ -256,9 +248,7 @@ class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment, made with `render_mode="human"`.
     """
 
-    def __init__(self, env: _Env) -> None:
-        super().__init__(env)
-        self._open = False
+    _open = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the first one opens the window."""

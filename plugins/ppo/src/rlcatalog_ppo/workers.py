@@ -18,6 +18,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from rlcatalog.errors import CatalogError, ConfigError, EnvironmentFaultError, WorkerError, reason
+from rlcatalog_ppo.env_state import Resumable
 
 #: The info under which a worker says what went wrong: an exception would not travel if it cannot be pickled.
 _FAULT = "rlcatalog_fault"
@@ -114,35 +115,27 @@ class Workers(AsyncVectorEnv):
 
 
 class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in its infos what is wrong with the environment.
+    """Says in its infos what is wrong with the environment, a `Resumable`."""
 
-    Args:
-        env: The environment, a `Resumable`.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._last: Any = None
+    env: Resumable
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         try:
-            self._last, info = self.env.reset(seed=seed, options=options)
+            return self.env.reset(seed=seed, options=options)
         except CatalogError as error:
-            return self._seen(), {_FAULT: _told(error)}
-        return self._last, info
+            return self._any_obs(), {_FAULT: _told(error)}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         try:
-            self._last, reward, terminated, truncated, info = self.env.step(action)
+            return self.env.step(action)
         except CatalogError as error:
-            return self._seen(), 0.0, False, False, {_FAULT: _told(error)}
-        return self._last, reward, terminated, truncated, info
+            return self._any_obs(), 0.0, False, False, {_FAULT: _told(error)}
 
-    def _seen(self) -> Any:
+    def _any_obs(self) -> Any:
         """Return an observation nobody will look at."""
-        return self.observation_space.sample() if self._last is None else self._last
+        return self.observation_space.sample() if self.env.obs is None else self.env.obs
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:

@@ -16,6 +16,7 @@ from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from
 from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import same_space, space_to_json
+from rlcatalog_rllib.connectors import Encoding
 from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.recipe import Recipe
 
@@ -88,7 +89,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) if None in data else same_space(*data)
 
 
-class EncodeAgents(ConnectorV2):
+class EncodeAgents(Encoding):
     """Encodes the observations of each agent for its module, env-to-module; see `EncodeObservations`.
 
     Agents of modules without a recipe, which are not the catalog's, keep theirs.
@@ -104,9 +105,9 @@ class EncodeAgents(ConnectorV2):
         self, input_observation_space: Any = None, input_action_space: Any = None, *, recipes: Mapping[str, Recipe],
         module_spaces: Mapping[str, Spaces], **kwargs: Any,
     ) -> None:  # fmt: skip
-        self._encoders = {name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()}
+        self.encoders = {name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()}
         found = {name: own for name, (own, _) in module_spaces.items()}
-        self._space = spaces.Dict(found | {name: encoder.space for name, encoder in self._encoders.items()})
+        self._space = spaces.Dict(found | {name: encoder.space for name, encoder in self.encoders.items()})
         super().__init__(
             input_observation_space, input_action_space, recipes=recipes, module_spaces=module_spaces, **kwargs
         )
@@ -123,24 +124,9 @@ class EncodeAgents(ConnectorV2):
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=True):
             of_module.setdefault(str(episode.module_id), []).append(episode)
         for name, stepped in of_module.items():
-            if name in self._encoders:
-                self._encoders[name].encode(stepped, bool(explore), in_step=False)
+            if name in self.encoders:
+                self.encoders[name].encode(stepped, bool(explore), in_step=False)
         return batch
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the statistics of the modules' filters, by module."""
-        return {name: encoder.get_state() for name, encoder in self._encoders.items()}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the statistics."""
-        for name, own in state.items():
-            if name in self._encoders:
-                self._encoders[name].set_state(own)
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the statistics of all environment runners together, by module."""
-        merge = {name: encoder.merge_states for name, encoder in self._encoders.items()}
-        return {name: together([state[name] for state in states if name in state]) for name, together in merge.items()}
 
 
 class AdaptAgents(ConnectorV2):
@@ -159,7 +145,7 @@ class AdaptAgents(ConnectorV2):
         self, input_observation_space: Any = None, input_action_space: Any = None, *, normalize_actions: bool = True,
         clip_actions: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
-        self._others = unsquash_action if normalize_actions else clip_action if clip_actions else None
+        self._adapt: Any = unsquash_action if normalize_actions else clip_action if clip_actions else None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
@@ -169,11 +155,9 @@ class AdaptAgents(ConnectorV2):
             for agent, action in raw.items():
                 policy = getattr(rl_module[episode.module_for(agent)], "policy", None)
                 if policy is not None:
-                    adapted[agent] = first_row(policy.adapt(np.reshape(action, (1, -1))))
-                elif self._others is not None:
-                    space = self.input_action_space[agent]
-                    adapted[agent] = self._others(action, get_base_struct_from_space(space))  # type: ignore[no-untyped-call]
-                else:
-                    adapted[agent] = action
+                    action = first_row(policy.adapt(np.reshape(action, (1, -1))))
+                elif self._adapt is not None:
+                    action = self._adapt(action, get_base_struct_from_space(self.input_action_space[agent]))  # type: ignore[no-untyped-call]
+                adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch

@@ -8,23 +8,11 @@ from typing import Any
 
 import torch
 
+import rlcatalog_testing as kit
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
-from rlcatalog_testing import (
-    Example,
-    ExampleEnv,
-    NotApplicable,
-    OutputFunction,
-    Part,
-    PolicyOutputs,
-    check,
-    every_weight_moved,
-    refusing,
-    trained_weights,
-    update_example,
-)
 
 #: Ray Tune knows environments by names, which are never given back.
 _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
@@ -32,26 +20,29 @@ _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
 _ENVS, _STEPS = 2, 12
 
 
-@check(
+@kit.check(
     "trunk", "memory", "head", "action_dist", every_framework=False,
     hint="use every weight in the outputs or the value, and hold it where the model finds it",
 )  # fmt: skip
-def rllib_moves_every_weight(part: Part) -> None:
+def rllib_moves_every_weight(part: kit.Part) -> None:
     """One update of RLlib's PPO moves every weight; runner and learner are of this process, and Ray is not started."""
     if "torch" not in part.component.frameworks:
-        raise NotApplicable("RLlib's new API stack runs PyTorch alone")
+        raise kit.NotApplicable("RLlib's new API stack runs PyTorch alone")
+    from ray.rllib.core.learner.training_data import TrainingData
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
-        with refusing(NotServedError):
-            config, runner = _runner(update_example(part), part.catalog)
+        with kit.refusing(NotServedError):
+            config, runner = _runner(kit.update_example(part), part.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
-        before = trained_weights(model)
-        _update(learner, runner.sample())
-        every_weight_moved(before, trained_weights(model))
+        before = kit.trained_weights(model)
+        steps = {"num_env_steps_sampled_lifetime": 0}
+        learner.update(training_data=TrainingData(episodes=runner.sample()), timesteps=steps)
+        kit.every_weight_moved(before, kit.trained_weights(model))
 
 
-def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
+def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
     """Return a small config of PPO's for an example, and an environment runner of this process."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
@@ -60,7 +51,7 @@ def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     from rlcatalog_rllib.configuration import configure
 
     name = next(_NAMES)
-    register_env(name, lambda _: ExampleEnv(example))
+    register_env(name, lambda _: kit.ExampleEnv(example))
     config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS)
     batch = _ENVS * _STEPS
@@ -72,14 +63,7 @@ def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     return config, SingleAgentEnvRunner(config=config)
 
 
-def _update(learner: Any, episodes: Any) -> None:
-    from ray.rllib.core.learner.training_data import TrainingData
-
-    steps = {"num_env_steps_sampled_lifetime": 0}
-    learner.update(training_data=TrainingData(episodes=episodes), timesteps=steps)
-
-
-def outputs(module: Any) -> OutputFunction:
+def outputs(module: Any) -> kit.OutputFunction:
     """Return a `CatalogRLModule` without memory as an engine for `rlcatalog_testing.check_same_outputs`.
 
     Actions come from `forward_inference`; densities and entropies from Ray's distribution over what `forward_train`
@@ -95,7 +79,7 @@ def outputs(module: Any) -> OutputFunction:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")
     policy = module.policy
 
-    def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
+    def run(observations: Any, raw_actions: Any) -> kit.PolicyOutputs:
         encoded, mask = torch.from_numpy(policy.preprocess(observations)), policy.action_mask(observations)
         obs: Any = encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
         actions = torch.from_numpy(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions)
@@ -104,7 +88,7 @@ def outputs(module: Any) -> OutputFunction:
             params = module.forward_train(batch)["action_dist_inputs"]
             dist: Any = module.get_train_action_dist_cls().from_logits(params)
             drawn = module.forward_inference({"obs": obs})["actions"].numpy()
-            return PolicyOutputs(
+            return kit.PolicyOutputs(
                 policy.action_codec.adapt(drawn.reshape(raw_actions.shape)),
                 dist.logp(actions).numpy(),
                 dist.entropy().numpy(),

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
+from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import EncodeObservations, EnvToModule, ModuleToEnv, behind, module_to_env
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
-from rlcatalog_rllib.ray_config import (
-    engine_defaults,
-    given_in_spec,
-    given_to_ray,
-    is_the_users,
-    modules_defaults,
-    spec_of,
-)
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.spaces import encoded_space
@@ -75,28 +69,25 @@ def configure(
     Example:
         >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
     """
-    kind = check_config(config, models or {})
+    module = check_config(config, models or {})
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
         before = env_config.get("catalog")
         catalog = before if catalog is None and isinstance(before, Catalog) else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
-    theirs = given_to_ray(config)
+    theirs = ray_config.given_to_ray(config)
     asked = {**theirs, **(model or {})}
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
-        return _configure_agents(config, kind, env, env_config, theirs, asked, models or {}, catalog, own)
+        return _configure_agents(config, module, env, env_config, theirs, asked, models or {}, catalog, own)
     options = search_options(asked)  # drawn once
     first = {**asked, **{key: values[0] for key, values in options.items()}}
-    made = create_env(env, env_config)
-    try:
+    with closing(create_env(env, env_config)) as made:
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
         seen = behind(own[0], wrapped, obs_space, action_space)
-    finally:
-        made.close()
-    defaults = engine_defaults(config, action_space)
+    defaults = ray_config.engine_defaults(config, action_space)
     with warnings.catch_warnings():
         if options:  # what one value has no use for, another may read
             warnings.simplefilter("ignore", UnreadKeysWarning)
@@ -111,34 +102,31 @@ def configure(
         refuse_filter(policy)
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
         config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
-    spec = _spec(recipe, policy, kind, options)
+    spec = _spec(recipe, policy, module, options)
     connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
 
 def _configure_agents(
-    config: Any, kind: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
+    config: Any, module: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
 ) -> Any:
-    made = create_env(env, env_config)
-    try:
+    with closing(create_env(env, env_config)) as made:
         observations, actions = spaces_of_agents(made)
         observations = behind(own[0], made, observations, actions)
-    finally:
-        made.close()
     module_spaces = spaces_of_modules(config, observations, actions)
     recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
     for name, (obs_space, action_space) in module_spaces.items():
-        given = spec_of(config, name)
-        if is_the_users(given):  # a module of another kind, a random one for instance
+        given = ray_config.spec_of(config, name)
+        if ray_config.is_the_users(given):  # a module of another kind, a random one for instance
             specs[name] = given
             continue
-        model = {**asked, **given_in_spec(config, given), **models.get(name, {})}
+        model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
         with _for_module(name):
             recipes[name], policy = choose_parts(
-                obs_space, action_space, model, catalog, engine_defaults(config, action_space)
+                obs_space, action_space, model, catalog, ray_config.engine_defaults(config, action_space)
             )
-        specs[name] = _spec(recipes[name], policy, kind)
+        specs[name] = _spec(recipes[name], policy, module)
     encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
     adapt = partial(AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions)
     connectors = EnvToModule(encode, own[0]), ModuleToEnv(own[1], adapt, by_agent=True)
@@ -210,16 +198,15 @@ def spec(
     Raises:
         CatalogError: The parts cannot be built.
     """
-    kind = "q_learning" if q_values else "actor_critic"
-    return _spec(*choose_parts(obs_space, action_space, model, catalog, modules_defaults(action_space)), kind)
+    module = "CatalogQModule" if q_values else "CatalogRLModule"
+    return _spec(
+        *choose_parts(obs_space, action_space, model, catalog, ray_config.modules_defaults(action_space)), module
+    )
 
 
-def _spec(recipe: Recipe, policy: Policy, kind: str, searched: Collection[str] = ()) -> RLModuleSpec:
-    from rlcatalog_rllib import CatalogQModule, CatalogRLModule, CatalogSACModule
-
-    classes = {"actor_critic": CatalogRLModule, "q_learning": CatalogQModule, "soft_actor_critic": CatalogSACModule}
+def _spec(recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()) -> RLModuleSpec:
     return RLModuleSpec(
-        module_class=classes[kind],
+        module_class=getattr(rlcatalog_rllib, module),
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
         model_config=recipe.model_config(searched),

@@ -8,15 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ray.rllib.connectors import module_to_env as rays
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.connectors.module_to_env import (
-    GetActions,
-    ListifyDataForVectorEnv,
-    ModuleToAgentUnmapping,
-    RemoveSingleTsTimeRankFromBatch,
-    TensorToNumpy,
-    UnBatchToIndividualItems,
-)
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -30,7 +24,31 @@ from rlcatalog_rllib.recipe import Recipe
 Array = np.ndarray[Any, Any]
 
 
-class EncodeObservations(ConnectorV2):
+class Encoding(ConnectorV2):
+    """What the connectors that encode observations share: their state is the statistics of filters, by module.
+
+    Attributes:
+        encoders: Encodes the observations of each module.
+    """
+
+    encoders: Mapping[str, EpisodeEncoder]
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Return the statistics: all of them, and those that were the same everywhere."""
+        return {name: encoder.get_state() for name, encoder in self.encoders.items()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over the statistics."""
+        for name in state.keys() & self.encoders.keys():
+            self.encoders[name].set_state(state[name])
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the statistics of all environment runners together."""
+        merge = {name: encoder.merge_states for name, encoder in self.encoders.items()}
+        return {name: together([state[name] for state in states if name in state]) for name, together in merge.items()}
+
+
+class EncodeObservations(Encoding):
     """Encodes observations with the catalog's preprocessor, env-to-module.
 
     What it makes stands in the episodes afterwards: the learner gets it, too. Beside the encoded observation it puts
@@ -46,8 +64,7 @@ class EncodeObservations(ConnectorV2):
     def __init__(
         self, input_observation_space: Any = None, input_action_space: Any = None, *, recipe: Recipe, **kwargs: Any
     ) -> None:
-        self.recipe = recipe
-        self._encoder: EpisodeEncoder | None = None
+        self.recipe, self.encoders = recipe, {}
         self._spaces: tuple[Any, Any] = (None, None)
         super().__init__(input_observation_space, input_action_space, recipe=recipe, **kwargs)
 
@@ -56,9 +73,9 @@ class EncodeObservations(ConnectorV2):
         if input_action_space is None:
             return input_observation_space
         given = (input_observation_space, input_action_space)
-        if self._encoder is None or any(new is not old for new, old in zip(given, self._spaces, strict=True)):
-            self._encoder, self._spaces = EpisodeEncoder(self.recipe, *given), given
-        return self._encoder.space
+        if any(new is not old for new, old in zip(given, self._spaces, strict=True)):
+            self.encoders, self._spaces = {DEFAULT_MODULE_ID: EpisodeEncoder(self.recipe, *given)}, given
+        return self.encoders[DEFAULT_MODULE_ID].space
 
     def __call__(
         self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
@@ -69,22 +86,8 @@ class EncodeObservations(ConnectorV2):
                 "EncodeObservations: found episodes of several agents. Use rlcatalog_rllib.configure(config, env) after"
                 " config.multi_agent(...)."
             )
-        assert self._encoder is not None
-        self._encoder.encode(episodes, bool(explore))
+        self.encoders[DEFAULT_MODULE_ID].encode(episodes, bool(explore))
         return batch
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the filter's statistics: all of them, and those that were the same everywhere."""
-        return {} if self._encoder is None else self._encoder.get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the statistics."""
-        if self._encoder is not None:
-            self._encoder.set_state(state)
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the statistics of all environment runners together."""
-        return {} if self._encoder is None else self._encoder.merge_states(states)
 
 
 class AdaptActions(ConnectorV2):
@@ -156,10 +159,11 @@ class ModuleToEnv:
     by_agent: bool = False
 
     def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-        unmapping = [ModuleToAgentUnmapping()] if self.by_agent else []
+        unmapping = [rays.ModuleToAgentUnmapping()] if self.by_agent else []
         return [
-            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), *unmapping, RemoveSingleTsTimeRankFromBatch(),
-            *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(), self.adapt(),
+            rays.GetActions(), rays.TensorToNumpy(), rays.UnBatchToIndividualItems(), *unmapping,
+            rays.RemoveSingleTsTimeRankFromBatch(), *pieces_of(self.own, env, spaces), rays.ListifyDataForVectorEnv(),
+            self.adapt(),
         ]  # fmt: skip
 
 

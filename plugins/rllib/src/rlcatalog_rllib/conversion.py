@@ -26,7 +26,10 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
-    module = _module(algo, name) if is_algorithm else algo
+    module = algo
+    if is_algorithm:  # from a runner's process where this one has none; BC and MARWIL may have no runners
+        runs = algo.env_runner_group is not None
+        module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):
         raise ModelContractError(
             "to_policy() takes an algorithm that rlcatalog_rllib.configure set up; its module is"
@@ -54,16 +57,9 @@ def _module_id(algo: Any, asked: str | None) -> str:
     raise UnknownNameError(f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}.")
 
 
-def _module(algo: Any, name: str) -> Any:
-    """Return an algorithm's module; from a runner's process where this one has none, and built anew without runners."""
-    if algo.env_runner_group is not None:
-        return algo.get_module(name)
-    return algo.config.get_multi_rl_module_spec().build()[name]  # BC and MARWIL, when nothing is evaluated
-
-
 def _connector_state(algo: Any, module_id: str) -> Any:
     """Return the state of the connector that encodes observations for a module, on the driver."""
     runner = algo.env_runner
     connector = algo.env_to_module_connector if runner is None else runner._env_to_module
     state = connector.get_state()
-    return state["EncodeAgents"].get(module_id) if "EncodeAgents" in state else state.get("EncodeObservations")
+    return (state.get("EncodeAgents") or state.get("EncodeObservations") or {}).get(module_id)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlcatalog import Policy
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_space, rows_of
-from rlcatalog_rllib.views import ViewHistory
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_rows, encoded_space, rows_of
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,6 @@ class EpisodeEncoder:
         own = observation_space.original_space if self._inside else observation_space
         self.policy = build_policy(recipe, own, action_space)
         self.space = encoded_space(self.policy)
-        self._plain = not hasattr(self.space, "spaces")
         self._history = ViewHistory(self.policy)
         self._histories: dict[Any, ViewHistory] = {}
         self._begun: dict[str, Array] = {} if self.policy.filter is None else self.policy.filter.get_state()
@@ -49,9 +48,8 @@ class EpisodeEncoder:
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
-        rows: list[Any] = list(encoded)
-        if not self._plain:
-            rows = self._with_more(rows, encoded, raw, episodes, in_step)
+        views = self._views(episodes, encoded, in_step) if VIEWS in getattr(self.space, "spaces", ()) else None
+        rows = encoded_rows(encoded, mask=self._masks(raw, episodes), views=views)
         for episode, row in zip(episodes, rows, strict=True):
             episode.set_observations(at_indices=-1, new_data=row)
             episode.observation_space = self.space
@@ -62,25 +60,13 @@ class EpisodeEncoder:
         encoded = np.stack([one[OBS] for one in raw])
         return encoded if self.policy.filter is None else self.policy.filter.filtered(encoded, update=learn)
 
-    def _with_more(
-        self, rows: list[Any], encoded: Array, raw: list[Any], episodes: Sequence[Any], in_step: bool
-    ) -> list[Any]:
-        found: list[dict[str, Any]] = [{OBS: row} for row in rows]
-        if self.policy.masks.key is not None:
-            for one, mask in zip(found, self._masks(raw, episodes), strict=True):
-                one[MASK] = mask
-        if VIEWS in self.space.spaces:
-            for one, seen in zip(found, self._views(episodes, encoded, in_step), strict=True):
-                one[VIEWS] = seen
-        return found
-
-    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> list[Array]:
+    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> Iterable[Array] | None:
+        if self.policy.masks.key is None:
+            return None
         if self._inside:
             return [one[MASK].astype(np.int8) for one in raw]
         if not any(episode.is_done for episode in episodes):
-            found = self.policy.action_mask(raw)
-            assert found is not None
-            return list(found.astype(np.int8))
+            return np.asarray(self.policy.action_mask(raw)).astype(np.int8)
         pairs = zip(raw, episodes, strict=True)
         return [self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8) for one, episode in pairs]
 
@@ -96,7 +82,7 @@ class EpisodeEncoder:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (*self._made_of, self.get_state())
+        return EpisodeEncoder, self._made_of, self.get_state()
 
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
@@ -112,6 +98,8 @@ class EpisodeEncoder:
             self.policy.filter.set_state(state["filter"])
             self._begun = self.policy.filter.get_state()
 
+    __setstate__ = set_state
+
     def merge_states(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the statistics of all environment runners together."""
         states = [state for state in states if state]
@@ -124,7 +112,42 @@ class EpisodeEncoder:
         return {"filter": together, "begun": together}
 
 
-def _made_again(recipe: Recipe, observation_space: Any, action_space: Any, state: Mapping[str, Any]) -> EpisodeEncoder:
-    made = EpisodeEncoder(recipe, observation_space, action_space)
-    made.set_state(state)
-    return made
+class ViewHistory:
+    """Keeps the last steps of the episodes of one environment runner.
+
+    Args:
+        policy: Whose model asks for views.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._views = policy.views
+        self._history: Any = None
+        self._obs: Array | None = None
+        #: Id and time step of each environment's episode at the last call.
+        self._seen: list[tuple[str, int]] = []
+
+    def see(self, episodes: list[Any], obs: Array) -> dict[str, Any]:
+        """Return the views `[B, ...]` from now, after taking in the step that led here.
+
+        Args:
+            episodes: Ray's episodes, one for each environment.
+            obs: Their encoded observations of now `[B, ...]`.
+        """
+        rows = len(episodes)
+        now = [(episode.id_, episode.t) for episode in episodes]
+        before = self._seen if len(self._seen) == rows else [("", 0)] * rows
+        went_on = np.array([new == (id_, t + 1) for new, (id_, t) in zip(now, before, strict=True)])
+        if self._history is None or len(self._history.t) != rows or self._obs is None:
+            self._history, went_on = self._views.start(rows), np.zeros(rows, np.bool_)
+        elif went_on.any():
+            taken = [np.reshape(e.get_actions(-1), -1) if on else None for e, on in zip(episodes, went_on, strict=True)]
+            none = np.zeros_like(next(action for action in taken if action is not None))
+            actions = np.stack([none if action is None else action for action in taken])
+            self._history = self._views.after(self._history, self._obs, actions)
+        if not went_on.all():
+            self._history = self._views.restart(self._history, ~went_on)
+        if self._views.reads_rewards:
+            rewards = [episode.get_rewards(-1) if on else 0.0 for episode, on in zip(episodes, went_on, strict=True)]
+            self._history = self._views.rewarded(self._history, rewards)
+        self._obs, self._seen = obs, now
+        return self._views.see(self._history, obs)

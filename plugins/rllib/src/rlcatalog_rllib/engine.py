@@ -5,38 +5,23 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, reason
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
 
-#: Name of an algorithm → its config class.
-_CONFIGS = {
-    "PPO": "ray.rllib.algorithms.ppo:PPOConfig",
-    "APPO": "ray.rllib.algorithms.appo:APPOConfig",
-    "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
-    "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
-    "SAC": "ray.rllib.algorithms.sac:SACConfig",
-}
-#: Folder of Ray's own checkpoint in a run's, and in each of its checkpoints.
-CHECKPOINT, ALGORITHM = "checkpoint", "algorithm"
-#: What Ray takes elsewhere than in `config.training()`, and by which option this engine does.
-_OPTIONS = {
-    "num_env_runners": "--env-runners {}",
-    "num_envs_per_env_runner": "--envs {}",
-    "seed": "--seed {}",
-    "num_gpus_per_learner": "--device cuda",
-}
+#: Folder of Ray's own checkpoint in each of a run's.
+ALGORITHM = "algorithm"
 
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
-    """What the engine takes beside the common options."""
+    """What the engine takes beside the common options, and what a run was begun with."""
 
     env_runners: Annotated[
         int, Meta(ge=0, description="Processes that gather experience, 0: this one; 2 when missing.",
@@ -44,16 +29,24 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
     ] = 2  # fmt: skip
     envs: Annotated[int, Meta(ge=1)] = 4
     device: str | None = None
+    model: dict[str, Any] = msgspec.field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class RLlibEngine(Engine):
     """Trains with Ray RLlib, which is imported when it is made, and started when it learns."""
 
     options = RLlibOptions
-    algorithms = tuple(_CONFIGS)
+    algorithms = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
     checkpoint = ALGORITHM
     packages = ("ray",)
     fixed = frozenset({"settings", "env_runners", "envs"})
+    reserved = {  # noqa: RUF012
+        "num_env_runners": "--env-runners",
+        "num_envs_per_env_runner": "--envs",
+        "seed": "--seed",
+        "num_gpus_per_learner": "--device cuda",
+    }
     trusts_checkpoints = True
     not_restored = (
         "RLlib restores neither environments, random generators nor replay buffers, so this is not, number for number,"
@@ -63,48 +56,29 @@ class RLlibEngine(Engine):
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
         self._steps, options = plan.steps, plan.options
-        self._model, self._settings = dict(plan.model), dict(plan.settings)
-        if plan.checkpoint is not None:
-            begun = plan.config["algorithm"].items()
-            self._model = plan.config.get("model", {})
-            self._settings = {key: value for key, value in begun if key not in ("name", "env_config")}
-        for key, option in _OPTIONS.items():
-            if key in self._settings:
-                raise ConfigError(
-                    f"--set {key}: it is no key of config.training(). Say {option.format(self._settings[key])}."
-                )
         from rlcatalog_rllib import configure
 
-        module, _, name = _CONFIGS[plan.algorithm].partition(":")
-        config = getattr(importlib.import_module(module), name)()
+        name = plan.algorithm
+        config = getattr(importlib.import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name}Config")()
         try:
-            config.training(**self._settings)
+            config.training(**options.settings)
         except (TypeError, AttributeError) as error:
-            raise ConfigError(f"--set: {name}.training() takes no such key: {error}") from error
+            raise ConfigError(f"--set: {name}Config.training() takes no such key: {error}") from error
         config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
         # A resumed run has another seed, else its environments would begin as they did at first.
         config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
-        self._config = configure(config, plan.env_id, model=self._model)
+        self._config = configure(config, plan.env_id, model=options.model)
 
     @property
     def steps(self) -> int:
         return self._steps
 
     def describe(self) -> Mapping[str, Any]:
-        algorithm = {"name": self.plan.algorithm, "env_config": {}, **self._settings}
-        return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": self._model}
-
-    def prepare_folder(self, folder: Path) -> None:
-        """Remove Ray's checkpoint of a run that is replaced; of a link, the link alone."""
-        checkpoint = folder / CHECKPOINT
-        if self.plan.checkpoint is not None:
-            return
-        if checkpoint.is_symlink():
-            checkpoint.unlink()
-        elif (checkpoint / "rllib_checkpoint.json").is_file():
-            shutil.rmtree(checkpoint)
+        options = self.plan.options
+        algorithm = {"name": self.plan.algorithm, "env_config": {}, **options.settings}
+        return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": options.model}
 
     def learn(self, session: Session) -> None:
         """Train iteration by iteration; a signal that comes within one ends the run after it."""
@@ -135,7 +109,6 @@ class RLlibEngine(Engine):
             save()
             if self._steps < session.options.steps:
                 session.interrupts.check()
-            trained.save_to_path(str((session.folder / CHECKPOINT).absolute()))
 
 
 def _count_gpus(device: str | None) -> int:

@@ -102,13 +102,8 @@ def check_runners(*, algorithm: Any, **_: Any) -> None:
         if group is None:
             continue
         for failure in group.foreach_env_runner(
-            _failure_of, local_env_runner=False, healthy_only=False,
+            lambda runner: getattr(runner, "_failure", None), local_env_runner=False, healthy_only=False,
             timeout_seconds=algorithm.config.env_runner_health_probe_timeout_s,
         ):  # fmt: skip
             if failure is not None:
                 raise failure
-
-
-def _failure_of(runner: Any) -> CatalogError | None:
-    """Return why a runner cannot run; None for one that can, or that is of another class."""
-    return getattr(runner, "_failure", None)

@@ -25,8 +25,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
     all_of_them, before = int(state["n"]), int(begun["n"])
     n = all_of_them - before
     if n <= 0:
-        return {**state, "n": np.array(0, np.int64), "mean": np.zeros_like(state["mean"]),
-                "m2": np.zeros_like(state["m2"])}  # fmt: skip
+        return {**state, "n": np.array(0, np.int64)}  # `merged` passes over it
     mean = (all_of_them * state["mean"] - before * begun["mean"]) / n
     m2 = state["m2"] - begun["m2"] - (mean - begun["mean"]) ** 2 * (n * before / all_of_them)
     return {**state, "n": np.array(n, np.int64), "mean": mean, "m2": np.maximum(m2, 0.0)}

@@ -14,7 +14,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.connectors import Pieces, pieces_of
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, rows_of
+from rlcatalog_rllib.spaces import VIEWS, encoded_rows, rows_of
 
 Array = np.ndarray[Any, Any]
 
@@ -37,12 +37,10 @@ class EncodeEpisodes(ConnectorV2):
             if not isinstance(episode, SingleAgentEpisode):
                 raise NotServedError("EncodeEpisodes: found episodes of several agents; BC and MARWIL train one.")
             observations = _items(episode.get_observations())
-            if not self._is_encoded(observations[0]):
+            first = observations[0]
+            if self._policy.observation_space.contains(first) or not self._space.contains(first):
                 episodes[number] = self._encoded(episode, observations)
         return batch
-
-    def _is_encoded(self, obs: Any) -> bool:
-        return not self._policy.observation_space.contains(obs) and bool(self._space.contains(obs))
 
     def _encoded(self, episode: Any, observations: list[Any]) -> SingleAgentEpisode:
         policy = self._policy
@@ -61,24 +59,20 @@ class EncodeEpisodes(ConnectorV2):
         return made.to_numpy() if episode.is_numpy else made
 
     def _rows(self, observations: list[Any], raw: Array, rewards: list[float], done: bool) -> list[Any]:
-        policy = self._policy
+        policy, masks, shown = self._policy, None, None
         encoded = policy.preprocess(observations)
-        if not hasattr(self._space, "spaces"):
-            return list(encoded)
-        found: list[dict[str, Any]] = [{OBS: row} for row in encoded]
         if policy.masks.key is not None:
-            last = len(observations) - 1
-            for t, (one, obs) in enumerate(zip(found, observations, strict=True)):
-                one[MASK] = policy.encoder.mask_of(obs, over=done and t == last).astype(np.int8)
-        if VIEWS in self._space.spaces:
-            history = policy.views.start(1)
-            for t, one in enumerate(found):
+            over = [*[False] * (len(observations) - 1), done]
+            pairs = zip(observations, over, strict=True)
+            masks = [policy.encoder.mask_of(obs, over=last).astype(np.int8) for obs, last in pairs]
+        if VIEWS in getattr(self._space, "spaces", ()):
+            shown, views, history = list[Any](), policy.views, policy.views.start(1)
+            for t in range(len(encoded)):
                 if t:
-                    history = policy.views.after(history, encoded[t - 1 : t], raw[t - 1 : t])
-                    if policy.views.reads_rewards:
-                        history = policy.views.rewarded(history, [rewards[t - 1]])
-                (one[VIEWS],) = rows_of(policy.views.see(history, encoded[t : t + 1]), 1)
-        return found
+                    history = views.after(history, encoded[t - 1 : t], raw[t - 1 : t])
+                    history = views.rewarded(history, [rewards[t - 1]])
+                shown += rows_of(views.see(history, encoded[t : t + 1]), 1)
+        return encoded_rows(encoded, mask=masks, views=shown)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,12 +61,8 @@ class Parcel:
     def _written(self) -> Letter:
         names = ", ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in self._classes)
         sent, whole = self._send(), b""
-        with _by_value(self._classes) as modules:
-            if modules:
-                try:
-                    whole = cloudpickle.dumps(sent)
-                except Exception:  # something beside the class cannot be taken along
-                    whole = b""
+        with _by_value(self._classes) as modules, suppress(Exception):  # what is beside a class may not come along
+            whole = cloudpickle.dumps(sent) if modules else b""
         return names, cloudpickle.dumps(sent), whole
 
 

@@ -58,7 +58,8 @@ class CatalogQModule(CatalogModule, QNetAPI):
     # --- training --------------------------------------------------------------------------------------------------
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        now, later = self._now_and_later(batch)
+        state = batch.get(Columns.NEXT_STATE_IN, batch.get(Columns.STATE_IN))
+        now, later = self.rows(batch), self.rows({**batch, Columns.STATE_IN: state}, batch[Columns.NEXT_OBS])
         found = {QF_PREDS: self._laid_out(self.model, now)}
         if self.uses_double_q:
             with torch.no_grad():
@@ -77,12 +78,6 @@ class CatalogQModule(CatalogModule, QNetAPI):
     @torch.no_grad()
     def _target_values(self, rows: Rows) -> Tensor:
         return self._laid_out(self.target, rows)
-
-    def _now_and_later(self, batch: Mapping[str, Any]) -> tuple[Rows, Rows]:
-        later = batch
-        if Columns.NEXT_STATE_IN in batch:
-            later = {**batch, Columns.STATE_IN: batch[Columns.NEXT_STATE_IN]}
-        return self.rows(batch), self.rows(later, batch[Columns.NEXT_OBS])
 
     def _laid_out(self, model: Any, rows: Rows) -> Tensor:
         values, _ = self._values(model, rows, training=True)

@@ -50,8 +50,7 @@ class Recipe:
         given = dict(model_config or {})
         pins, catalog = given.pop(PARTS, None), given.pop(CATALOG, None)
         keys = given.pop(KEYS, None)
-        by_hand = keys is None
-        if by_hand:
+        if by_hand := keys is None:
             keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: given[key] for key in keys})
         defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}

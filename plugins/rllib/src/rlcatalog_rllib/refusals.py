@@ -80,7 +80,7 @@ def check_soft_served(policy: Policy) -> None:
 
 
 def check_config(config: Any, models: Mapping[str, Any]) -> str:
-    """Return the kind of module an algorithm needs: `"actor_critic"`, `"q_learning"` or `"soft_actor_critic"`.
+    """Return the name of the module's class that an algorithm needs.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -90,9 +90,8 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
         NotServedError: The algorithm, or a setting of it, is not served; the message names it.
         ConfigError: A model config is for no policy.
     """
-    known = (_KINDS[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _KINDS)
-    found = next(known, None)
-    if found is None:
+    known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
+    if (module := next(known, None)) is None:
         raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL.")
     if config.framework_str != "torch":
         raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs PyTorch alone.")
@@ -109,7 +108,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
                 f"models: there is no policy {name!r}.{nearest(name, config.policies)} config.multi_agent(policies=...)"
                 f" says which there are: {', '.join(sorted(map(str, config.policies)))}."
             )
-    return found
+    return module
 
 
 def learns_offline(config: Any) -> bool:
@@ -121,9 +120,9 @@ def learns_offline(config: Any) -> bool:
     return any(cls.__name__ == "MARWILConfig" for cls in type(config).__mro__)
 
 
-#: Name of a config class of Ray's → the kind of module it needs, or None; a subclass needs the same.
-_KINDS = {
-    "DQNConfig": "q_learning", "SACConfig": "soft_actor_critic",
+#: Name of a config class of Ray's → the module it needs, or None; a subclass needs the same.
+_MODULES = {
+    "DQNConfig": "CatalogQModule", "SACConfig": "CatalogSACModule",
     **dict.fromkeys(("CQLConfig", "TQCConfig", "IQLConfig")),
-    **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "actor_critic"),
+    **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "CatalogRLModule"),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import ModelV2, models_inside
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
@@ -78,8 +78,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
         self._acting, self._training = self.policy.views.acting, self.policy.views.training
-        self._has_loss = _any_of(self.model, "custom_loss")
-        self._has_metrics = _any_of(self.model, "metrics")
+        self._has_loss, self._has_metrics = map(self.policy.overrides, ("custom_loss", "metrics"))
         self.eval()
 
     def get_initial_state(self) -> dict[str, Any]:
@@ -139,13 +138,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
         """Return the memory one step later, by the names of `get_initial_state`."""
-        memory = self.policy.memory
-        if len(returned) != len(rows.states) or any(
-            new.shape != old.shape for new, old in zip(returned, rows.states, strict=True)
-        ):
-            before, after = ([part.cpu().numpy() for part in parts] for parts in (rows.states, returned))
-            returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)[0]]
-        return dict(zip(self._state_names, returned, strict=True))
+        memory, _ = self.policy.memory.after(rows.states, returned, ops=tensor_ops("torch"))
+        return dict(zip(self._state_names, memory, strict=True))
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
@@ -249,13 +243,6 @@ def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
     if repeat == 1 or len(shape) == 1:
         return value
     return tree.map_structure(lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value)
-
-
-def _any_of(model: Any, method: str) -> bool:
-    """Whether a model, or one inside it, overrides a method of ModelV2."""
-    if getattr(type(model), method) is not getattr(ModelV2, method):
-        return True
-    return any(_any_of(inner, method) for inner in models_inside(model).values())
 
 
 def need_values(policy: Policy) -> None:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.sac.sac_learner import (
-    ACTION_LOG_PROBS,
-    ACTION_LOG_PROBS_NEXT,
-    ACTION_PROBS,
-    ACTION_PROBS_NEXT,
-    QF_PREDS,
-    QF_TARGET_NEXT,
-    QF_TWIN_PREDS,
-)
+from ray.rllib.algorithms.sac import sac_learner as sac
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.utils import make_target_network
 from ray.rllib.core.rl_module.apis import QNetAPI
@@ -129,12 +120,13 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return forward(batch, now, later)
 
     def _numbers(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
-        found = dict(zip((QF_PREDS, QF_TWIN_PREDS), self._each(now.obs, batch[Columns.ACTIONS]), strict=False))
+        found = dict(zip((sac.QF_PREDS, sac.QF_TWIN_PREDS), self._each(now.obs, batch[Columns.ACTIONS]), strict=False))
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
-        with _frozen(self.critics):  # the actor's gradient goes through the values, not into their weights
-            found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        self.critics.requires_grad_(False)  # the actor's gradient goes through the values, not into their weights
+        found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        self.critics.requires_grad_(True)
         with torch.no_grad():
             dist = self._dist(later, training=True)
             following = flat_sample(dist.sample())
@@ -143,13 +135,13 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return found
 
     def _choices(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
-        found = dict(zip((QF_PREDS, QF_TWIN_PREDS), self._each(now.obs), strict=False))
-        found[ACTION_LOG_PROBS] = self._log_probs(now)
-        found[ACTION_PROBS] = found[ACTION_LOG_PROBS].exp()
+        found = dict(zip((sac.QF_PREDS, sac.QF_TWIN_PREDS), self._each(now.obs), strict=False))
+        found[sac.ACTION_LOG_PROBS] = self._log_probs(now)
+        found[sac.ACTION_PROBS] = found[sac.ACTION_LOG_PROBS].exp()
         with torch.no_grad():
-            found[ACTION_LOG_PROBS_NEXT] = self._log_probs(later)
-            found[ACTION_PROBS_NEXT] = found[ACTION_LOG_PROBS_NEXT].exp()
-            found[QF_TARGET_NEXT] = _smallest(self._each(later.obs, target=True))
+            found[sac.ACTION_LOG_PROBS_NEXT] = self._log_probs(later)
+            found[sac.ACTION_PROBS_NEXT] = found[sac.ACTION_LOG_PROBS_NEXT].exp()
+            found[sac.QF_TARGET_NEXT] = _smallest(self._each(later.obs, target=True))
         return found
 
     def _log_probs(self, rows: Rows) -> Tensor:
@@ -199,15 +191,3 @@ class _Trained:
 
 def _smallest(values: list[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.minimum(*values)
-
-
-@contextmanager
-def _frozen(modules: nn.ModuleList) -> Iterator[None]:
-    weights = list(modules.parameters())
-    for weight in weights:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in weights:
-            weight.requires_grad_(True)

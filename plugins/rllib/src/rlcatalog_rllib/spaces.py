@@ -8,6 +8,7 @@ space as `original_space`.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from gymnasium import spaces
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError
+
+Array = np.ndarray[Any, Any]
 
 OBS, MASK, VIEWS = "obs", "mask", "views"
 
@@ -65,6 +68,20 @@ def _space_of(value: Any) -> Any:
         return spaces.Tuple([_space_of(part) for part in value])
     low, high = (-np.inf, np.inf) if value.dtype.kind == "f" else (np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
     return spaces.Box(low, high, value.shape[1:], value.dtype)
+
+
+def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
+    """Return encoded observations one by one: arrays or, where there are columns beside them, dicts of both.
+
+    Args:
+        encoded: Encoded observations `[B, ...]`.
+        **columns: What goes along with them, a row for each: `mask` and `views`.
+    """
+    beside = {name: column for name, column in columns.items() if column is not None}
+    if not beside:
+        return list(encoded)
+    rows = zip(encoded, *beside.values(), strict=True)
+    return [{OBS: row, **dict(zip(beside, parts, strict=True))} for row, *parts in rows]
 
 
 def rows_of(batch: Any, count: int) -> list[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
@@ -30,7 +29,13 @@ def record_start() -> WorkerError | None:
     """
     starts = json.loads(_internal_kv_get(_key()) or "[]")
     if len(starts) >= LIMIT:
-        return _error(starts)
+        last = starts[-1]
+        return WorkerError(
+            f"An environment runner's process died {len(starts)} times in a row before it had gathered anything."
+            f" Cause of the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}."
+            " Mend what ends it there. With config.env_runners(num_env_runners=0) it happens in the driver's own"
+            " process, where a debugger can look."
+        )
     log = ray._private.worker.global_worker.get_err_file_path()
     starts.append({"machine": this_machine(), "log": log})
     _internal_kv_put(_key(), json.dumps(starts).encode())
@@ -44,16 +49,6 @@ def forget_starts() -> None:
 
 def _key() -> bytes:
     return f"rlcatalog_rllib:starts:{ray.get_runtime_context().get_actor_id()}".encode()
-
-
-def _error(starts: list[dict[str, Any]]) -> WorkerError:
-    last = starts[-1]
-    return WorkerError(
-        f"An environment runner's process died {len(starts)} times in a row before it had gathered anything."
-        f" Cause of the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}."
-        " Mend what ends it there. With config.env_runners(num_env_runners=0) it happens in the driver's own process,"
-        " where a debugger can look."
-    )
 
 
 def _cause(log: Path) -> str:

@@ -95,6 +95,7 @@ class Engine:
         checkpoint: What lies in each of its checkpoints.
         packages: Modules whose versions the record of a run holds, where they are imported.
         fixed: Options that a resumed run keeps as it began with them.
+        reserved: Keys that `--set` does not take → the option that sets them.
         not_restored: What a resumed run begins anew, as a sentence for the user; empty: nothing.
         trusts_checkpoints: Whether reading a checkpoint runs what its writer put in it, as a pickle does. A folder is
             not trusted: `--resume` then asks for `--engine`, too.
@@ -113,11 +114,14 @@ class Engine:
     checkpoint: ClassVar[str] = "policy"
     packages: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[frozenset[str]] = frozenset({"settings"})
+    reserved: ClassVar[Mapping[str, str]] = {}
     not_restored: ClassVar[str] = ""
     trusts_checkpoints: ClassVar[bool] = False
     ends_at_once: ClassVar[bool] = False
 
     def __init__(self, plan: RunPlan) -> None:
+        if plan.algorithm not in (self.algorithms or (plan.algorithm,)):
+            raise SavedPolicyError(f"{plan.folder}: a run of {shown(plan.algorithm)}, which its engine has not.")
         self.plan = plan
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,13 @@ from torch import Tensor
 import rlcatalog
 from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
-from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding
 from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policy_kwargs import translated
-from rlcatalog_sb3.refusals import refuse_filter, refuse_model
-from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
+from rlcatalog_sb3.refusals import refuse_model
+from rlcatalog_sb3.spaces import Lookup, engine_defaults
 from rlcatalog_torch import flat_sample, values_of
 
 Array = np.ndarray[Any, Any]
@@ -30,14 +30,10 @@ class ActorCritic:
     """Preprocessor, model and distribution of one lookup, called with what Stable-Baselines3 hands a policy.
 
     Args:
-        observation_space: The observation space it shows.
-        action_space: The action space it shows.
+        owner: The policy of Stable-Baselines3 that it is for, a `CatalogBasePolicy`, with the spaces that it shows.
         model_config: The model config; None takes the one the environment was flattened with.
-        recurrent: Whether the algorithm carries the states of a memory.
-        adapts: Whether the algorithm lets actions of a Box pass through `adapt`, instead of clipping them.
         catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
-        name: Name of the policy, for messages.
         algorithm: Name of the algorithm that builds the policy, for messages.
         frozen: Whether a frozen policy collects; see `FrozenCollector`.
 
@@ -54,41 +50,21 @@ class ActorCritic:
     """
 
     def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        model_config: Mapping[str, Any] | None,
-        *,
-        recurrent: bool = False,
-        adapts: bool = True,
-        catalog: Catalog | None = None,
-        keywords: Mapping[str, Any] | None = None,
-        name: str = "CatalogPolicy",
-        algorithm: str = "PPO",
-        frozen: str = "auto",
-    ) -> None:
-        origin = origin_of(observation_space, action_space)
-        self.given_catalog = catalog
-        catalog = catalog_for(catalog, origin)
-        config = origin.config if model_config is None and origin is not None else model_config
-        self.given = model_config
+        self, owner: Any, model_config: Mapping[str, Any] | None, catalog: Catalog | None,
+        keywords: Mapping[str, Any], algorithm: str, frozen: str,
+    ) -> None:  # fmt: skip
+        observation_space, action_space = owner.observation_space, owner.action_space
+        recurrent, adapts, name = owner.recurrent, owner.adapts, type(owner).__name__
+        lookup = Lookup.of(observation_space, action_space, model_config, catalog)
+        self.given, self.given_catalog = model_config, catalog
+        origin, catalog, config = lookup.origin, lookup.catalog, lookup.config
+        observations, actions = lookup.observation_space, lookup.action_space
         self.action_shape = tuple(action_space.shape or ())
-        if origin is not None:
-            observations, actions = origin.observation_space, origin.action_space
-        else:
-            layout = catalog.parse_config(config).get("image_layout", "hwc")
-            observations, actions = untransposed(observation_space, layout), action_space
         defaults = engine_defaults(observations, actions)
-
-        def resolve(config: Mapping[str, Any] | None) -> Resolution:
-            return catalog.resolve(observations, actions, config, "torch", defaults=defaults)
-
         if keywords:
+            resolve = partial(catalog.resolve, observations, actions, framework="torch", defaults=defaults)
             config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
-        refuse_filter(resolve(config))
-        self.policy: Policy = rlcatalog.build(
-            observations, actions, config, "torch", defaults=defaults, catalog=catalog
-        )
+        self.policy = rlcatalog.build(observations, actions, config, "torch", defaults=defaults, catalog=catalog)
         refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)

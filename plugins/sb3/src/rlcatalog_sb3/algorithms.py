@@ -1,24 +1,28 @@
-"""Stable-Baselines3's algorithms by name, each made with the catalog's parts."""
+"""Stable-Baselines3's algorithms by name: what each is made with, and what is called `"CatalogPolicy"` there."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
 
-#: Name → (module of the algorithm, policy of this package); None: one of theirs over a CatalogExtractor.
+#: Name → (package, policy of this package); None: one of theirs over a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
-    "PPO": ("stable_baselines3", "policies:CatalogPolicy"),
-    "A2C": ("stable_baselines3", "policies:CatalogPolicy"),
+    "PPO": ("stable_baselines3", "CatalogPolicy"),
+    "A2C": ("stable_baselines3", "CatalogPolicy"),
     "DQN": ("stable_baselines3", None),
     "SAC": ("stable_baselines3", None),
     "TD3": ("stable_baselines3", None),
-    "MaskablePPO": ("sb3_contrib", "maskable:CatalogMaskablePolicy"),
-    "RecurrentPPO": ("rlcatalog_sb3.recurrent", "recurrent:CatalogRecurrentPolicy"),
+    "MaskablePPO": ("sb3_contrib", "CatalogMaskablePolicy"),
+    "RecurrentPPO": ("sb3_contrib", "CatalogRecurrentPolicy"),
 }
+#: Algorithms with nets of their own for actions and values; those that are not above cannot be converted.
+OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
 def algorithm_class(name: str) -> Any:
@@ -35,13 +39,14 @@ def algorithm_class(name: str) -> Any:
         raise UnknownNameError(
             f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
         )
-    home, _ = ALGORITHMS[name]
+    package, _ = ALGORITHMS[name]
     try:
-        return getattr(importlib.import_module(home), name)
+        return _own(name) or getattr(importlib.import_module(package), name)
     except ImportError as error:
-        package, extra = ("stable-baselines3", "") if home == "stable_baselines3" else ("sb3-contrib", "[contrib]")
+        extra = "[contrib]" if package == "sb3_contrib" else ""
         raise MissingPluginError(
-            f"{name} comes with {package}, which is not installed: pip install 'rlcatalog-sb3{extra}'."
+            f"{name} comes with {package.replace('_', '-')}, which is not installed: pip install"
+            f" 'rlcatalog-sb3{extra}'."
         ) from error
 
 
@@ -61,24 +66,42 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
         ConfigError: It does not take a setting.
         NotServedError: It collects otherwise than with a policy that could be frozen.
     """
-    algorithm, place = algorithm_class(name), ALGORITHMS[name][1]
-    policy: Any = "MlpPolicy"
+    algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
+    policy: Any = "MlpPolicy" if own is None else _own(own)
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
-    if place is None:
+    if own is None:
         if frozen == "always":
             raise NotServedError(f"frozen='always': {name} acts by nets of its own, which nothing here freezes.")
-        from rlcatalog_sb3.features import CatalogExtractor
-
-        extractor = {"model_config": model}
-        policy_kwargs |= {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": extractor}
+        policy_kwargs["features_extractor_class"] = _own("CatalogExtractor")
+        policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
     else:
-        module, _, cls = place.partition(":")
-        policy = getattr(importlib.import_module(f"rlcatalog_sb3.{module}"), cls)
-        policy_kwargs["model_config"] = model
-        if frozen is not None:
-            policy_kwargs["frozen"] = frozen
+        policy_kwargs |= {"model_config": model} if frozen is None else {"model_config": model, "frozen": frozen}
     accepted = [key for key in inspect.signature(algorithm).parameters if key not in ("policy", "env", "policy_kwargs")]
     for key in settings:
         if key not in accepted:
             raise ConfigError(f"{name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}.")
     return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
+
+
+def _own(name: str) -> Any:
+    """Return what this package has of a name, or None."""
+    return getattr(importlib.import_module("rlcatalog_sb3"), name, None)
+
+
+def enter_names(load: Callable[[str], Any], *, importing: bool) -> None:
+    """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
+
+    Those that our policy refuses have its name as well, so that its refusal is read and not that the name is unknown.
+
+    Args:
+        load: Returns a policy by its name.
+        importing: Whether to import the algorithms for it; else only those that were imported get the names.
+    """
+    for package in ("stable_baselines3", "sb3_contrib"):
+        if importing and package not in sys.modules:
+            with suppress(Exception):  # sb3-contrib is an extra, and whoever uses it sees what is wrong with it
+                importlib.import_module(package)
+        for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
+            if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer
+                policy = ALGORITHMS.get(name, (package, None))[1] or "CatalogPolicy"
+                cls.policy_aliases[policy] = load(policy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
-from rlcatalog_policy import write_file
+from rlcatalog.spaces import map_tensors
 from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
@@ -69,14 +68,7 @@ class CheckpointCallback(BaseCallback):
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
                 self.model.num_timesteps = self._begun
-            self.finish()
-
-    def finish(self) -> None:
-        """Save the run at its end, with the algorithm beside the policy."""
-        self.save()
-        content = io.BytesIO()
-        self.model.save(content)
-        write_file(self.session.folder, ALGORITHM, content.getvalue())
+            self.save()
 
     def save(self) -> None:
         """Write the policy and a checkpoint.
@@ -165,7 +157,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
         rows = min(buffer.pos + 1, buffer.buffer_size)  # one may hold the next observation
         algorithm.replay_buffer = copy.copy(buffer)
         for name, value in _columns(buffer):
-            setattr(algorithm.replay_buffer, name, _mapped(value, lambda column: column[:rows]))
+            setattr(algorithm.replay_buffer, name, map_tensors(value, lambda column: column[:rows]))
     try:
         algorithm.save_replay_buffer(path)
     finally:
@@ -182,7 +174,7 @@ def _fill_up(buffer: Any) -> None:
 
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
         for name, value in _columns(buffer):
-            setattr(buffer, name, _mapped(value, grown))
+            setattr(buffer, name, map_tensors(value, grown))
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
@@ -193,7 +185,3 @@ def _columns(buffer: Any) -> list[tuple[str, Any]]:
         if parts and all(isinstance(part, np.ndarray) for part in parts):
             found.append((name, value))
     return found
-
-
-def _mapped(value: Any, change: Any) -> Any:
-    return {key: change(part) for key, part in value.items()} if isinstance(value, dict) else change(value)

@@ -7,53 +7,40 @@ from typing import Any
 import numpy as np
 import torch
 
+import rlcatalog_testing as kit
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.observations import rows
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_sb3.flat_spaces import Flattening
+from rlcatalog_sb3.algorithms import make
+from rlcatalog_sb3.flat_spaces import Flattening, for_sb3
 from rlcatalog_sb3.policies import CatalogPolicy
 from rlcatalog_sb3.spaces import origin_of
-from rlcatalog_testing import (
-    ExampleEnv,
-    NotApplicable,
-    OutputFunction,
-    Part,
-    PolicyOutputs,
-    check,
-    every_weight_moved,
-    refusing,
-    trained_weights,
-    update_example,
-)
 
 
-@check(
+@kit.check(
     "trunk", "memory", "head", "action_dist", every_framework=False,
     hint="use every weight in the outputs or the value, and hold it where the model finds it",
 )  # fmt: skip
-def sb3_moves_every_weight(part: Part) -> None:
+def sb3_moves_every_weight(part: kit.Part) -> None:
     """One update of Stable-Baselines3's PPO, or RecurrentPPO, moves every weight; what it cannot carry is skipped."""
     if "torch" not in part.component.frameworks:
-        raise NotApplicable("Stable-Baselines3 runs PyTorch alone")
-    from rlcatalog_sb3.algorithms import make
-    from rlcatalog_sb3.flat_spaces import for_sb3
-
-    example = update_example(part)
+        raise kit.NotApplicable("Stable-Baselines3 runs PyTorch alone")
+    example = kit.update_example(part)
     model = dict(example.config)
-    with refusing(NotServedError, MissingPluginError):
+    with kit.refusing(NotServedError, MissingPluginError):
         recurrent = part.catalog.resolve(example.obs, example.action, model, "torch").choices["memory"].component
         name = "PPO" if recurrent is None else "RecurrentPPO"
-        env = for_sb3(ExampleEnv(example), model, catalog=part.catalog)
+        env = for_sb3(kit.ExampleEnv(example), model, catalog=part.catalog)
         algo = make(
             name, env, model, seed=0, device="cpu", n_steps=16, batch_size=16, n_epochs=1, learning_rate=1e-2,
             ent_coef=0.01,
         )  # fmt: skip
-    before = trained_weights(algo.policy.model)
+    before = kit.trained_weights(algo.policy.model)
     algo.learn(16)
-    every_weight_moved(before, trained_weights(algo.policy.model))
+    kit.every_weight_moved(before, kit.trained_weights(algo.policy.model))
 
 
-def outputs(algorithm: Any) -> OutputFunction:
+def outputs(algorithm: Any) -> kit.OutputFunction:
     """Return a PPO or A2C over a `CatalogPolicy` as an engine for `rlcatalog_testing.check_same_outputs`.
 
     Actions come from `algorithm.predict`, densities, entropies and values from `policy.evaluate_actions`.
@@ -73,7 +60,7 @@ def outputs(algorithm: Any) -> OutputFunction:
     if origin is not None:
         inside = Flattening(origin.observation_space, origin.action_space, origin.config, catalog=origin.catalog)
 
-    def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
+    def run(observations: Any, raw_actions: Any) -> kit.PolicyOutputs:
         shown, width = observations, raw_actions.shape[1]
         if inside is not None:
             flat = [inside.observe(row) for row in rows(info, observations)]
@@ -84,6 +71,6 @@ def outputs(algorithm: Any) -> OutputFunction:
         action = algorithm.predict(shown, deterministic=True)[0]
         if inside is not None:
             action = inside.action_codec.adapt(action.reshape(-1, width))
-        return PolicyOutputs(action, logp.numpy(), entropy.numpy(), values[:, 0].numpy())
+        return kit.PolicyOutputs(action, logp.numpy(), entropy.numpy(), values[:, 0].numpy())
 
     return run

@@ -44,13 +44,13 @@ def to_policy(model: Any) -> Policy:
     policy = model.policy
     if isinstance(policy, CatalogBasePolicy):
         return policy.catalog_policy
-    hidden, last, head = _layers(policy)
-    extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor
-    if not isinstance(extractor, CatalogExtractor):
+    if not any(isinstance(module, CatalogExtractor) for module in policy.modules()):
         raise NotServedError(
             f"{type(policy).__name__} holds no parts of the catalog; train with CatalogPolicy, or with CatalogExtractor"
             " as features_extractor_class."
         )
+    hidden, last, head = _layers(policy)
+    extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor
     actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
     config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
     found = rlcatalog.build(extractor.own_space, actions, config, "torch", catalog=extractor.catalog)
@@ -69,12 +69,9 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
     actor = getattr(policy, "actor", None)
     if actor is None or getattr(actor, "use_sde", False):
-        what = "explores by use_sde, which the catalog has not"
-        if actor is None:
-            ours = any(isinstance(module, CatalogExtractor) for module in policy.modules())
-            what = (
-                "has other layers behind the trunk than DQN, SAC and TD3" if ours else "holds no parts of the catalog"
-            )
+        what = "has other layers behind the trunk than DQN, SAC and TD3"
+        if actor is not None:
+            what = "explores by use_sde, which the catalog has not"
         raise NotServedError(f"{type(policy).__name__} {what}; it cannot be converted.")
     if hasattr(actor, "log_std"):
         latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std

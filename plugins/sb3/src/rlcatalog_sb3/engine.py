@@ -8,20 +8,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 from rlcatalog_sb3.algorithms import ALGORITHMS, make
-
-#: Arguments of an algorithm that `--set` does not take → the option that sets them.
-_OPTIONS = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}
 
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
     """What the engine takes beside the common options, and what a run was begun with."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
-    device: str | None = None
-    envs: Annotated[int, Meta(ge=1)] | None = None
+    device: str = "cpu"
+    envs: Annotated[int, Meta(ge=1)] = 1
     vector: Literal["sync", "async"] = "sync"
     frozen: str | None = None
     model: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -36,6 +32,7 @@ class SB3Engine(Engine):
     checkpoint = "algorithm.zip"
     packages = ("stable_baselines3", "sb3_contrib")
     fixed = frozenset({"settings", "envs", "vector", "frozen"})
+    reserved = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}  # noqa: RUF012
     trusts_checkpoints = True
     not_restored = (
         "Stable-Baselines3 restores neither environments nor random generators, so this is not, number for number, the"
@@ -44,14 +41,19 @@ class SB3Engine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options = plan.options
-        if clash := sorted(set(plan.settings) & set(_OPTIONS)):
-            raise ConfigError(f"--set: {clash[0]!r} is set by {_OPTIONS[clash[0]]}.")
-        self._envs: int = options.envs or plan.config.get("algorithm", {}).get("num_envs", 1)
-        seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
-        given: dict[str, Any] = {"env": self._environments(seed), "device": options.device or "cpu", "seed": seed}
-        from rlcatalog_sb3.checkpoints import policy_of, restore
+        import torch
+        from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+        from rlcatalog_sb3.checkpoints import policy_of, restore
+        from rlcatalog_sb3.flat_spaces import for_sb3
+
+        env_id, options = plan.env_id, plan.options
+        seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
+        torch.set_num_threads(options.threads)
+        kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
+        env = make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
+        given: dict[str, Any] = {"env": env, "device": options.device, "seed": seed}
         if plan.checkpoint is None:
             self.algorithm = make(
                 plan.algorithm, model=options.model, frozen=options.frozen, **options.settings, **given
@@ -60,31 +62,18 @@ class SB3Engine(Engine):
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
         self._policy = describe_policy(policy_of(self.algorithm))  # what could not be converted is refused here
 
-    def _environments(self, seed: int) -> Any:
-        import torch
-        from stable_baselines3.common.env_util import make_vec_env
-        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-
-        from rlcatalog_sb3.flat_spaces import for_sb3
-
-        env_id, options = self.plan.env_id, self.plan.options
-        torch.set_num_threads(options.threads)
-        kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
-        return make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=self._envs, seed=seed, vec_env_cls=kind)
-
     @property
     def steps(self) -> int:
         return int(self.algorithm.num_timesteps)
 
     def describe(self) -> Mapping[str, Any]:
-        import stable_baselines3
-
-        begun = {"name": self.plan.algorithm, "env_config": {}, "num_envs": self._envs, "seed": self.plan.seed}
-        return {
-            "algorithm": {**begun, **self.plan.options.settings},
-            **self._policy,
-            "stable_baselines3": stable_baselines3.__version__,
+        begun = {
+            "name": self.plan.algorithm,
+            "env_config": {},
+            "num_envs": self.plan.options.envs,
+            "seed": self.plan.seed,
         }
+        return {"algorithm": {**begun, **self.plan.options.settings}, **self._policy}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger
@@ -101,7 +90,7 @@ class SB3Engine(Engine):
         except BaseException:
             callback.save_early()
             raise
-        callback.finish()
+        callback.save()
 
     def close(self) -> None:
         self.algorithm.get_env().close()

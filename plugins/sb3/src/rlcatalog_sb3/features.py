@@ -15,13 +15,10 @@ from torch import Tensor
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
-from rlcatalog_sb3.observations import encoder, structure
+from rlcatalog_sb3.observations import encoder
 from rlcatalog_sb3.refusals import asking, refuse_filter
-from rlcatalog_sb3.spaces import MASK, Origin, catalog_for, origin_of, untransposed
+from rlcatalog_sb3.spaces import MASK, Lookup, Origin
 from rlcatalog_torch import before_torch_optimizers
-
-#: A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
-_ANY_ACTION: Any = spaces.Discrete(2)
 
 
 # Derived from CombinedExtractor for one thing: Stable-Baselines3 tells its own extractors alone, with
@@ -52,19 +49,17 @@ class CatalogExtractor(CombinedExtractor):
         catalog: Catalog | None = None,
     ) -> None:
         before_torch_optimizers()  # the algorithm makes one for the net it builds around this
-        origin = origin_of(observation_space)
-        catalog = catalog_for(catalog, origin)
-        config = origin.config if model_config is None and origin is not None else model_config
-        values = catalog.parse_config(config)
-        layout = values.get("image_layout", "hwc")
-        self_space = origin.observation_space if origin is not None else untransposed(observation_space, layout)
+        # A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
+        any_action: Any = spaces.Discrete(2)
+        lookup = Lookup.of(observation_space, any_action, model_config, catalog)
+        origin, catalog, values, flat = lookup.origin, lookup.catalog, lookup.values, lookup.origin is not None
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
                 "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions by themselves; a features"
                 " extractor has no use for a distribution. Leave it out."
             )
-        resolution = catalog.resolve(self_space, origin.action_space if origin else _ANY_ACTION, config, "torch")
+        resolution = catalog.resolve(lookup.observation_space, lookup.action_space, lookup.config, "torch")
         refuse_filter(resolution)
         for slot in ("memory", "head"):
             if resolution.choices[slot].component is not None:
@@ -75,14 +70,8 @@ class CatalogExtractor(CombinedExtractor):
         preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
         if origin is not None:
             check_encoding(origin, resolution, preprocessor)
-        trunk = catalog.model(
-            {"trunk": resolution.component("trunk")},
-            preprocessor.observation_space,
-            None,
-            None,
-            resolution.config,
-            "torch",
-        )
+        parts = {"trunk": resolution.component("trunk")}
+        trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} announced no width in self.num_outputs; it cannot be a trunk."
@@ -93,18 +82,12 @@ class CatalogExtractor(CombinedExtractor):
         self.trunk: Any = trunk
         self.catalog = catalog
         #: The environment's own spaces (actions: None where they are not known), and the config's keys.
-        self.own_space = self_space
+        self.own_space = lookup.observation_space
         self.own_actions = origin.action_space if origin is not None else None
         self.config = resolution.config.given
         self.preprocessor = preprocessor
         self._undo = _undo(observation_space, scaled=not normalized_image)
-        numpy = structure(observation_space, layout)
-
-        def by_numpy(obs: Any) -> Tensor:
-            encoded = torch.from_numpy(preprocessor.transform_batch(numpy(obs)))
-            return encoded.to(next(iter(obs.values())).device if isinstance(obs, dict) else obs.device)
-
-        self._encode = encoder(preprocessor, observation_space, layout, origin is not None, by_numpy)
+        self._encode = encoder(preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch)
 
     def forward(self, observations: Any) -> Tensor:
         """Return the features `[B, features_dim]` of observations that Stable-Baselines3 has preprocessed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +17,7 @@ from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
-from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
+from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin
 
 Array = np.ndarray[Any, Any]
 
@@ -51,14 +51,10 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
+        masked = env.has_wrapper_attr("action_masks")
+        self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked, catalog)
         # Masks in the observation win: they are those of the observation, whenever one asks.
-        inside = Flattening(env.observation_space, env.action_space, model_config, catalog=catalog)
-        self._outside = not inside.masked and bool(inside.masks.size) and env.has_wrapper_attr("action_masks")
-        self.flattening = inside
-        if self._outside:
-            self.flattening = Flattening(
-                env.observation_space, env.action_space, model_config, masked=True, catalog=catalog
-            )
+        self._outside = self.flattening.masked and self.flattening.masks.key is None
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
         self._mask: Any = None
@@ -120,7 +116,7 @@ class Flattening:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether observations get the action masks of another source than themselves.
+        masked: Whether observations without action masks get those of another source.
         catalog: The catalog the parts come from; the process's when None.
 
     Attributes:
@@ -148,21 +144,16 @@ class Flattening:
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         raw_kinds = resolution.dists.raw_kinds("torch")
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
-        self.masked = masked or resolution.mask_key is not None
-        origin = Origin(
-            observation_space,
-            action_space,
-            resolution.config.explicit,
-            encoding_of(resolution, self.preprocessor),
-            given,
-        )
+        self.masked = resolution.mask_key is not None or (masked and self.masks.size > 0)
+        encoding = encoding_of(resolution, self.preprocessor)
+        origin = Origin(observation_space, action_space, resolution.config.explicit, encoding, given)
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
         self.observation_space: Any = box
         if self.masked:
             self.observation_space = spaces.Dict({OBS: box, MASK: spaces.MultiBinary(self.masks.size)})
         self.action_space = flat_actions(self.action_codec)
-        note_origin(self.action_space, origin)
+        setattr(self.action_space, ORIGIN, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
         """Return an observation as Stable-Baselines3 sees it.
@@ -186,13 +177,12 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
     """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
     assert resolution.request.action is not None
     values = resolution.config
-    codecs = list(_codecs(preprocessor))
-    keys = {key for component in codecs if component is not None for key in resolution.config_keys(component)}
+    codecs = [component for _, component in preprocessor.components()]
+    keys = {key for component in codecs for key in resolution.config_keys(component)}
     if values["custom_preprocessor"] is not None:  # a class of the user's may read anything of this
         keys.add("custom_model_config")
     return {
-        "preprocessors": [str(component and component.provider) + ":" + str(component and component.name)
-                          for component in codecs],
+        "preprocessors": [f"{component.provider}:{component.name}" for component in codecs],
         "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
         **{key: values[key] for key in sorted({*keys, *_SHAPING})},
@@ -216,23 +206,18 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
 
 
 def flat_actions(codec: ActionCodec) -> Any:
-    """Return a flat space of raw actions."""
+    """Return a flat space of raw actions.
+
+    Stable-Baselines3 wants finite bounds, which PPO clips to, and SAC and TD3 squash into. The codec cuts off beyond
+    them anyway.
+    """
     if codec.whole:
         counts = list(codec.counts or ())
         return spaces.Discrete(counts[0]) if codec.scalar else spaces.MultiDiscrete(counts)
-    low, high = _limits(codec)
-    return spaces.Box(low, high, (codec.width,), np.float32)
-
-
-def _limits(codec: ActionCodec) -> tuple[Array, Array]:
-    """Return finite bounds of raw actions beyond which the codec cuts off anyway, `[width]` each.
-
-    Stable-Baselines3 wants finite ones; PPO clips to them, SAC and TD3 squash into them.
-    """
     low, high = np.full(codec.width, -_LARGEST), np.full(codec.width, _LARGEST)
     if is_float_box(codec.info):
         low, high = (np.clip(bound, low, high) for bound in codec.limits)
-    return low.astype(np.float32), high.astype(np.float32)
+    return spaces.Box(low.astype(np.float32), high.astype(np.float32), (codec.width,), np.float32)
 
 
 def is_float_box(info: SpaceInfo) -> bool:
@@ -248,9 +233,3 @@ def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
         return EncodedBox(low, high, dtype, origin)
     with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
         return EncodedBox(encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin)
-
-
-def _codecs(preprocessor: Preprocessor) -> Iterator[Any]:
-    yield preprocessor.component
-    for child in preprocessor.children:
-        yield from _codecs(child)

@@ -87,9 +87,8 @@ class FrozenCollector:
         """Freeze the policy where it is time to, and return whether it is frozen."""
         if self.mode == "auto":
             self._steps += 1
-            if rows > MOST_ENVS:
-                self._open = False
-            if rows > MOST_ENVS or self._steps <= FIRST_STEPS:
+            self._open = rows <= MOST_ENVS
+            if not self._open or self._steps <= FIRST_STEPS:
                 return False
         seed = int(torch.randint(2**31, ()))  # so that one seed of the algorithm gives one run
         acting = self.policy.freeze(rows, seed=seed)
@@ -101,10 +100,6 @@ class FrozenCollector:
         """Return a number that changes with the weights: of all the ways they are written, and of where they lie."""
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what is frozen: a copy freezes for itself."""
-        return {"policy": self.policy, "mode": self.mode}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.policy, self.mode = state["policy"], state["mode"]
-        self.begin()
+        return FrozenCollector, (self.policy, self.mode)

@@ -32,7 +32,7 @@ class Observer:
         self.policy, self.flat = policy, origin is not None
         layout = policy.config.get("image_layout", "hwc")
         self._numpy = structure(space, layout)
-        self.encode = encoder(policy.preprocessor, space, layout, self.flat, self._encoded_by_numpy)
+        self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
         # A mask that stands in the observation as its columns needs no more than a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
@@ -52,7 +52,8 @@ class Observer:
         """
         found: Tensor | None = None
         if self._mask_key is not None:
-            found = obs[self._mask_key].bool() if self.columns else self._by_numpy(obs)
+            found = obs[self._mask_key]
+            found = found.bool() if self.columns else _tensor(self.policy.action_mask(self._numpy(obs)), obs)
         if given is not None:
             own = torch.as_tensor(given, device=_device(obs))
             own = own.reshape(-1, self.policy.masks.size).bool()
@@ -61,15 +62,9 @@ class Observer:
             self.policy.masks.matrix(found.cpu().numpy())
         return found
 
-    def _encoded_by_numpy(self, obs: Any) -> Tensor:
-        return _tensor(self.policy.preprocess(self._numpy(obs)), obs)
-
-    def _by_numpy(self, obs: Any) -> Tensor:
-        return _tensor(self.policy.action_mask(self._numpy(obs)), obs)
-
 
 def encoder(
-    preprocessor: Preprocessor, space: Any, layout: str, flat: bool, otherwise: Callable[[Any], Tensor]
+    preprocessor: Preprocessor, space: Any, layout: str, flat: bool, preprocess: Callable[[Any], Array]
 ) -> Callable[[Any], Tensor]:
     """Return what encodes observations: tensor operations where they do, else NumPy's way round.
 
@@ -78,24 +73,21 @@ def encoder(
         space: The space Stable-Baselines3 shows.
         layout: The model config's `image_layout`.
         flat: Whether the observations are encoded already, as vectors.
-        otherwise: Encodes what tensor operations cannot.
+        preprocess: Encodes a batch of the environment's own observations, where tensor operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
         return lambda obs: obs[OBS].reshape(-1, *shape)
     if flat:
         return lambda obs: obs.reshape(-1, *shape)
-    if isinstance(space, spaces.Box) and is_identity(preprocessor):
+    # Observations of a Box may reach the model as they are.
+    if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
         if is_transposed(space, layout):
             # One copy of bytes; in this order, convolutions read floats without another.
             return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
         return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
-    return otherwise
-
-
-def is_identity(preprocessor: Preprocessor) -> bool:
-    """Whether observations of a Box reach the model as they are."""
-    return preprocessor.info.kind == "box" and preprocessor.observation_space is preprocessor.info.space
+    numpy = structure(space, layout)
+    return lambda obs: _tensor(preprocess(numpy(obs)), obs)
 
 
 def structure(space: Any, layout: str) -> Callable[[Any], Any]:

@@ -45,9 +45,9 @@ class CatalogBasePolicy(BasePolicy):
     """
 
     #: Whether the algorithm carries the states of a memory.
-    _recurrent = False
-    #: Whether the algorithm hands actions of a Box through `unscale_action`.
-    _adapts = True
+    recurrent = False
+    #: Whether the algorithm hands actions of a Box through `unscale_action`, instead of clipping them.
+    adapts = True
 
     def __init__(
         self,
@@ -78,23 +78,15 @@ class CatalogBasePolicy(BasePolicy):
             normalize_images=False,
         )  # fmt: skip
         self.use_sde = False
-        self.actor_critic = ActorCritic(
-            observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts,
-            catalog=catalog, keywords=keywords, name=type(self).__name__,
-            algorithm=algorithm_name(builder, self), frozen=frozen,
-        )  # fmt: skip
+        name = algorithm_name(builder, self)
+        self.actor_critic = ActorCritic(self, model_config, catalog, keywords, name, frozen)
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
-        self._squash_output = self.actor_critic.adapts and self._adapts
+        self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
-        if operations := self.actor_critic.model.update_ops():
-
-            def after_step(*_: Any) -> None:
-                for operation in operations:
-                    operation()
-
-            self.optimizer.register_step_post_hook(after_step)
+        for operation in self.actor_critic.model.update_ops():
+            self.optimizer.register_step_post_hook(lambda *_, run=operation: run())
 
     @property
     def catalog_policy(self) -> Policy:

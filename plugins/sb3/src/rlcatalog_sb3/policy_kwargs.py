@@ -72,7 +72,8 @@ def translated(
     Raises:
         ConfigError: An argument has no key of the same meaning here, or the model config says otherwise.
     """
-    refuse_unknown(keywords, policy)
+    if unknown := [name for name in keywords if name not in _TRANSLATIONS]:
+        raise _refusal(unknown[0], policy)
     found = resolve(config)
     asked = found.config.explicit
     wanted: dict[str, Any] = {**(config or {})}
@@ -94,22 +95,15 @@ def translated(
 _OWN = ("model_config", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
-def refuse_unknown(keywords: Mapping[str, Any], policy: str) -> None:
-    """Refuse keyword arguments that no key of the model config stands for.
-
-    Raises:
-        ConfigError: There are such; the message says what there is in their place.
-    """
+def _refusal(name: str, policy: str) -> ConfigError:
+    """Return the error for an argument that no key of the model config stands for, with what there is in its place."""
     accepted = (*_OWN, *_TRANSLATIONS)
-    for name in keywords:
-        if name in _REFUSED:
-            raise ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
-        if name not in _TRANSLATIONS:
-            raise ConfigError(
-                f"policy_kwargs: {policy} takes no {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}."
-                " Layers, activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them"
-                " all."
-            )
+    if name in _REFUSED:
+        return ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
+    return ConfigError(
+        f"policy_kwargs: {policy} takes no {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}. Layers,"
+        " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them all."
+    )
 
 
 def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
@@ -129,9 +123,10 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
                 " same list, or set fcnet_hiddens in model_config; other nets are a custom_model."
             )
         value = actor
-    if not isinstance(value, list | tuple) or not all(_is_width(width) for width in value):
+    widths = value if isinstance(value, list | tuple) else [None]
+    if not all(isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0 for width in widths):
         raise ConfigError(f"policy_kwargs: {what}: expected widths, as in [64, 64] or dict(pi=[64, 64], vf=[64, 64]).")
-    return {"fcnet_hiddens": [int(width) for width in value], "vf_share_layers": False}
+    return {"fcnet_hiddens": [int(width) for width in widths], "vf_share_layers": False}
 
 
 def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
@@ -198,10 +193,6 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
             f"policy_kwargs: {what}: {trunk.name}, the model here, reads no {key}. Set keys of its own in model_config:"
             f" {', '.join(keys) or 'it has none'}."
         )
-
-
-def _is_width(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) > 0
 
 
 def _neutral(key: str, value: Any) -> Any:

@@ -9,16 +9,9 @@ from gymnasium import spaces
 
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog_sb3.state_packer import is_packable
-
-#: Algorithms with nets of their own for actions and values.
-_OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
-#: What to train an LSTM with. for_sb3 puts the environment's masks into the observation, where RecurrentPPO finds them.
-_RECURRENT = (
-    "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes action masks as well;"
-    " on the command line, --algo RecurrentPPO."
-)
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog_sb3.algorithms import OWN_NETS
+from rlcatalog_sb3.memories import refuse_memory
 
 
 def builder_of(policy: Any) -> type:
@@ -67,14 +60,14 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         ' CatalogExtractor, "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
         " rlcatalog_sb3."
     )
-    if theirs & _OWN_NETS:
+    if theirs & OWN_NETS:
         raise NotServedError(f"{name} takes no {own}: its nets for actions and values are its own. Instead, {way}")
-    if "RecurrentPPO" in theirs and not policy._recurrent:
+    if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
             f"RecurrentPPO takes no {own}, which carries no state. Give it CatalogRecurrentPolicy, with use_lstm or"
             " another memory in model_config."
         )
-    if policy._recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
+    if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
         raise NotServedError(
             f"{name} takes no {own}: it carries no state from step to step. Train it with rlcatalog_sb3.RecurrentPPO."
         )
@@ -116,29 +109,15 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: The model asks for views or states, or has a loss of its own.
+        NotServedError: There is a filter, or the model asks for views or states, or has a loss of its own.
         ModelContractError: It has no value branch.
         ConfigError: The loop carries states, and the model has none.
     """
+    refuse_filter(policy.resolution)
     memory, name, where = policy.resolution.choices["memory"].component, policy.model_name, ""
     if memory is not None:
         name, where = f"the memory {memory.name!r}", f"{asking(policy.resolution, 'memory')}: "
-    if recurrent and not policy.memory:
-        raise ConfigError(
-            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or take CatalogPolicy"
-            " and PPO."
-        )
-    served = is_packable(policy.memory.initial)
-    if policy.memory and not recurrent:
-        asks = where or f"{name} is recurrent (get_initial_state() is not empty): "
-        way = _RECURRENT if served else "Train it with rlcatalog-ppo or rlcatalog-rllib."
-        raise NotServedError(f"{asks}{algorithm} carries no state from step to step. {way}")
-    if policy.memory and not served:
-        shapes = [part.shape for part in policy.memory.initial]
-        raise NotServedError(
-            f"{where}RecurrentPPO carries vectors of floats that begin as zeros, as an LSTM's;"
-            f" {name} carries states of shapes {shapes}. Train it with rlcatalog-ppo or rlcatalog-rllib."
-        )
+    refuse_memory(policy, name, where, recurrent=recurrent, algorithm=algorithm)
     if not policy.has_value:
         raise ModelContractError(f"{name} has no value_function(), which {algorithm} needs.")
     if policy.views:
@@ -147,17 +126,8 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
             f"{where}{name} asks for the views {views}; Stable-Baselines3 shows a policy the present alone. Leave out"
             " what asks for them, or put them into the observation in an environment wrapper."
         )
-    if _adds_to_the_loss(policy.model):
+    if policy.overrides("custom_loss"):
         raise NotServedError(
             f"{name}.custom_loss: Stable-Baselines3's losses take no additions of a model's own. Train it with"
             " rlcatalog-ppo."
         )
-
-
-def _adds_to_the_loss(model: Any) -> bool:
-    """Whether a model, or one it holds, has a loss of its own: all others hand back the loss they are given."""
-    loss = object()
-    try:
-        return model.custom_loss(loss, {}) is not loss
-    except Exception:  # it computes something
-        return True

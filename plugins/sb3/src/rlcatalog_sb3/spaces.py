@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.config import same
 
 #: Keys of the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
-#: Where a flat action space notes its origin.
-_ORIGIN = "rlcatalog_origin"
+#: Where a flat action space notes its origin: wrappers of vector environments replace the observations' space alone.
+ORIGIN = "rlcatalog_origin"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Origin:
-    """Where flat spaces come from.
+    """Where flat spaces come from; two are equal where spaces and encoding are.
 
     Attributes:
         observation_space: The environment's observation space.
@@ -32,19 +31,9 @@ class Origin:
 
     observation_space: Any
     action_space: Any
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(compare=False)
     encoding: Mapping[str, Any]
-    catalog: Catalog | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Origin)
-            and bool(self.observation_space == other.observation_space)
-            and bool(self.action_space == other.action_space)
-            and same(dict(self.encoding), dict(other.encoding))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+    catalog: Catalog | None = field(default=None, compare=False)
 
 
 class EncodedBox(spaces.Box):
@@ -71,25 +60,51 @@ class EncodedBox(spaces.Box):
         return f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space}, with {keys})"
 
 
-def note_origin(action_space: Any, origin: Origin) -> None:
-    """Write the origin on a flat action space: wrappers of vector environments replace the observations' alone."""
-    setattr(action_space, _ORIGIN, origin)
-
-
 def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None:
     """Return the origin of flat spaces, or None for spaces as environments have them."""
     box = observation_space
     if isinstance(box, spaces.Dict) and OBS in box.spaces:
         box = box.spaces[OBS]
-    found = box.origin if isinstance(box, EncodedBox) else getattr(action_space, _ORIGIN, None)
+    found = box.origin if isinstance(box, EncodedBox) else getattr(action_space, ORIGIN, None)
     return found if isinstance(found, Origin) else None
 
 
-def catalog_for(catalog: Catalog | None, origin: Origin | None) -> Catalog:
-    """Return the catalog that parts come from: the one given, that of a flattened environment, or the process's."""
-    if catalog is not None:
-        return catalog
-    return default_catalog() if origin is None or origin.catalog is None else origin.catalog
+class Lookup(NamedTuple):
+    """What parts are looked up by, for spaces that Stable-Baselines3 shows.
+
+    Attributes:
+        origin: Where flat spaces come from, or None.
+        catalog: The catalog that parts come from: the one given, that of a flattened environment, or the process's.
+        config: The model config: the one given, or that of a flattened environment.
+        values: It, parsed.
+        layout: Its `image_layout`.
+        observation_space: The environment's own observation space.
+        action_space: Its own action space.
+    """
+
+    origin: Origin | None
+    catalog: Catalog
+    config: Mapping[str, Any] | None
+    values: Mapping[str, Any]
+    layout: str
+    observation_space: Any
+    action_space: Any
+
+    @classmethod
+    def of(
+        cls, observation_space: Any, action_space: Any, config: Mapping[str, Any] | None, catalog: Catalog | None
+    ) -> Lookup:
+        """Return it for spaces, and what a user has given beside them."""
+        origin = origin_of(observation_space, action_space)
+        if origin is not None:
+            catalog, config = catalog or origin.catalog, origin.config if config is None else config
+        catalog = catalog or default_catalog()
+        values = catalog.parse_config(config)
+        layout = values.get("image_layout", "hwc")
+        own = untransposed(observation_space, layout), action_space
+        if origin is not None:
+            own = origin.observation_space, origin.action_space
+        return cls(origin, catalog, config, values, layout, *own)
 
 
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
@@ -153,12 +153,14 @@ def flag_of(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-def refuse_foreign(typed: Iterable[str], engine: str, kind: type[Engine]) -> None:
-    """Raise where an option is typed that an engine does not have.
+def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
+    """Raise where an option is typed that an engine does not have, or `--set` with a key that is one of its options.
 
     Raises:
-        ConfigError: It is; the message names the engines that have it.
+        ConfigError: It is; the message names the engines that have it, or the option.
     """
+    for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
+        raise ConfigError(f"--set: {key!r} has an option of its own: {kind.reserved[key]}.")
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
             having = [other for other, one in engines().items() if name in one.options.__struct_fields__]

@@ -1,23 +1,32 @@
-"""`CatalogRecurrentPolicy` for the catalog's memories, and a `RecurrentPPO` that says how long its sequences are."""
+"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that says how long its sequences are."""
 
 from __future__ import annotations
 
 import warnings
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sb3_contrib
 import torch
-from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.policies import CatalogBasePolicy
-from rlcatalog_sb3.state_packer import StatePacker, States
+from rlcatalog_sb3.memories import StatePacker, States
+from rlcatalog_sb3.policies import CatalogBasePolicy, WithoutMemory
 from rlcatalog_torch import Padding
+
+
+class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
+    """A policy for MaskablePPO with the catalog's preprocessor, model and distribution.
+
+    Masks stand in the observation (`action_mask_key` of the model config), come from `env.action_masks()`, or both;
+    what either forbids is forbidden. MaskablePPO asks the environment for its masks; where they stand in the
+    observation alone, `for_sb3(env)` hands them out, or `learn(..., use_masking=False)` leaves the question out.
+    """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
@@ -37,7 +46,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             loop does not tell.
     """
 
-    _recurrent, _adapts = True, False
+    recurrent, adapts = True, False
     seq_lens: Any = None
     _warned = False
 
@@ -140,26 +149,6 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return torch.full((count,), steps, dtype=torch.int32)
 
 
-class _WithLengths:
-    """A buffer that hands on the lengths of the sequences in each sample."""
-
-    policy: CatalogRecurrentPolicy
-    seq_start_indices: Any
-
-    def _get_samples(self, batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
-        samples = super()._get_samples(batch_inds, *args, **kwargs)  # type: ignore[misc]
-        self.policy.seq_lens = np.diff(self.seq_start_indices, append=len(batch_inds)).astype(np.int32)
-        return samples
-
-
-class _Buffer(_WithLengths, RecurrentRolloutBuffer):
-    pass
-
-
-class _DictBuffer(_WithLengths, RecurrentDictRolloutBuffer):
-    pass
-
-
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
     """sb3-contrib's RecurrentPPO, in which the padding of sequences reaches no trunk of a `CatalogRecurrentPolicy`.
 
@@ -169,11 +158,14 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        if isinstance(self.policy, CatalogRecurrentPolicy):
-            theirs: Any = self.rollout_buffer
-            made = _DictBuffer if isinstance(theirs, RecurrentDictRolloutBuffer) else _Buffer
-            self.rollout_buffer = made(
-                self.n_steps, self.observation_space, self.action_space, theirs.hidden_state_shape, self.device,
-                gamma=self.gamma, gae_lambda=self.gae_lambda, n_envs=self.n_envs,
-            )  # fmt: skip
-            self.rollout_buffer.policy = self.policy
+        policy, buffer = self.policy, cast("Any", self.rollout_buffer)
+        if not isinstance(policy, CatalogRecurrentPolicy):
+            return
+        get_samples = buffer._get_samples
+
+        def with_lengths(batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
+            samples = get_samples(batch_inds, *args, **kwargs)
+            policy.seq_lens = np.diff(buffer.seq_start_indices, append=len(batch_inds)).astype(np.int32)
+            return samples
+
+        buffer._get_samples = with_lengths

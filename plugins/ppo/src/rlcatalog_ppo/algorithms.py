@@ -1,0 +1,101 @@
+"""The algorithms: PPO, A2C and PG, each a config and an objective for what `OnPolicy` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.errors import NotServedError
+from rlcatalog.reporting import warn_deprecated
+from rlcatalog_ppo.algorithm import OnPolicy
+from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
+
+
+class PPO(OnPolicy):
+    """Proximal policy optimisation (Schulman et al. 2017) over a catalog lookup (see `OnPolicy` for the arguments).
+
+    It makes several passes over each rollout, in minibatches, with a clipped surrogate.
+
+    Example:
+        >>> algo = PPO(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4})
+        >>> result = algo.train()
+    """
+
+    config_class = PPOConfig
+    objective = PPO_OBJECTIVE
+    config: PPOConfig
+
+
+class A2C(OnPolicy):
+    """Advantage actor-critic, synchronous (Mnih et al. 2016), over a catalog lookup (see `OnPolicy` for the arguments).
+
+    Each rollout, 5 steps of every environment as in the paper, is learned from once and as a whole: what was
+    collected is always from the policy that is improved, and nothing needs clipping. The optimiser is Adam, as in
+    RLlib: its state is the same for all algorithms here and in both frameworks, which the paper's RMSprop is not.
+
+    Example:
+        >>> algo = A2C(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
+        >>> result = algo.train()
+    """
+
+    config_class = A2CConfig
+    objective = A2C_OBJECTIVE
+    config: A2CConfig
+
+
+class PG(OnPolicy):
+    """REINFORCE (Williams 1992) over a catalog lookup (see `OnPolicy` for the arguments); no value is needed.
+
+    Each action is weighed by the discounted sum of the rewards from its step to the episode's end. Where an episode is
+    truncated, and where the rollout ends within one, the sum ends there: without a value estimate nothing stands for
+    what would have come. So the rollout's length is how far the algorithm looks ahead; let it be long beside
+    1 / (1 - gamma).
+
+    Example:
+        >>> algo = PG(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
+        >>> result = algo.train()
+    """
+
+    config_class = PGConfig
+    objective = PG_OBJECTIVE
+    uses_values = False
+    config: PGConfig
+
+
+# --- RLlib's older names ----------------------------------------------------------------------------------------------
+
+
+class _Trainer(OnPolicy):
+    """What gives an algorithm a deprecated name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        name = type(self).__name__
+        warn_deprecated(f"{name} is now called {name.removesuffix('Trainer')}.")
+        super().__init__(*args, **kwargs)
+
+
+class PPOTrainer(_Trainer, PPO):
+    """Deprecated name of `PPO`."""
+
+
+class A2CTrainer(_Trainer, A2C):
+    """Deprecated name of `A2C`."""
+
+
+class PGTrainer(_Trainer, PG):
+    """Deprecated name of `PG`."""
+
+
+class A3CTrainer:
+    """The asynchronous form of A2C, which is not served.
+
+    Raises:
+        NotServedError: Always; it says why.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotServedError(
+            "A3C is not served: its workers each compute gradients of their own, at their own pace, from weights that"
+            " are out of date, and a run can never be repeated. A2C is the same algorithm with the workers in step:"
+            " rlcatalog_ppo.A2C, with vector='async' for environments in processes of their own."
+        )
