@@ -218,7 +218,7 @@ def verdict(component: Component, request: Request) -> Verdict:
         raise component.fault(f"its match function raised {reason(error)}.") from error
     is_match = type(answer) is Match and type(answer.why) is str
     if is_match and (answer.rank is None or (isinstance(answer.rank, int) and answer.rank in [*Rank])):
-        return Verdict(component, answer.rank and Rank(answer.rank), answer.why)
+        return Verdict(component, None if answer.rank is None else Rank(answer.rank), answer.why)
     raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 

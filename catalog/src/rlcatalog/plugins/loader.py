@@ -168,7 +168,7 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; what looks like one and is none is an error."""
-    hooks = {}
+    hooks: dict[str, Callable[[], Any]] = {}
     for key, member in inspect.getmembers(plugin, inspect.isroutine):
         is_marked = hasattr(member, "rlcatalog_impl")
         if not is_marked and not key.startswith("rlcatalog_"):

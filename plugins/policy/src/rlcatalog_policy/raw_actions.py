@@ -94,7 +94,7 @@ def _arrays(info: SpaceInfo, actions: Any, single: bool) -> Any:
 
 def _component(policy: Policy, info: SpaceInfo) -> Component | None:
     """Return the plugin's part that serves the actions of a leaf; None where the kernel's does."""
-    by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}  # type: ignore[attr-defined]
+    by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     if not by_kind:
         return None
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
