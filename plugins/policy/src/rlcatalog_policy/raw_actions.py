@@ -84,7 +84,7 @@ def _array(values: Any) -> Array:
 
 def _component(policy: Policy, info: SpaceInfo) -> Component | None:
     """Return the plugin's part that serves the actions of a leaf; None where the kernel's does."""
-    by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}  # type: ignore[attr-defined]
+    by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
 

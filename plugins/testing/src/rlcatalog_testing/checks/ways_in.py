@@ -64,7 +64,7 @@ def _chooses(part: Part, catalog: Catalog, example: Example, config: dict[str, A
 def _wraps(part: Part) -> set[str]:
     """Return the ways by which environments of the examples are wrapped."""
     catalog = _as_users_have_it(part)
-    is_on: Callable[[Any], bool] = part.component.declaration.is_on  # type: ignore[attr-defined]
+    is_on: Callable[[Any], bool] = part.component.declaration.is_on
     with environments(part) as examples:
         said = [(config, catalog.explain_wrapping(env, config)[1]) for env, config in examples]
     return {
