@@ -86,7 +86,7 @@ def named_dists(
         dist_type: A name or class that stands back behind `custom`.
     """
     by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
-    names: dict[str | None, str | type | None] = {None: dist_type if custom is None else custom, **by_path}
+    names: dict[Any, Any] = {None: dist_type if custom is None else custom, **by_path}
     components = {path: slots.named("action_dist", name) for path, name in names.items()}
     return {path: component for path, component in components.items() if component is not None}
 

@@ -159,7 +159,7 @@ def outline(
         (node["path"], "", f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(node['candidates'][0])})")
         for node in data["action_parts"]
     ]
-    first: dict[str, list[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
+    first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
     mask: list[Row] = []
     if data["action_mask"]:
         note = "kept out of the model's input"

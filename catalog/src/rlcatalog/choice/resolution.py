@@ -48,7 +48,7 @@ class Pins:
         everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
         versions = {c.distribution: c.version for c in everything if c.distribution}
         named = [{place: c.address for place, c in chosen.items()} for chosen in (parts, preprocessors, action_dists)]
-        return cls(*named, dict(sorted(versions.items())))
+        return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         """Return the pins as plain data; `Pins(**data)` are the same again."""

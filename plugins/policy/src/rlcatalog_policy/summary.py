@@ -117,7 +117,10 @@ def policy_sheet(policy: Policy) -> Sheet:
         ("weights", f"{count:,} numbers in {len(weights)} arrays"),
     ]
     notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]
-    tables = {"parts": [("slot", "part", "provided by"), *rows], "shapes": [("stage", "shape"), *shapes]}
+    tables: dict[str, list[tuple[str, ...]]] = {
+        "parts": [("slot", "part", "provided by"), *rows],
+        "shapes": [("stage", "shape"), *shapes],
+    }
     return Sheet(f"Policy ({policy.framework})", facts, tables, notes)
 
 
