@@ -196,8 +196,7 @@ def check_like(value: Any, like: Any, place: str) -> None:
     Raises:
         ValueError: It has not.
     """
-    arrays: dict[str, Array] = {}
-    wanted: dict[str, Array] = {}
+    arrays, wanted = dict[str, Array](), dict[str, Array]()
     structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)
     if structure != expected:
         raise ValueError(f"{place}: expected {shown(expected)}, found {shown(structure)}")

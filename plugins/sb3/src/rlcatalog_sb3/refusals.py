@@ -32,9 +32,8 @@ def algorithm_name(builder: type, policy: Any) -> str:
 
 def _engine_classes(builder: type) -> set[str]:
     """Name the classes of Stable-Baselines3 and sb3-contrib among a class's bases."""
-    return {
-        cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(("stable_baselines3.", "sb3_contrib."))
-    }
+    packages = ("stable_baselines3.", "sb3_contrib.")
+    return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
 
 
 def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
