@@ -67,7 +67,7 @@ class PPOEngine(Engine):
 
     @property
     def steps(self) -> int:
-        return self.algorithm.steps
+        return int(self.algorithm.steps)
 
     def describe(self) -> Mapping[str, Any]:
         algorithm = {"name": type(self.algorithm).__name__, **self.algorithm.config.as_plain()}

@@ -63,14 +63,16 @@ class _Episode:
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None) -> None:
-        self.begun = {"generator": _generator(env), "seed": seed, "options": deepcopy(options)}
+        state = env.unwrapped.np_random.bit_generator.state
+        self.begun = {"generator": state, "seed": seed, "options": deepcopy(options)}
         self.actions: list[Any] = []
         self.rewards: list[Any] = []
         self.ended = (False, False)
 
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
         """Return the episode as JSON holds it: how it is played again, and a fingerprint of what comes of that."""
-        record = {"begun": self.begun, "actions": space.to_jsonable(self.actions)}
+        begun = {**self.begun, "generator": plain(self.begun["generator"])}
+        record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
         json.dumps(record)
         return {**record, "outcome": self.outcome()}
 

@@ -150,16 +150,11 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if new["state"] is not None:
         for name in ("memory", "windows", "t", "past"):
             check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
-        _check_rows(collected["state"]["seen"], len(new["returns"]), "collector/state/seen")
-
-
-def _check_rows(tree: Any, count: int, place: str) -> None:
-    """Raise unless all arrays of a structure have so many rows."""
-    arrays: dict[str, Array] = {}
-    take_apart(tree, arrays, place)
-    for name, array in arrays.items():
-        if array.shape[:1] != (count,):
-            raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
+        seen, count = dict[str, Array](), len(new["returns"])
+        take_apart(collected["state"]["seen"], seen, "collector/state/seen")
+        for name, array in seen.items():
+            if array.shape[:1] != (count,):
+                raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
 
 
 def check_generators(tree: Any) -> None:
@@ -201,8 +196,7 @@ def check_like(value: Any, like: Any, place: str) -> None:
     Raises:
         ValueError: It has not.
     """
-    arrays: dict[str, Array] = {}
-    wanted: dict[str, Array] = {}
+    arrays, wanted = dict[str, Array](), dict[str, Array]()
     structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)
     if structure != expected:
         raise ValueError(f"{place}: expected {shown(expected)}, found {shown(structure)}")

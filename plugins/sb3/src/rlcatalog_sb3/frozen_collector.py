@@ -12,8 +12,6 @@ from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 
-#: What `frozen` may be.
-CHOICES = ("auto", "always", "never")
 #: Measured on CartPole, PPO with one environment takes 0.9 times as long; from two on, stepping them takes the time.
 #: Taking over the weights costs some five steps' gain, so that A2C, which learns every five steps, loses. Recording
 #: the graph takes the time of a thousand, and who takes fewer is not to wait for it.
@@ -36,8 +34,8 @@ class FrozenCollector:
     """
 
     def __init__(self, policy: Policy, frozen: str) -> None:
-        if frozen not in CHOICES:
-            raise ConfigError(f"frozen: expected one of {', '.join(map(repr, CHOICES))}, found {frozen!r}.")
+        if frozen not in ("auto", "always", "never"):
+            raise ConfigError(f"frozen: expected one of 'auto', 'always', 'never', found {frozen!r}.")
         self.policy, self.mode = policy, frozen
         self.begin()
 

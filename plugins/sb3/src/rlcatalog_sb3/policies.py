@@ -78,8 +78,7 @@ class CatalogBasePolicy(BasePolicy):
             normalize_images=False,
         )  # fmt: skip
         self.use_sde = False
-        name = algorithm_name(builder, self)
-        self.actor_critic = ActorCritic(self, model_config, catalog, keywords, name, frozen)
+        self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model

@@ -123,7 +123,7 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
                 " same list, or set fcnet_hiddens in model_config; other nets are a custom_model."
             )
         value = actor
-    widths = value if isinstance(value, list | tuple) else [None]
+    widths: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
     if not all(isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0 for width in widths):
         raise ConfigError(f"policy_kwargs: {what}: expected widths, as in [64, 64] or dict(pi=[64, 64], vf=[64, 64]).")
     return {"fcnet_hiddens": [int(width) for width in widths], "vf_share_layers": False}
