@@ -30,6 +30,7 @@ from rlcatalog import (
     Rank,
 )
 from rlcatalog.errors import CatalogError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 from rlcatalog_testing.checks import (
     action_codecs,
@@ -289,7 +290,7 @@ FAULTS = {
         "sail": 'import torch\n\ndef sail() -> None:\n    """Sail."""\n'}),
     # frameworks
     "operations_are_those_of_numpy": Fault("plain", "integers..: ", None, {
-        "OPS": replace(sound.OPS, integers=lambda x: x.astype(np.int64) + 1)}),
+        "OPS": TensorOps(**{**vars(sound.OPS), "integers": lambda x: x.astype(np.int64) + 1})}),
     "the_backend_acts": Fault("plain", "log densities have shape", {
         "act": lambda self, *args: (lambda raw, logp, *rest: (raw, logp[:, None], *rest))(
             *sound.Backend.act(self, *args))}),

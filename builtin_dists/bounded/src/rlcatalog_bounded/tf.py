@@ -19,7 +19,7 @@ class _Shares(SharesContract):
     framework_of_class, ops = "tf", OPS
 
     @cached_property
-    def excess(self) -> Any:  # type: ignore[override]
+    def excess(self) -> Any:
         return self.concentration - 1
 
     @cached_property
@@ -28,12 +28,12 @@ class _Shares(SharesContract):
         return tf.reduce_sum(self.concentration, axis=self.axis, keepdims=True)
 
     @cached_property
-    def log_norm(self) -> Any:  # type: ignore[override]
+    def log_norm(self) -> Any:
         total, each = tf.math.lgamma(self.total), tf.math.lgamma(self.concentration)
         return tf.reduce_sum(total, axis=(1, 2)) - tf.reduce_sum(each, axis=(1, 2))
 
     @cached_property
-    def expected_log(self) -> Any:  # type: ignore[override]
+    def expected_log(self) -> Any:
         return tf.math.digamma(self.concentration) - tf.math.digamma(self.total)
 
 

@@ -23,7 +23,7 @@ class _Shares(SharesContract):
     concentration: Tensor
 
     @cached_property
-    def excess(self) -> Tensor:  # type: ignore[override]
+    def excess(self) -> Tensor:
         return self.concentration - 1
 
     @cached_property
@@ -32,11 +32,11 @@ class _Shares(SharesContract):
         return self.concentration.sum(dim=self.axis, keepdim=True)
 
     @cached_property
-    def log_norm(self) -> Tensor:  # type: ignore[override]
+    def log_norm(self) -> Tensor:
         return self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
 
     @cached_property
-    def expected_log(self) -> Tensor:  # type: ignore[override]
+    def expected_log(self) -> Tensor:
         return self.concentration.digamma() - self.total.digamma()
 
 

@@ -81,7 +81,7 @@ class Member:
     def fills(self) -> bool:
         """Whether masks are baked in input by input, so that neighbours can be masked at once."""
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
-        return own is ActionDistribution.masked.__func__ and self.mask_width == self.size  # type: ignore[attr-defined]
+        return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
     def masked(self, inputs: Any, mask: Any) -> Any:
         """Return inputs with a mask baked in."""

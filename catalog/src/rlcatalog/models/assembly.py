@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
@@ -66,12 +66,12 @@ def assemble(
     def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
         return space, action_space, outputs, fresh_config(), name
 
-    def separate_value(policy: ModelV2, parts: list[ModelPart], outputs: int | None) -> Any:
+    def separate_value(policy: ModelV2, parts: list[ModelPart], outputs: int | None) -> SeparateValue:
         cls = _separate_value_class(parts[-1].cls)
         kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
         held = {"trunk": policy, "value_trunk": _build_body(standard, kept, None)}
         held = {role: _checked_trunk(model, cls) for role, model in held.items()}
-        return ModelPart(cls).construct(standard(outputs), held)
+        return cast("SeparateValue", ModelPart(cls).construct(standard(outputs), held))
 
     def head(outputs: int | None) -> ModelV2:
         trunk = _checked_trunk(_build_body(standard, inside, None), last.cls)

@@ -55,7 +55,8 @@ def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]
     info = codec.info
     if info.kind not in ("discrete", "multi_discrete"):
         raise _NoLayout
-    counts, starts = (np.ravel(values).tolist() for values in (info.n if info.nvec is None else info.nvec, info.start))
+    sizes: Any = info.n if info.nvec is None else info.nvec
+    counts, starts = np.ravel(sizes).tolist(), np.ravel(info.start).tolist()
     whole = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
     for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
         values = ops.tensor(np.arange(start, start + count, dtype=np.int64), whole)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def _unbatch(values: Any) -> Any:
             raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
         # In a branch of a OneOf that was not taken any number may stand here.
         count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
-    return [_unbatch(map_tensors(items, lambda tensor, i=i: tensor[i])) for i in range(count)]
+    return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]
 
 
 def _split(values: Any, axis: int, count: int) -> Any:

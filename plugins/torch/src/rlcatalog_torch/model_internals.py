@@ -60,6 +60,6 @@ class TorchInternals(ModelInternals):
             return rows  # `check_values` says what is wrong
         return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
-    def padding(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
+    def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)
