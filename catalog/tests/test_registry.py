@@ -456,7 +456,7 @@ def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch)
 
     monkeypatch.setattr(table, "_TABLE", {})
     monkeypatch.setattr(table, "_filled", False)
-    monkeypatch.setattr(provided, "frameworks", slow)
+    monkeypatch.setitem(provided._providers, "frameworks", slow)
     first = threading.Thread(target=frameworks)
     first.start()
     assert began.wait(10)

@@ -7,6 +7,7 @@ preprocessor, filter, model and action distribution. Every name in `__init__.pyi
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import lazy_loader
@@ -24,8 +25,38 @@ def __getattr__(name: str) -> Any:
         return provided.default_catalog().schema.defaults()
     if name not in __all__:
         raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")
-    return provided.bring(_BROUGHT[name], name, f"rlcatalog.{name}") if name in _BROUGHT else _lazy(name)
+    return _bring(_BROUGHT[name], name, f"rlcatalog.{name}") if name in _BROUGHT else _lazy(name)
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _bring(package: str, name: str, asked: str) -> Any:
+    """Return what another package brings.
+
+    Raises:
+        MissingPluginError: The package is not installed.
+    """
+    try:
+        return getattr(importlib.import_module(package), name)
+    except ModuleNotFoundError as error:
+        if error.name != package.partition(".")[0]:
+            raise
+        from rlcatalog.errors import MissingPluginError
+        from rlcatalog.plugins import public_index
+
+        raise MissingPluginError(f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}") from None
+
+
+# --- what the rooms below are given ----------------------------------------------------------------------------------
+
+provided.provide(
+    default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
+    frameworks=lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("framework"),
+    framework_names=lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks(),
+    action_codecs=lambda: importlib.import_module("rlcatalog.plugins.loader").load_indexed("action_codec"),
+    pipeline_svg=lambda data: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation")(data),
+    space_to_json=lambda space: _bring("rlcatalog_policy", "space_to_json", "A space as plain data")(space),
+    space_from_json=lambda data: _bring("rlcatalog_policy", "space_from_json", "A space from plain data")(data),
+)
