@@ -246,8 +246,8 @@ def test_ways_of_writing_in_place():
 
 
 def test_without_a_package_that_freezes(monkeypatch):
-    monkeypatch.delitem(table._EXTENSIONS, ("torch", "freeze"))
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
+    monkeypatch.delitem(table._EXTENSIONS, ("torch", "freeze"))
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-export[torch]'" in frozen.reason
     assert frozen.reason in frozen.explain().as_dict()["frozen"]
