@@ -34,9 +34,8 @@ def density_integrates_to_one(trial: Trial) -> None:
     for row in trial.inputs(ROWS, 0.5):
         if every is not None:
             total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
-            require(
-                abs(total - 1) < 1e-4, f"{trial}: the probabilities of all {len(every)} actions add up to {total:.6g}"
-            )
+            what = f"the probabilities of all {len(every)} actions add up to {total:.6g}"
+            require(abs(total - 1) < 1e-4, f"{trial}: {what}")
         else:
             found, error, expected = _volumes(trial, row)
             require(
@@ -193,8 +192,7 @@ def gradients_are_finite(trial: Trial) -> None:
     signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
     extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
     inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
-    masks = [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]
-    for mask in masks:
+    for mask in [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]:
         _check_finite(trial, inputs, mask)
 
 

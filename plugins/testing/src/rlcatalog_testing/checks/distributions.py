@@ -88,15 +88,13 @@ def one_number_per_row(trial: Trial) -> None:
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
+    flat = lambda rows: trial.dist(np.zeros((rows, trial.size), np.float32))  # noqa: E731
     #: Name → what is asked for each row, and whether it is drawn.
     numbers: dict[str, tuple[Callable[[Any, Array], Any], bool]] = {
         "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
         "entropy": (lambda dist, raw: dist.entropy(), not trial.has_entropy(dist)),
         "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
-        "kl": (
-            lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(trial.dist(inputs[: len(raw)] * 0), raw)),
-            False,
-        ),
+        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(flat(len(raw)), raw)), False),
     }
     for name, (ask, is_random) in numbers.items():
         try:
@@ -150,10 +148,10 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
         if isinstance(outer, spaces.Dict):
             fits = isinstance(sample, Mapping) and set(sample) == set(outer)
             require(fits, f"{outer}: drew {type(sample).__name__}")
-        raws = [trial.raw(piece) for piece in parts_of(sample) or []]
-        raw = np.concatenate(raws, axis=1)
+        raw = np.concatenate([trial.raw(piece) for piece in parts_of(sample) or []], axis=1)
         require(raw.shape == (ROWS, 2 * width), f"{outer}: drew {raw.shape}, expected {(ROWS, 2 * width)}")
-        one, two = (trial.logp(trial.dist(own), drawn) for own, drawn in zip(inputs, raws, strict=True))
+        halves = zip(inputs, np.split(raw, 2, axis=1), strict=True)
+        one, two = (trial.logp(trial.dist(own), drawn) for own, drawn in halves)
         whole = trial.array(dist.logp(trial.ops.tensor(raw)))
         alike(whole, one + two, f"{outer}: the log density, against the sum of two alone")
 
