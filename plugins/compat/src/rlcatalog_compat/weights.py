@@ -89,9 +89,7 @@ class _Given:
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
-        self.by_name: dict[str, Array] = {
-            str(name): convert_to_numpy(x, reduce_type=False) for name, x in weights.items()
-        }
+        self.by_name: dict[str, Array] = {str(name): convert_to_numpy(x, False) for name, x in weights.items()}
         # Such as `default_policy/fc_1/kernel:0`.
         self.tensorflow = any("/" in name or re.search(r":\d+$", name) for name in self.by_name)
         self.used: set[str] = set()
