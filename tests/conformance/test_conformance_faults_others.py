@@ -31,7 +31,16 @@ from rlcatalog import (
 )
 from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog_testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
+from rlcatalog_testing import (
+    Check,
+    ConformanceError,
+    PluginEntryPoint,
+    cases,
+    isolated_catalog,
+    outcomes,
+    passes,
+    plugin_of,
+)
 from rlcatalog_testing.checks import (
     action_codecs,
     codecs,
@@ -373,7 +382,7 @@ def plugged(monkeypatch, tmp_path):
                 (tmp_path / f"{name}.py").write_text(lines)
         if part == "sail":
             monkeypatch.syspath_prepend(str(tmp_path))
-            commands._ask_for_help.cache_clear()
+            passes.run_apart.cache_clear()
         spec = replace(SPECS[part], **(fault.declared or {}))
         hooks: dict[str, Any] = {HOOKS[type(spec)]: [spec]}
         if part == "plain":

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
@@ -78,8 +78,9 @@ class Algorithm:
         CatalogError: The config or a space is not served.
     """
 
-    #: Its name in rlcatalog_ppo.
+    #: Its name in rlcatalog_ppo, and how long RLlib's rollouts are where that differs.
     _name = ""
+    _own_length: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
@@ -87,27 +88,23 @@ class Algorithm:
         if not self._name:
             raise ConfigError(f"Algorithm is the base of the algorithms. Make one of them: {', '.join(_ALGORITHMS)}.")
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
-        env = given.pop("env", None) if env is None else env
-        given.pop("env", None)
-        explore = given.pop("explore", True)
-        self._explore = True if explore is None else bool(explore)
+        own_env, explore = given.pop("env", None), given.pop("explore", True)
+        env = own_env if env is None else env
+        self._explore = explore is None or bool(explore)
         config = self._own(given)
         self._env = _environment(env, config.get("vector"))
         self._algorithm = _own_class(self._name)(env=self._env, config=config)
 
     def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        idle = sorted(given.keys() & set(_KEYS["without_effect"]))
+        name, idle = type(self).__name__, sorted(given.keys() & set(_KEYS["without_effect"]))
         if idle:
-            warnings.warn(
-                f"{type(self).__name__}: these keys of RLlib's have no effect here: {', '.join(idle)}.",
-                CatalogWarning,
-                stacklevel=4,
-            )
+            text = f"{name}: these keys of RLlib's have no effect here: {', '.join(idle)}."
+            warnings.warn(text, CatalogWarning, stacklevel=4)
         found = {key: value for key, value in given.items() if key not in idle}
         for key, refusal in _KEYS["not_served"].items():
             value = found.pop(key, None)
             if value is not None and value not in refusal["harmless"]:
-                raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {refusal['why']}.")
+                raise NotServedError(f"{name}: {key}={value!r} is not served: {refusal['why']}.")
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
         found = _own_keys(found)
@@ -123,10 +120,8 @@ class Algorithm:
         for key in ("minibatch_size", "sgd_minibatch_size"):
             if found.get(key) and steps is not None:
                 found[key] = min(int(found[key]), found["num_envs"] * found["rollout_length"])
-        return {**found, **self._settings(found)}
-
-    def _settings(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
+        has_length = bool({"rollout_length", "rollout_fragment_length"} & found.keys())
+        return found if has_length else {**found, **self._own_length}
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it and report."""
@@ -238,9 +233,7 @@ class A2CTrainer(Algorithm):
     """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts are as long as RLlib's unless given."""
 
     _name = "A2C"
-
-    def _settings(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        return {} if {"rollout_length", "rollout_fragment_length"} & found.keys() else {"rollout_length": 20}
+    _own_length: ClassVar[Mapping[str, Any]] = {"rollout_length": 20}
 
 
 A2C = A3CTrainer = A3C = A2CTrainer

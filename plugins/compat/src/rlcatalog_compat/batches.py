@@ -7,15 +7,31 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_compat.constants import DEFAULT_POLICY_ID
+from rlcatalog_compat.helpers import DEFAULT_POLICY_ID
 from rlcatalog_compat.sequences import padded
-from rlcatalog_compat.spaces import leaves
+from rlcatalog_compat.spaces import leaves, map_leaves
+
+
+def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
+    """Return the rows of several batches as one.
+
+    Raises:
+        ConfigError: The batches have different columns.
+    """
+    samples = [sample for sample in samples if sample]
+    if not samples:
+        return SampleBatch()
+    names = samples[0].keys()
+    if different := [sample for sample in samples if sample.keys() != names]:
+        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} do not agree.")
+    return samples[0]._like({name: _map(_join, *(sample[name] for sample in samples)) for name in names})
 
 
 class SampleBatch(dict[str, Any]):
@@ -158,15 +174,15 @@ class SampleBatch(dict[str, Any]):
         columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths):
-            ends = np.cumsum([self.max_seq_len if self.zero_padded else int(length) for length in lengths])
-            starts = np.concatenate([[0], ends[:-1]])
-            kept = np.flatnonzero((ends > start) & (starts < end))
+            real = np.asarray([int(length) for length in lengths])
+            held = np.full(len(real), self.max_seq_len) if self.zero_padded else real
+            starts = np.cumsum(held) - held
+            kept = np.flatnonzero((starts + held > start) & (starts < end))
             first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
             for name in self.keys() - columns.keys():
                 columns[name] = _map(lambda leaf: leaf[first:last], super().__getitem__(name))
             # Padding stands behind a sequence's rows, so what is left of those is what the cut has not passed.
-            row_ends = starts + np.asarray([int(length) for length in lengths])
-            left = np.minimum(row_ends, end) - np.maximum(starts, start)
+            left = np.minimum(starts + real, end) - np.maximum(starts, start)
             columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
         return self._like(columns)
 
@@ -185,13 +201,12 @@ class SampleBatch(dict[str, Any]):
             raise ConfigError(f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}.")
         if key == self.EPS_ID or (key is None and self.EPS_ID in self):
             ids = np.asarray(super().__getitem__(self.EPS_ID))
-            cuts = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
+            ended = ids[1:] != ids[:-1]
         else:
             ended = np.asarray(self[self.DONES], bool)
             if self.TRUNCATEDS in self and self.DONES not in self:
                 ended = ended | np.asarray(self[self.TRUNCATEDS], bool)
-            cuts = (np.flatnonzero(ended) + 1).tolist()
-        edges = sorted({0, *cuts, self.count})
+        edges = sorted({0, *(np.flatnonzero(ended) + 1).tolist(), self.count})
         return [self.slice(a, b) for a, b in pairwise(edges)]
 
     def timeslices(self, size: int) -> list[SampleBatch]:
@@ -209,10 +224,7 @@ class SampleBatch(dict[str, Any]):
         """Return this batch with the rows of another behind its own."""
         return concat_samples([self, other])
 
-    @staticmethod
-    def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
-        """Return the rows of several batches as one (see the function of this name)."""
-        return concat_samples(samples)
+    concat_samples = staticmethod(concat_samples)
 
     def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
         """Return what a model sees at one step, each view with a batch of one row.
@@ -225,9 +237,8 @@ class SampleBatch(dict[str, Any]):
         found: dict[str, Any] = {}
         for name, view in view_requirements.items():
             column = view.data_col or name
-            if column == self.OBS and column not in self and self.NEXT_OBS not in self:
-                continue
-            if column.startswith("state_in_") or (column not in self and column != self.OBS):
+            known = column in self or (column == self.OBS and self.NEXT_OBS in self)
+            if column.startswith("state_in_") or not known:
                 continue
             steps = [now + int(shift) for shift in np.ravel(view.shift_arr)]
             rows = [self._row(column, step, view.space) for step in steps]
@@ -303,14 +314,9 @@ class SampleBatch(dict[str, Any]):
         return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
 
     def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
-        made = SampleBatch(
-            columns,
-            _is_training=self._is_training,
-            _time_major=self.time_major,
-            _zero_padded=self.zero_padded,
-            _max_seq_len=self.max_seq_len,
-        )
-        made.get_interceptor = self.get_interceptor
+        made = SampleBatch(columns)
+        for name in ("_is_training", "time_major", "zero_padded", "max_seq_len", "get_interceptor"):
+            setattr(made, name, getattr(self, name))
         return made
 
 
@@ -334,21 +340,6 @@ class MultiAgentBatch:
         return sum(batch.count for batch in self.policy_batches.values())
 
 
-def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
-    """Return the rows of several batches as one.
-
-    Raises:
-        ConfigError: The batches have different columns.
-    """
-    samples = [sample for sample in samples if sample]
-    if not samples:
-        return SampleBatch()
-    names = samples[0].keys()
-    if different := [sample for sample in samples if sample.keys() != names]:
-        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} do not agree.")
-    return samples[0]._like({name: _join([sample[name] for sample in samples]) for name in names})
-
-
 def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
     """Return the one batch of a MultiAgentBatch; a SampleBatch as it is.
 
@@ -363,27 +354,18 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
     return found
 
 
-def _map(function: Any, column: Any) -> Any:
-    if isinstance(column, Mapping):
-        return {key: _map(function, value) for key, value in column.items()}
-    if isinstance(column, tuple):
-        return tuple(_map(function, value) for value in column)
-    return function(column)
+#: `map_leaves` of columns, in which a list is one leaf.
+_map = partial(map_leaves, kinds=tuple)
 
 
 def _copy(x: Any) -> Any:
     return x.clone() if hasattr(x, "clone") else x.copy() if hasattr(x, "copy") else x
 
 
-def _join(columns: list[Any]) -> Any:
-    first = columns[0]
-    if isinstance(first, Mapping):
-        return {key: _join([column[key] for column in columns]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_join(list(parts)) for parts in zip(*columns, strict=True))
-    if hasattr(first, "detach"):
-        return importlib.import_module("torch").cat(columns)
-    return np.concatenate([np.asarray(column) for column in columns])
+def _join(*parts: Any) -> Any:
+    if hasattr(parts[0], "detach"):
+        return importlib.import_module("torch").cat(parts)
+    return np.concatenate([np.asarray(part) for part in parts])
 
 
 # --- columns as compressed bytes: arrays in NumPy's format, without pickles -------------------------------------------

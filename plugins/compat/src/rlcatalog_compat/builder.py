@@ -46,14 +46,11 @@ class PPOConfig:
 
     def framework(self, framework: str | None = None, **kwargs: Any) -> PPOConfig:
         """Set the framework."""
-        return self._with({**kwargs, **({} if framework is None else {"framework": framework})})
+        return self._with(kwargs if framework is None else {**kwargs, "framework": framework})
 
     def training(self, **kwargs: Any) -> PPOConfig:
         """Set keys of training; those of `model` are added to the ones set before."""
-        model = kwargs.pop("model", None)
-        if model is not None:
-            self._keys["model"] = {**self._keys["model"], **model}
-        return self._with(kwargs)
+        return self._with({**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}})
 
     debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = rl_module = _setter()
     fault_tolerance = exploration = learners = python_environment = offline_data = multi_agent = debugging
@@ -91,8 +88,10 @@ class PPOConfig:
         """Return a key that was set, or its default in rlcatalog_ppo; `default` where it has none there."""
         return getattr(self, key, default)
 
-    def __setattr__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: Any) -> None:
         self._keys[key] = value
+
+    __setattr__ = __setitem__
 
     def __getattr__(self, key: str) -> Any:
         # Asked only for what is no method. A copy asks before there are keys.
@@ -111,9 +110,6 @@ class PPOConfig:
             return getattr(self, key)
         except AttributeError as error:
             raise KeyError(str(error)) from None
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._keys[key] = value
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys

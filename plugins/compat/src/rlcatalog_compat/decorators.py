@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 # --- marks, which change nothing --------------------------------------------------------------------------------------
@@ -19,11 +20,7 @@ def override(cls: Any) -> Callable[[_T], _T]:
     Args:
         cls: The class whose method is meant.
     """
-
-    def mark(method: _T) -> _T:
-        return method
-
-    return mark
+    return _same
 
 
 def _same(obj: _T) -> _T:
@@ -69,12 +66,8 @@ def deprecation_warning(
     """
     hint = help or (f"Use {new} instead." if new else "")
     text = f"{old} is deprecated. {hint}".rstrip()
-    if isinstance(error, Exception):
-        raise error
-    if isinstance(error, type):
-        raise error(text)
     if error:
-        raise ValueError(text)
+        raise error if isinstance(error, Exception) else (error if isinstance(error, type) else ValueError)(text)
     warnings.warn(text, DeprecationWarning, stacklevel=2)
 
 
@@ -88,22 +81,21 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
         error: See `deprecation_warning`.
     """
     if callable(old):
-        return _warning(old, old.__name__, new, help, error)
-    return lambda obj: _warning(obj, old or obj.__name__, new, help, error)
+        return Deprecated(new=new, help=help, error=error)(old)
 
+    def decorate(obj: Any) -> Any:
+        target: Callable[..., Any] = getattr(obj, "__init__") if isinstance(obj, type) else obj  # noqa: B009
 
-def _warning(obj: Any, name: str, new: str | None, help: str | None, error: Any) -> Any:
-    target: Callable[..., Any] = getattr(obj, "__init__") if isinstance(obj, type) else obj  # noqa: B009
+        def warned(*args: Any, **kwargs: Any) -> Any:
+            deprecation_warning(old or obj.__name__, new, help=help, error=error)
+            return target(*args, **kwargs)
 
-    def warned(*args: Any, **kwargs: Any) -> Any:
-        deprecation_warning(name, new, help=help, error=error)
-        return target(*args, **kwargs)
+        if isinstance(obj, type):
+            setattr(obj, "__init__", warned)  # noqa: B010
+            return obj
+        return wraps(obj)(warned)
 
-    if isinstance(obj, type):
-        setattr(obj, "__init__", warned)  # noqa: B010
-        return obj
-    warned.__name__, warned.__doc__ = obj.__name__, obj.__doc__
-    return warned
+    return decorate
 
 
 def log_once(key: str) -> bool:

@@ -10,23 +10,18 @@ from rlcatalog.errors import ConfigError, MissingFrameworkError
 from rlcatalog.frameworks import frameworks, require_framework
 
 
-class Absent:
-    """Base of the classes that stand for others: they can be named and derived from, not used."""
-
-    why = "its framework is not installed"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise MissingFrameworkError(f"{type(self).__name__}: {self.why}")
-
-
-def absent(name: str, why: str) -> type[Absent]:
-    """Return a class that stands for another one.
+def absent(name: str, why: str) -> type:
+    """Return a class that stands for another one: it can be named and derived from, not used.
 
     Args:
         name: Its name.
         why: Why it cannot be used.
     """
-    return type(name, (Absent,), {"why": why})
+
+    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
+        raise MissingFrameworkError(f"{type(self).__name__}: {why}")
+
+    return type(name, (), {"__init__": refuse})
 
 
 class AbsentModule:
@@ -91,12 +86,11 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
         MissingFrameworkError: It is missing, and `error` is set.
     """
     try:
-        require_framework("tf")
+        tf = tensorflow()
     except MissingFrameworkError:
         if error:
             raise
         return None, None, None
-    tf = tensorflow()
     return tf.compat.v1, tf, 2
 
 
@@ -123,11 +117,7 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
 
 def tf_function(tf_module: Any) -> Callable[[Any], Any]:
     """Return a decorator that traces a function with TensorFlow, or leaves it where `tf_module` is None."""
-
-    def decorate(function: Any) -> Any:
-        return function if tf_module is None else tf_module.function(function)
-
-    return decorate
+    return (lambda function: function) if tf_module is None else tf_module.function
 
 
 def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
@@ -140,8 +130,10 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
     Raises:
         ConfigError: The framework has no such activation.
     """
-    if name is None or callable(name) or name.lower() == "linear":
-        return name if callable(name) else None
+    if name is None or callable(name):
+        return name
+    if name.lower() == "linear":
+        return None
     if framework == "torch":
         nn = importlib.import_module("torch").nn
         classes = {"swish": "SiLU", "silu": "SiLU", "relu": "ReLU", "tanh": "Tanh", "elu": "ELU", "softmax": "Softmax"}
@@ -211,13 +203,12 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     """
     if callable(name):
         return name
-    found = {None: "xavier_uniform", "default": "xavier_uniform"}.get(name, name)
-    if found in ("xavier_uniform", "xavier_normal"):
-        if framework == "torch":
-            return getattr(importlib.import_module("torch").nn.init, f"{found}_")
-        keras = keras_module()
-        return getattr(keras.initializers, found.replace("xavier", "glorot"))()
-    raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
+    if name not in (None, "default", "xavier_uniform", "xavier_normal"):
+        raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
+    kind = "normal" if name == "xavier_normal" else "uniform"
+    if framework == "torch":
+        return getattr(importlib.import_module("torch").nn.init, f"xavier_{kind}_")
+    return getattr(keras_module().initializers, f"glorot_{kind}")()
 
 
 #: Image size → filters `[channels, kernel, stride]` that reduce it to one place.

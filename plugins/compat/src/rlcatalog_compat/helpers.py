@@ -1,4 +1,4 @@
-"""Small helpers that RLlib's code takes from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
+"""Numbers and small helpers that RLlib's code takes from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import importlib
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcatalog.errors import ConfigError
+
+FLOAT_MIN, FLOAT_MAX = -3.4e38, 3.4e38
+SMALL_NUMBER = 1e-6
+LARGE_INTEGER = 100_000_000
+MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT = -5, 2
+DEFAULT_POLICY_ID = "default_policy"
+LEARNER_INFO, LEARNER_STATS_KEY = "learner", "learner_stats"
+ATARI_OBS_SHAPE, ATARI_RAM_OBS_SHAPE = (210, 160, 3), (128,)
+T = TypeVar("T")
 
 NullContextManager = contextlib.nullcontext
 
@@ -128,20 +137,14 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     wanted = given.pop("type", None)
     if wanted is False:
         return False
-    made = _constructor(cls, wanted)
-    return made(*force_list(given.pop("_args", None)), **given)
-
-
-def _constructor(cls: Any, wanted: Any) -> Any:
     registry = getattr(cls, "__type_registry__", {})
-    if isinstance(wanted, str):
+    made = cls if wanted is None else registry.get(wanted)
+    if made is None and isinstance(wanted, str):
         home, _, name = wanted.rpartition(".")
-        known = registry.get(wanted, registry.get("".join(filter(str.isalnum, wanted.lower()))))
+        made = registry.get("".join(filter(str.isalnum, wanted.lower())))
         try:
-            known = known or getattr(importlib.import_module(home or cls.__module__), name)
+            made = made or getattr(importlib.import_module(home or cls.__module__), name)
         except (ImportError, AttributeError):
-            raise ConfigError(
-                f"from_config: expected 'module.Class' or one of {sorted(map(str, registry))}, found {wanted!r}."
-            ) from None
-        return known
-    return cls if wanted is None else registry.get(wanted, wanted)
+            known = sorted(map(str, registry))
+            raise ConfigError(f"from_config: expected 'module.Class' or one of {known}, found {wanted!r}.") from None
+    return (wanted if made is None else made)(*force_list(given.pop("_args", None)), **given)

@@ -27,16 +27,13 @@ class Module:
 @cache
 def modules() -> dict[str, Module]:
     """Return the modules that are served, by their paths; `ray.` is left out."""
-    table, found = _table(), {}
-    for path, entry in table["modules"].items():
-        homes = [home.format_map(table["texts"]) for home in entry.get("names", ())]
-        refused = {
-            name: why.format_map(table["texts"])
-            for names, why in entry.get("refused", {}).items()
-            for name in names.split()
-        }
-        found[path] = Module(entry["layouts"], _targets(homes), refused)
-    return found
+    texts, made = _table()["texts"], {}
+    for path, entry in _table()["modules"].items():
+        homes = [home.format_map(texts) for home in entry.get("names", ())]
+        refusals = entry.get("refused", {}).items()
+        refused = {name: why.format_map(texts) for names, why in refusals for name in names.split()}
+        made[path] = Module(entry["layouts"], _targets(homes), refused)
+    return made
 
 
 @cache
@@ -54,14 +51,12 @@ def known() -> frozenset[str]:
 
 def reason_for(path: str) -> str | None:
     """Return why a module or name, `ray.` left out, is not served; None where nothing is known about it."""
+    front, _, name = path.rpartition(".")
+    if front in modules() and name in modules()[front].refused:
+        return modules()[front].refused[name]
     parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        if why := reasons().get(".".join(parts[:end])):
-            return why
-        module = modules().get(".".join(parts[: end - 1]))
-        if module is not None and end == len(parts) and parts[-1] in module.refused:
-            return module.refused[parts[-1]]
-    return None
+    above = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((reasons()[place] for place in above if place in reasons()), None)
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, shown
 from rlcatalog_compat.batches import MultiAgentBatch, SampleBatch
+from rlcatalog_compat.spaces import map_leaves
 
 #: So many files in a row may be empty.
 _ATTEMPTS = 100
@@ -138,19 +139,14 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
             " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or output_compress_columns=[] where it is"
             " recorded."
         )
-    return SampleBatch({name: _array(column, name, where) for name, column in data.items()})
+    columns = {}
+    for name, column in data.items():
+        try:
+            columns[name] = column if name == SampleBatch.INFOS else map_leaves(np.asarray, column, kinds=())
+        except ValueError:  # rows of different lengths
+            raise SavedPolicyError(f"{where}: {name}: expected rows of one shape, found several.") from None
+    return SampleBatch(columns)
 
 
 def _is_packed(column: Any) -> bool:
     return any(map(_is_packed, column.values())) if isinstance(column, dict) else isinstance(column, str)
-
-
-def _array(column: Any, name: str, where: str) -> Any:
-    if isinstance(column, dict):
-        return {key: _array(part, name, where) for key, part in column.items()}
-    if name == SampleBatch.INFOS:
-        return column
-    try:
-        return np.asarray(column)
-    except ValueError:  # rows of different lengths
-        raise SavedPolicyError(f"{where}: {name}: expected rows of one shape, found several.") from None

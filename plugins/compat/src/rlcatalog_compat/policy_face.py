@@ -9,6 +9,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.actions import first_row
 from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog_compat.arrays import convert_to_numpy
 
 
 class EpisodeState(list[Any]):
@@ -63,7 +64,7 @@ def _state_of(policy: Policy, state: Any) -> Any:
         return None
     began = policy.initial_state(1)
     expected = [] if began is None else [part.shape[1:] for part in began.memory]
-    found = [np.asarray(part.detach().cpu() if hasattr(part, "detach") else part) for part in state]
+    found = [convert_to_numpy(part, reduce_type=False) for part in state]
     if [part.shape for part in found] != expected:
         raise ModelContractError(
             f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"

@@ -81,8 +81,8 @@ def chop_into_sequences(
         raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")
     features = [_arrays(column) for column in feature_columns]
     if seq_lens is None or len(seq_lens) == 0:
-        rows = len(next(leaves(features + state_columns), ()))
-        seq_lens = _lengths(rows, max_seq_len, episode_ids, unroll_ids, agent_indices)
+        count = len(next(leaves(features + state_columns), ()))
+        seq_lens = _lengths(count, max_seq_len, episode_ids, unroll_ids, agent_indices)
     lengths = np.asarray(seq_lens, np.int32)
     size = int(lengths.max(initial=0)) + _extra_padding if dynamic_max else max_seq_len
     chopped = [[padded(leaf, lengths, size, padding == "last") for leaf in leaves(column)] for column in features]
@@ -93,7 +93,8 @@ def chop_into_sequences(
     if shuffle:
         order = np.random.permutation(len(lengths))
         lengths, states = lengths[order], [map_leaves(lambda leaf: leaf[order], column) for column in states]
-        chopped = [[_reorder(leaf, order, size) for leaf in column] for column in chopped]
+        rows = np.arange(len(order) * size).reshape(len(order), size)[order].reshape(-1)
+        chopped = [[leaf[rows] for leaf in column] for column in chopped]
     return chopped if handle_nested_data else [column[0] for column in chopped], states, lengths
 
 
@@ -172,10 +173,5 @@ def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
     """Return lengths of sequences that end where an id changes, and after `longest` rows."""
     known = [np.asarray(column) for column in ids if column is not None]
     changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
-    edges = sorted({0, rows, *(int(place) for places in changes for place in places)})
-    cut = [range(start, end, longest) for start, end in pairwise(edges)]
-    return [min(longest, places.stop - place) for places in cut for place in places]
-
-
-def _reorder(leaf: Array, order: Array, size: int) -> Array:
-    return leaf.reshape(len(order), size, *leaf.shape[1:])[order].reshape(leaf.shape)
+    edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})
+    return [min(longest, end - place) for start, end in pairwise(edges) for place in range(start, end, longest)]

@@ -10,8 +10,6 @@ from rlcatalog import restore_original_dimensions as _restore
 from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
 from rlcatalog_compat.spaces import leaves
 
-_LIBRARIES = {"tensorflow": "tf"}
-
 
 def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None) -> Any:
     """Turn encoded observations back into the structure of the space they came from.
@@ -25,7 +23,7 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None)
         tensorlib = _library_of(obs)
     elif not isinstance(tensorlib, str):
         name = tensorlib.__name__.partition(".")[0]
-        tensorlib = _LIBRARIES.get(name, name)
+        tensorlib = "tf" if name == "tensorflow" else name
     return _restore(obs, obs_space, tensorlib)
 
 

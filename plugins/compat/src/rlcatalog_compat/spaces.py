@@ -63,9 +63,7 @@ def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: boo
         individual_items_already_have_batch_1: Whether each has a batch axis already.
     """
     join = np.concatenate if individual_items_already_have_batch_1 else np.stack
-    first, columns = list_of_structs[0], zip(*map(leaves, list_of_structs), strict=True)
-    joined = iter([join(column) for column in columns])
-    return _rebuild(first, joined)
+    return map_leaves(lambda *rows: join(rows), *list_of_structs)
 
 
 def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
@@ -78,8 +76,7 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
     Raises:
         ObservationError: A number stands where the sample is an array with axes.
     """
-    samples = leaves(sampled_element)
-    return map_leaves(lambda value: _like(value, next(samples)), element)
+    return map_leaves(_like, element, sampled_element)
 
 
 def _like(value: Any, sample: Any) -> Any:
@@ -124,16 +121,20 @@ def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
     return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
 
 
-def map_leaves(function: Any, struct: Any) -> Any:
-    """Return a structure with each leaf what the function makes of it, in the order of `leaves`."""
-    return _rebuild(struct, map(function, leaves(struct)))
+def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[type, ...] = (list, tuple)) -> Any:
+    """Return a structure with each leaf what the function makes of it, in the order of `leaves`.
 
-
-def _rebuild(struct: Any, values: Iterator[Any]) -> Any:
-    """Return the structure with other leaves, which come in the order of `leaves`."""
+    Args:
+        function: Takes a leaf, and one of each of the others.
+        struct: Dicts, and lists and tuples.
+        *others: Structures of the same form.
+        kinds: What counts as a part of the structure beside dicts.
+    """
+    structs = (struct, *others)
     if isinstance(struct, dict):
-        found = {key: _rebuild(struct[key], values) for key in sorted(struct)}
-        return {key: found[key] for key in struct}
-    if isinstance(struct, list | tuple):
-        return type(struct)([_rebuild(item, values) for item in struct])
-    return next(values)
+        made = {key: map_leaves(function, *(one[key] for one in structs), kinds=kinds) for key in sorted(struct)}
+        return {key: made[key] for key in struct}
+    if isinstance(struct, kinds):
+        items = [map_leaves(function, *parts, kinds=kinds) for parts in zip(*structs, strict=True)]
+        return tuple(items) if isinstance(struct, tuple) else items
+    return function(*structs)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from rlcatalog import ActionDistribution
 from rlcatalog.errors import NotServedError
+from rlcatalog_compat.arrays import pair
 from rlcatalog_compat.frameworks import get_activation_fn
-from rlcatalog_compat.padding import pair
 from rlcatalog_torch import TorchModelV2
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -148,9 +148,7 @@ class SkipConnection(nn.Module):
     def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
         """Run the layer and join its output with its input."""
         outputs: Tensor = self._layer(inputs, **kwargs)
-        if self._fan_in_layer is None:
-            return outputs + inputs
-        joined: Tensor = self._fan_in_layer((inputs, outputs))
+        joined: Tensor = outputs + inputs if self._fan_in_layer is None else self._fan_in_layer((inputs, outputs))
         return joined
 
 

@@ -8,7 +8,9 @@ calls its own has one name on both sides.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,13 @@ from rlcatalog import MODEL_DEFAULTS, ModelV2
 from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog.reporting import warn_caller
+from rlcatalog_compat.arrays import convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
-from rlcatalog_compat.tf_weights import NAMES, assign_by_path, is_tensorflow, tf_source
 
 Array = np.ndarray[Any, Any]
 
+#: The names of RLlib's weights, by those of ours.
+NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))
 #: How many names an error lists of each kind.
 _MOST_NAMES = 30
 
@@ -47,7 +51,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
         NotServedError: They are the weights of several policies, a list, or of an attention net in TensorFlow.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
-    given = _Given(_arrays(_of_one_policy(weights)))
+    given = _Given(_of_one_policy(weights))
     config = getattr(policy, "config", model.model_config)
     _check_config(model, config, given)
     have = model.get_weights()
@@ -61,11 +65,12 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
         if value.shape != array.shape:
             wrong.append(f"{name} {array.shape}, given {value.shape}")
         found[name] = value
-    if missing and not wrong and given.tensorflow and (rest := assign_by_path(model, given.by_name, missing)):
+    if missing and not wrong and given.tensorflow and (rest := _assign_by_path(model, given.by_name, missing)):
         missing, found = [name for name in missing if name not in rest], {**found, **rest}
         given.used.update(given.by_name)
     memory = any(re.search(r"(^|\.)(cell|transformer)\.", name) for name in have)
-    unused = [name for name in given.unused() if not _idle(_slim(name), memory)]
+    idle = re.compile("|".join(NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else [])))
+    unused = [name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))]
     if missing or unused or wrong:
         raise ModelContractError(
             f"{type(model).__name__}: these weights belong to another model. Without a source here: {_some(missing)};"
@@ -80,12 +85,13 @@ class _Given:
     """The weights that were given, and which of them have been used.
 
     Args:
-        by_name: Name → array, as RLlib has them.
+        weights: Name → array, or a tensor of either framework, as RLlib has them.
     """
 
-    def __init__(self, by_name: Mapping[str, Array]) -> None:
-        self.by_name = dict(by_name)
-        self.tensorflow = is_tensorflow(self.by_name)
+    def __init__(self, weights: Mapping[str, Any]) -> None:
+        self.by_name: dict[str, Array] = {str(name): convert_to_numpy(x, False) for name, x in weights.items()}
+        # Such as `default_policy/fc_1/kernel:0`.
+        self.tensorflow = any("/" in name or re.search(r":\d+$", name) for name in self.by_name)
         self.used: set[str] = set()
         self._slim = {_slim(name): name for name in self.by_name}
 
@@ -96,9 +102,10 @@ class _Given:
         self.used.update(self._slim[name] for name in names)
         return [self.by_name[self._slim[name]] for name in names]
 
-    def unused(self) -> list[str]:
-        """Return the names that nobody took."""
-        return [name for name in self.by_name if name not in self.used]
+    def take_one(self, name: str) -> Array | None:
+        """Return what stands under a name, or None."""
+        found = self.take(name)
+        return found[0] if found else None
 
     def source(self, name: str, have: Mapping[str, Array]) -> Array | None:
         """Return what belongs under a name of ours, or None."""
@@ -106,25 +113,21 @@ class _Given:
             self.used.add(name)
             return self.by_name[name]
         if self.tensorflow:
-            taken = tf_source(name, self.by_name)
+            taken = _tf_source(name, self.by_name)
             self.used.update(() if taken is None else taken[:1])
             return None if taken is None else taken[1]
-        for prefix, end in _ways(name):
-            value = self._torch(prefix, end, have)
-            if value is not None:
-                return value
-        return None
+        values = (self._torch(prefix, end, have) for prefix, end in _ways(name))
+        return next((value for value in values if value is not None), None)
 
     def _torch(self, prefix: str, end: str, have: Mapping[str, Array]) -> Array | None:
         for pattern, forms in NAMES["torch"]["names"].items():
             if (match := re.fullmatch(pattern, end)) is not None:
                 for form in forms:
-                    if found := self.take(prefix + match.expand(form)):
-                        return found[0]
+                    if (value := self.take_one(prefix + match.expand(form))) is not None:
+                        return value
         if match := re.fullmatch(r"outputs\.value\.(\w+)", end):  # behind the convolutions of a value of its own
             last = sum(bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have)
-            found = self.take(f"{prefix}_value_branch_separate.{last}.{match[1]}")
-            return found[0] if found and last else None
+            return self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
         if end == "cell.bias":  # theirs are two that are added
             found = self.take(f"{prefix}lstm.bias_ih_l0", f"{prefix}lstm.bias_hh_l0")
             return found[0] + found[1] if found else None
@@ -140,23 +143,20 @@ class _Given:
             found = self.take(f"{attention}_layer._qkv_layer.weight")
             return np.split(found[0], 3)[_PROJECTIONS.index(rest)] if found else None
         if part == "attention":
-            found = self.take(f"{attention}_layer.{NAMES['torch']['attention'][rest]}")
-        elif part in ("attention_gate", "mlp_gate"):
-            layer = attention if part == "attention_gate" else mlp
-            if rest == "bias":
-                found = self.take(f"{layer}_fan_in_layer._bias_z")
-            else:  # theirs stand in front of what they multiply
-                found = self.take(*(f"{layer}_fan_in_layer.{name}" for name in NAMES["torch"]["gate"][rest]))
-                return np.concatenate([matrix.T for matrix in found]) if found else None
-        elif part == "norm":
-            found = self.take(f"{mlp}_layer.0.{rest}")
-        else:
+            return self.take_one(f"{attention}_layer.{NAMES['torch']['attention'][rest]}")
+        if part == "norm":
+            return self.take_one(f"{mlp}_layer.0.{rest}")
+        if part == "mlp":
             _, place, kind = rest.split(".")  # mlp.layers.0.weight
             if kind == "bias":  # they have none
                 name = next(name for name in have if name.endswith(f"transformer.units.{index}.{end}"))
                 return np.zeros_like(have[name])
-            found = self.take(f"{mlp}_layer.{int(place) + 1}.{kind}")
-        return found[0] if found else None
+            return self.take_one(f"{mlp}_layer.{int(place) + 1}.{kind}")
+        gate = f"{attention if part == 'attention_gate' else mlp}_fan_in_layer."
+        if rest == "bias":
+            return self.take_one(f"{gate}_bias_z")
+        found = self.take(*(gate + name for name in NAMES["torch"]["gate"][rest]))
+        return np.concatenate([matrix.T for matrix in found]) if found else None  # they multiply from the other side
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
@@ -176,11 +176,6 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 def _slim(name: str) -> str:
     """Return a name of RLlib's without the numbers of layers inside its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
-
-
-def _idle(name: str, memory: bool) -> bool:
-    patterns = NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else [])
-    return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def _some(names: list[str]) -> str:
@@ -203,20 +198,10 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     return weights
 
 
-def _arrays(weights: Mapping[str, Any]) -> dict[str, Array]:
-    """Return name → array; tensors of either framework are read."""
-    found = {}
-    for name, value in weights.items():
-        for method in ("detach", "cpu", "numpy"):
-            value = getattr(value, method, lambda value=value: value)()
-        found[str(name)] = np.asarray(value)
-    return found
-
-
 def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
     """Raise where the net of this config computes something else than RLlib's does with the same weights."""
     names = list(model.get_weights())
-    has: Callable[[str], bool] = lambda part: any(re.search(rf"(^|\.){part}\.", name) for name in names)  # noqa: E731
+    parts = {part for name in names for part in name.split(".")[:-1]}
     own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
     if any("mha_" in name for name in given.by_name):
         raise NotServedError(
@@ -224,12 +209,12 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
             " another epsilon. Read the weights of the PyTorch net."
         )
     post = config.get("post_fcnet_hiddens") or []
-    if has("convs") and not has("nets") and post:
+    if "convs" in parts and "nets" not in parts and post:
         raise ConfigError(
             "load_rllib_weights with post_fcnet_hiddens behind convolutions: RLlib's nets leave out the last activation"
             " there and read the value off the convolutions. Such weights cannot be made to act alike."
         )
-    if own_hidden and not has("nets") and post and config.get("fcnet_hiddens"):
+    if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
         first, last = (activation_name(config.get(f"{key}_activation", None)) for key in ("fcnet", "post_fcnet"))
         if first != last:
             raise ConfigError(
@@ -238,7 +223,7 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
             )
     leaves = flatten_space(get_original_space(model.obs_space))
     images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
-    if has("convs") and config.get("image_scale") is None and images:
+    if "convs" in parts and config.get("image_scale") is None and images:
         raise ConfigError(
             "load_rllib_weights: RLlib's nets see pixels as they are, and this one divides those of uint8 by 255. Build"
             " the policy with image_scale=False."
@@ -259,3 +244,73 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
             " the policy before you use it, or train it further.",
             CatalogWarning,
         )
+
+
+# --- names of TensorFlow variables ------------------------------------------------------------------------------------
+
+
+def _tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None:
+    """Return what belongs under a name of ours, in our layout, and the name it was given under; or None."""
+    found = (_take(given, layer, variable) for layer, variable in _tf_places(name))
+    return next((taken for taken in found if taken is not None), None)
+
+
+def _tf_places(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the layers and variables that may hold what belongs under a name of ours."""
+    if name.endswith("free_log_std.log_std"):
+        yield "", "log_std"
+    for end, variable in NAMES["tf"]["cell"].items():
+        if f".{name}".endswith(f".{end}"):
+            yield "lstm", variable
+    layer, _, kind = name.rpartition(".")
+    for pattern, forms in NAMES["tf"]["layers"].items():
+        if kind in NAMES["tf"]["variables"] and (match := re.fullmatch(pattern, layer)):
+            number = int(match[1]) + 1 if match.groups() else 0
+            yield from ((form.format(number), NAMES["tf"]["variables"][kind]) for form in forms)
+
+
+def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
+    """Return what Keras layers of a custom model are given under their own names, by the names that were missing.
+
+    Args:
+        model: The model, of TensorFlow.
+        given: The weights.
+        missing: Canonical names without a source.
+    """
+    ends = {_end(name): array for name, array in given.items()}
+    by_variable = {id(variable): name for name, variable in model.variables(as_dict=True).items()}
+    axes, found = model.variable_axes(), {}
+    for variable in _keras_variables(vars(model), set()):
+        name = by_variable.get(id(variable.value))
+        array = ends.get(_end(variable.path))
+        if name in missing and array is not None and array.shape == tuple(variable.shape):
+            found[name] = array if axes[name] is None else array.transpose(axes[name])
+    return found
+
+
+def _take(given: Mapping[str, Array], layer: str, variable: str) -> tuple[str, Array] | None:
+    for name, array in given.items():
+        *layers, last = name.split(":")[0].split("/")
+        if last == variable and (not layer or layer in layers):
+            if variable.endswith("kernel"):  # [in, out] or [height, width, in, out]
+                array = array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1)
+            return name, array
+    return None
+
+
+def _end(name: str) -> str:
+    return "/".join(name.split(":")[0].split("/")[-2:])
+
+
+def _keras_variables(attributes: Any, seen: set[int]) -> list[Any]:
+    """Return the variables of the Keras layers and models that stand in these attributes, or in models among them."""
+    found: list[Any] = []
+    for value in attributes.values():
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if hasattr(value, "weights") and hasattr(value, "built"):
+            found += value.weights
+        elif hasattr(value, "get_initial_state") and hasattr(value, "__dict__"):
+            found += _keras_variables(vars(value), seen)
+    return found

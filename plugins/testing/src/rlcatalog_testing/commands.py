@@ -22,10 +22,8 @@ def _line(outcome: Outcome) -> str:
     """Return a case on one line, with the reason where there is one; below one that failed, what it says and a hint."""
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
-        what, _, hint = why.partition(" Hint: ")
-        return "\n".join(
-            [f"failed   {outcome.name}", f"         {what}", *([f"         Hint: {hint}"] if hint else [])]
-        )
+        text = why.replace(" Hint: ", "\n         Hint: ", 1)
+        return f"failed   {outcome.name}\n         {text}"
     return f"{outcome.status:8} {outcome.name}{f' ({why})' if why else ''}"
 
 

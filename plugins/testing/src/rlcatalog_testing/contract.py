@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog import Catalog
+from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
 from rlcatalog_policy import build
-from rlcatalog_testing.examples import Example, examples_of, quiet
+from rlcatalog_testing.examples import Example, examples_of, named, quiet
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
+
+T = TypeVar("T")
 
 
 class NotApplicable(Exception):
@@ -87,11 +90,7 @@ def check(
         ...         policy = part.build(example)
         ...         require(policy.act(observations_of(example, 3)).dist_inputs.shape == (3, ...), "...")
     """
-
-    def make(run: Callable[..., None]) -> Check:
-        return Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
-
-    return make
+    return lambda run: Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
 
 
 #: What is shared by the checks of the part that was built last.
@@ -114,6 +113,13 @@ class Part:
     framework: str | None = None
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """Return what the checks of this part share under a key; it is made at the first call."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        value: T = self.shared[key]
+        return value
+
     @property
     def examples(self) -> list[Example]:
         """The spaces and configs it is tried with, one at least.
@@ -121,25 +127,24 @@ class Part:
         Raises:
             AssertionError: It fits no standard space and declares no examples, or the config of one is none.
         """
-        if "examples" not in self.shared:
-            self.shared["examples"] = self._usable(examples_of(self.component, self.catalog))
-        found: list[Example] = self.shared["examples"]
+        examples = self.once("examples", self._read_examples)
         require(
-            bool(found),
+            bool(examples),
             "it is chosen in no standard example; declare"
             " examples='package.module:function', which returns a list of rlcatalog_testing.Example",
         )
-        return found
+        return examples
 
-    def _usable(self, found: list[Example]) -> list[Example]:
-        for number, example in enumerate(found, 1):
+    def _read_examples(self) -> list[Example]:
+        examples = examples_of(self.component, self.catalog)
+        for number, example in enumerate(examples, 1):
             try:
                 with quiet():
                     self.catalog.parse_config(example.config)
             except CatalogError as error:
                 where = self.component.declaration.examples or "the standard ones"
                 raise ExampleError(f"example {number} of {where} cannot be used: {error}") from error
-        return found
+        return examples
 
     @property
     def few(self) -> list[Example]:
@@ -147,6 +152,14 @@ class Part:
         first, *others = self.examples
         unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
+
+    def distinct(self, space: str) -> list[Example]:
+        """Return one of the examples for each config and each space, of `"obs"` or `"action"`, with the part's name."""
+        examples: dict[str, Example] = {}
+        for example in self.examples:
+            example = named(self.component, example)
+            examples.setdefault(f"{getattr(example, space)!r} {dict(example.config)!r}", example)
+        return list(examples.values())
 
     @property
     def frameworks(self) -> list[str]:
@@ -164,30 +177,21 @@ class Part:
         if "vf_share_layers" in self.catalog.config_keys(self.component):
             yield {"vf_share_layers": False}
 
+    def resolve(self, example: Example, config: Mapping[str, Any] | None = None) -> Resolution:
+        """Look up what is chosen for an example, with another config in place of its own where one is given."""
+        with quiet():
+            config = example.config if config is None else config
+            return self.catalog.resolve(example.obs, example.action, config, self.framework)
+
     def build(self, example: Example, **config: Any) -> Policy:
         """Build a policy of the example, with fresh weights; `config` is added to the example's."""
+        config = {**example.config, **config}
         with quiet():
-            return build(
-                example.obs, example.action, {**example.config, **config}, self.framework, catalog=self.catalog
-            )
-
-    def policies(self, examples: Sequence[Example]) -> Iterator[tuple[Example, Policy]]:
-        """Yield policies of examples; where the part reads that, also those whose value shares no layers."""
-        for example in examples:
-            for sharing in self.sharing():
-                yield example, self.policy(example, **sharing)
-
-    def _forget_others(self) -> None:
-        """Let go what the part before this one has built: cases are kept for as long as pytest runs."""
-        if _LATEST and _LATEST[0] is not self.shared:
-            _LATEST[0].clear()
-        _LATEST[:] = [self.shared]
+            return build(example.obs, example.action, config, self.framework, catalog=self.catalog)
 
     def policy(self, example: Example, **config: Any) -> Policy:
         """Return a policy of the example that checks share: they leave its config and its shapes alone."""
-        key = f"{self.framework}: {example}, {config}"
-        if key not in self.shared:
-            self._forget_others()
-            self.shared[key] = self.build(example, **config)
-        found: Policy = self.shared[key]
-        return found
+        if _LATEST and _LATEST[0] is not self.shared:
+            _LATEST[0].clear()  # cases are kept for as long as pytest runs, and what they have built is not
+        _LATEST[:] = [self.shared]
+        return self.once((self.framework, str(example), str(config)), lambda: self.build(example, **config))

@@ -16,7 +16,7 @@ from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Part, require
 from rlcatalog_testing.examples import Example, observations_of
 from rlcatalog_testing.passes import Array, array_of
-from rlcatalog_testing.trials import chance_trials
+from rlcatalog_testing.trials import chance_trials, contains
 
 
 class PolicyOutputs(NamedTuple):
@@ -75,11 +75,10 @@ def check_same_outputs(
     for name, (policy, run) in engines.items():
         set_weights_of(policy.model, weights_of(reference.model))
         for what, mine, theirs in zip(PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True):
-            for here, there in zip(parts_of(mine) or [mine], parts_of(theirs) or [theirs], strict=True):
-                np.testing.assert_allclose(
-                    np.asarray(there, np.float64), np.asarray(here, np.float64), rtol=tolerance, atol=tolerance,
-                    err_msg=f"{name}: its {what} differs from the reference's",
-                )  # fmt: skip
+            message = f"{name}: its {what} differs from the reference's"
+            for pair in zip(parts_of(theirs) or [theirs], parts_of(mine) or [mine], strict=True):
+                there, here = (np.asarray(part, np.float64) for part in pair)
+                np.testing.assert_allclose(there, here, tolerance, tolerance, err_msg=message)
 
 
 #: Steps of an episode, and how many observations there are.
@@ -109,9 +108,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
-        if isinstance(self.action_space, gymnasium.spaces.Box):
-            action = np.asarray(action)  # of rank 0 it comes as a number
-        require(bool(self.action_space.contains(action)), f"{action!r} does not lie in {self.action_space}")
+        require(contains(self.action_space, action), f"{action!r} does not lie in {self.action_space}")
         self._step += 1
         return self._next(), float(self.np_random.normal()), self._step == STEPS, False, {}
 

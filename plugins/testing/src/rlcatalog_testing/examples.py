@@ -102,21 +102,23 @@ def examples_of(component: Component, catalog: Catalog) -> list[Example]:
 
 
 def _standard(component: Component, catalog: Catalog) -> list[Example]:
-    fitting = [obs for obs in OBSERVATIONS if _fits(component, catalog, obs, TWO)]
+    def fits(obs: Any, action: Any) -> bool:
+        return is_chosen(component, catalog, named(component, Example(obs, action)))
+
+    fitting = [obs for obs in OBSERVATIONS if fits(obs, TWO)]
     if not fitting:
-        return [named(component, Example(VECTOR, action)) for action in ACTIONS
-                if _fits(component, catalog, VECTOR, action)]  # fmt: skip
-    actions = [action for action in ACTIONS if _fits(component, catalog, fitting[0], action)] or [TWO]
+        return [named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
+    actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
     # Each space once, in as few pairs as there are spaces; where two do not go together, each by itself.
-    found = []
+    pairs = []
     for index in range(max(len(fitting), len(actions))):
         obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
-        if _fits(component, catalog, obs, action):
-            found.append(named(component, Example(obs, action)))
+        if fits(obs, action):
+            pairs.append((obs, action))
             continue
-        found += [named(component, Example(obs, TWO))] if index < len(fitting) else []
-        found += [named(component, Example(fitting[0], action))] if index < len(actions) else []
-    return found
+        pairs += [(obs, TWO)] if index < len(fitting) else []
+        pairs += [(fitting[0], action)] if index < len(actions) else []
+    return [named(component, Example(*pair)) for pair in pairs]
 
 
 def _declared(component: Component) -> list[Example]:
@@ -131,14 +133,9 @@ def _declared(component: Component) -> list[Example]:
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
         )
-    says_what_it_fits = component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
     # Named, a codec would be asked for the whole observation, and not for the part of it that is of its kind.
-    by_name = not (component.kind == "preprocessor" and says_what_it_fits)
+    by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
     return [named(component, example) if by_name else example for example in found]
-
-
-def _fits(component: Component, catalog: Catalog, obs: Any, action: Any) -> bool:
-    return is_chosen(component, catalog, named(component, Example(obs, action)))
 
 
 def named(component: Component, example: Example) -> Example:
@@ -149,44 +146,34 @@ def named(component: Component, example: Example) -> Example:
     return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
 
 
-def _own_framework(component: Component) -> str | None:
-    """Return a framework that a part has code for, where the default one has none."""
-    names = [name for name in component.frameworks if name in frameworks()]
-    return names[0] if names and default_framework() not in names else None
-
-
-def is_chosen(component: Component, catalog: Catalog, example: Example, framework: str | None = None) -> bool:
+def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
     """Whether a lookup of the example chooses the part, for the whole space or one within it.
 
     A part that says what it fits has to say so of the example, even where the config names it.
     """
+    served = [name for name in component.frameworks if name in frameworks()]
+    framework = served[0] if served and default_framework() not in served else None
     try:
         with quiet():
-            found = catalog.resolve(example.obs, example.action, example.config, framework or _own_framework(component))
+            resolution = catalog.resolve(example.obs, example.action, example.config, framework)
     except CatalogError:
         return False
-    says = component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
-    if says and NAMING.get(kind_of(component)) in example.config:
-        verdicts = [verdict for choice in choices_in(found) for verdict in choice.verdicts]
+    if _says_what_it_fits(component) and NAMING.get(kind_of(component)) in example.config:
+        choices = [*resolution.choices.values(), *(plan.choice for plan in resolution.dists.walk())]
+        verdicts = [verdict for choice in choices for verdict in choice.verdicts]
         return any(candidate is component and answer.rank is not None for candidate, answer in verdicts)
-    return any(part is component for part in parts_in(found))
+    return any(part is component for part in parts_in(resolution))
 
 
-def choices_in(resolution: Resolution) -> Iterator[Any]:
-    """Yield every choice of a lookup, but for those of the parts of an observation."""
-    yield from resolution.choices.values()
-    yield from (plan.choice for plan in resolution.dists.walk())
+def _says_what_it_fits(component: Component) -> bool:
+    return component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
 
 
 def parts_in(resolution: Resolution) -> Iterator[Component]:
     """Yield every part that a lookup chose."""
     yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
     yield from (plan.component for plan in resolution.dists.walk())
-    preprocessors = [resolution.preprocessor]
-    for preprocessor in preprocessors:
-        preprocessors += preprocessor.children
-        if preprocessor.component is not None:
-            yield preprocessor.component
+    yield from (codec.component for codec in resolution.preprocessor.codecs() if codec.component is not None)
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
@@ -195,17 +182,19 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
         rng = np.random.default_rng(seed)
         return [example.draw(rng) for _ in range(rows)]
     example.obs.seed(seed)
-    found = [example.obs.sample() for _ in range(rows)]
+    observations = [example.obs.sample() for _ in range(rows)]
     key = example.config.get("action_mask_key", "action_mask")
-    return [_allowing(sample, mask_steps(SpaceInfo.read(example.obs), key)) for sample in found]
+    steps = mask_steps(SpaceInfo.read(example.obs), key)
+    return [_allowing(observation, steps) for observation in observations]
 
 
 def _allowing(sample: Any, steps: Sequence[str]) -> Any:
     """Return an observation with a mask that allows everything in place of its own, if it has one."""
+    if not steps:
+        return _ones(sample)
     if not isinstance(sample, Mapping) or steps[0] not in sample:
         return sample
-    inner = sample[steps[0]]
-    return {**sample, steps[0]: _ones(inner) if len(steps) == 1 else _allowing(inner, steps[1:])}
+    return {**sample, steps[0]: _allowing(sample[steps[0]], steps[1:])}
 
 
 def _ones(mask: Any) -> Any:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,14 @@ from typing import Any
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
 from rlcatalog.internals import normalize
-from rlcatalog.plugins import Component
 from rlcatalog_testing import checks as own_checks
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
 from rlcatalog_testing.examples import kind_of
 from rlcatalog_testing.passes import seed
 
 #: The kernel's own checks.
-OWN = tuple(
-    value
-    for name in own_checks.MODULES
-    for value in vars(import_module(f"{own_checks.__name__}.{name}")).values()
-    if isinstance(value, Check)
-)
+_MODULES = [import_module(f"{own_checks.__name__}.{name}") for name in own_checks.MODULES]
+OWN = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
 
 
 class ConformanceError(CatalogError, AssertionError):
@@ -65,7 +62,7 @@ class Case:
         """
         __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
         for check in self.after:
-            if self._fails(check):
+            if self.part.once(("fails", check.name, self.part.framework), Case(check, self.part)._fails):
                 raise NotApplicable(f"{check.name} fails, which comes first")
         try:
             if self.check.every_framework:
@@ -85,19 +82,13 @@ class Case:
                 f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
             ) from (None if isinstance(error, AssertionError) else error)
 
-    def _fails(self, check: Check) -> bool:
-        """Whether a check in front of this one fails; it runs once for all behind it."""
-        key = f"{check.name} in {self.part.framework}"
-        if key not in self.part.shared:
-            try:
-                Case(check, self.part)()
-                self.part.shared[key] = False
-            except NotApplicable:
-                self.part.shared[key] = False
-            except ConformanceError:
-                self.part.shared[key] = True
-        found: bool = self.part.shared[key]
-        return found
+    def _fails(self) -> bool:
+        try:
+            with suppress(NotApplicable):
+                self()
+        except ConformanceError:
+            return True
+        return False
 
 
 def _place(error: BaseException, part: Part) -> str:
@@ -133,16 +124,19 @@ def cases(
         UnknownNameError: No such distribution has parts, or a name in `expected` is no case.
     """
     catalog = catalog or default_catalog()
-    asked, expected = normalize(distribution), expected or {}
-    components = [c for c in catalog.components() if c.distribution == asked]
+    own, expected = normalize(distribution), expected or {}
+    components = [c for c in catalog.components() if c.distribution == own]
     if not components:
         raise _without_parts(catalog, distribution)
-    if any(c.is_third_party for c in components) and asked not in catalog.prefer:
+    if any(c.is_third_party for c in components) and own not in catalog.prefer:
         # Where it is asked first, all that it fits is tried, and not only what the listed parts leave.
-        catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(asked, *catalog.prefer))
-        components = [c for c in catalog.components() if c.distribution == asked]
-    checks = all_checks(catalog)
-    found = [case for c in components for part in _parts_of(c, catalog) for case in _cases_of(part, checks)]
+        catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
+        components = [c for c in catalog.components() if c.distribution == own]
+    checks, found = all_checks(catalog), list[Case]()
+    for whole in (Part(component, catalog) for component in components):
+        # Once per installed framework that it has code for, or once where it needs none.
+        for part in [whole.within(name) for name in whole.frameworks] or [whole]:
+            found += _cases_of(part, checks)
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
         raise UnknownNameError(f"expected: {unknown[0]!r} is no case of {distribution}.{nearest(unknown[0], names)}")
@@ -152,13 +146,10 @@ def cases(
 def _cases_of(part: Part, checks: list[Check]) -> Iterator[Case]:
     stopping: tuple[Check, ...] = ()
     for check in checks:
-        once = not check.every_framework
-        if kind_of(part.component) not in check.kinds or not check.where(part):
-            continue
-        if once and part.framework not in (None, *part.frameworks[:1]):
-            continue
-        yield Case(check, part, after=stopping)
-        stopping += (check,) if check.stops else ()
+        now = check.every_framework or part.framework in (None, *part.frameworks[:1])
+        if now and kind_of(part.component) in check.kinds and check.where(part):
+            yield Case(check, part, after=stopping)
+            stopping += (check,) if check.stops else ()
 
 
 def all_checks(catalog: Catalog) -> list[Check]:
@@ -170,12 +161,6 @@ def all_checks(catalog: Catalog) -> list[Check]:
             raise component.fault("its target must be a rlcatalog_testing.Check: decorate the function with @check.")
         found.append(added)
     return found
-
-
-def _parts_of(component: Component, catalog: Catalog) -> list[Part]:
-    """Return a part once per installed framework that it has code for, or once where it needs none."""
-    part = Part(component, catalog)
-    return [part.within(name) for name in part.frameworks] or [part]
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
@@ -204,20 +189,16 @@ def _star_import(error: BaseException | None) -> str:
 def outcomes(found: list[Case]) -> Iterator[Outcome]:
     """Run cases and yield how each ended."""
     for case in found:
+        status, why = "passed", ""
         try:
             case()
+            if case.expected is not None:
+                status, why = "failed", f"{case}: expected to fail ({case.expected}), and passes."
         except NotApplicable as error:
-            yield Outcome(str(case), "skipped", str(error))
+            status, why = "skipped", str(error)
         except ConformanceError as error:
-            if case.expected is None:
-                yield Outcome(str(case), "failed", str(error))
-            else:
-                yield Outcome(str(case), "expected", case.expected)
-        else:
-            if case.expected is None:
-                yield Outcome(str(case), "passed")
-            else:
-                yield Outcome(str(case), "failed", f"{case}: expected to fail ({case.expected}), and passes.")
+            status, why = ("failed", str(error)) if case.expected is None else ("expected", case.expected)
+        yield Outcome(str(case), status, why)
 
 
 def check_plugin(
@@ -257,20 +238,16 @@ def parametrize_with_checks(
     """
     import pytest
 
-    found = [case for name in distributions for case in cases(name, catalog=catalog, expected=expected)]
-    marks = [[] if case.expected is None else [pytest.mark.xfail(reason=case.expected, strict=True)] for case in found]
+    def run(case: Case) -> None:
+        __tracebackhide__ = True
+        try:
+            case()
+        except NotApplicable as why:
+            pytest.skip(str(why))
 
-    def skipping(case: Case) -> Callable[[], None]:
-        def run() -> None:
-            __tracebackhide__ = True
-            try:
-                case()
-            except NotApplicable as why:
-                pytest.skip(str(why))
-
-        return run
-
-    parameters = [
-        pytest.param(skipping(case), id=str(case), marks=mark) for case, mark in zip(found, marks, strict=True)
-    ]
+    parameters = []
+    for name in distributions:
+        for case in cases(name, catalog=catalog, expected=expected):
+            marks = [] if case.expected is None else [pytest.mark.xfail(reason=case.expected, strict=True)]
+            parameters.append(pytest.param(partial(run, case), id=str(case), marks=marks))
     return pytest.mark.parametrize("check", parameters)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rlcatalog.errors import NoMatchError, NotServedError
 from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
-from rlcatalog.models import weights_of
-from rlcatalog_testing.contract import NotApplicable, require
+from rlcatalog_testing.contract import NotApplicable, Part, T, check, require
 from rlcatalog_testing.examples import Example, observations_of
 
 if TYPE_CHECKING:
@@ -32,20 +36,11 @@ class Pass:
 
     outputs: Array
     value: Array | None
-    state: tuple[Array, ...]
+    state: tuple[Array, ...] = ()
 
-
-@dataclass(frozen=True)
-class Gradients:
-    """What one backward pass gave.
-
-    Attributes:
-        by_name: Name of each trainable weight → its gradient, or None where the loss does not depend on it.
-        strangers: Shapes of trainable weights that the pass used and that are none of the model's.
-    """
-
-    by_name: dict[str, Array | None]
-    strangers: list[tuple[int, ...]]
+    def at(self, index: Any) -> Pass:
+        """Return outputs and values at an index."""
+        return Pass(self.outputs[index], None if self.value is None else self.value[index])
 
 
 class Kit(Protocol):
@@ -104,6 +99,14 @@ def framework_modules() -> list[str]:
     return [framework.module for framework in frameworks().values() if framework.module != "numpy"]
 
 
+@cache
+def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own that finds the modules of this one; equal calls share a run."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
+
+
 def seed(framework: str | None) -> None:
     """Seed a framework's weights and draws; one that brings nothing for the kit is left alone."""
     if framework is not None and has_kit(framework):
@@ -115,81 +118,140 @@ def traces(framework: str | None) -> bool:
     return framework is not None and has_kit(framework) and kit_of(framework).traces
 
 
-def encoded_of(policy: Policy, example: Example, rows: int, seed: int = 0) -> Array:
-    """Draw observations of an example and encode them: `[B, ...]`."""
-    return policy.preprocess(observations_of(example, rows, seed))
+class ModelTrial:
+    """A model that checks run eagerly: that of the policy of one example.
+
+    Args:
+        part: The part.
+        example: The spaces and config.
+        policy: The policy; the one that the checks share when None.
+        **config: Further keys of the config.
+
+    Attributes:
+        part: The part.
+        example: The spaces and config.
+        config: The further keys.
+        policy: The policy.
+    """
+
+    def __init__(self, part: Part, example: Example, policy: Policy | None = None, **config: Any) -> None:
+        self.part, self.example, self.config = part, example, config
+        self.policy = part.policy(example, **config) if policy is None else policy
+
+    def __str__(self) -> str:
+        return f"{self.example}{f', {self.config}' if self.config else ''}"
+
+    def encoded(self, rows: int) -> Array:
+        """Draw observations of the example and encode them: `[B, ...]`."""
+        return self.policy.preprocess(observations_of(self.example, rows))
+
+    def encoded_and_mask(self, rows: int) -> tuple[Array, Array | None]:
+        """Draw observations, encode them, and return their action mask, if they have one, as well."""
+        observations = observations_of(self.example, rows)
+        return self.policy.preprocess(observations), self.policy.action_mask(observations)
+
+    def views(self, encoded: Array) -> dict[str, Any]:
+        """Return the views that the model is shown at the start of an episode.
+
+        Raises:
+            NotApplicable: It asks for some that only a finished rollout has, or that skip rows.
+        """
+        views = self.policy.views
+        if not views:
+            return {}
+        if views.ahead or any(repeat != 1 for repeat in views.training.values()):
+            raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
+        return dict(views.see(views.start(len(encoded)), encoded))
+
+    def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
+        """Run the model once, eagerly and as acting does.
+
+        Args:
+            encoded: Encoded observations `[B, ...]`.
+            state: Its state; None at the start of all episodes.
+            lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
+        """
+        policy, kit = self.policy, kit_of(self.policy.framework)
+        shown = {name: view for name, view in self.views(encoded).items() if name in policy.views.acting}
+        sequences = len(encoded) if lengths is None else len(lengths)
+        memory = policy.memory.start(sequences) if state is None else state
+        seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
+        outputs, value, new = kit.run(policy, {"obs": encoded, **shown}, memory, seq_lens, lengths is None)
+        return Pass(outputs, value, tuple(new))
+
+    def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
+        """Draw raw actions `[B, width]` from the model's outputs, and return what is stored of their distribution.
+
+        The model's last pass must be the one that gave these outputs, for distributions that read the model.
+        """
+        return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
+
+    def batch(self, rows: int = 8) -> dict[str, Any]:
+        """Return drawn observations and actions as a batch for `Policy.evaluate`; with a memory, two sequences."""
+        encoded, mask = self.encoded_and_mask(rows)
+        raw, _ = self.draw(self.run(encoded).outputs, mask)
+        batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
+        if mask is not None:
+            batch["mask"] = mask
+        if self.policy.views:
+            batch["views"] = self.views(encoded)
+        if self.policy.memory:
+            batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
+        return batch
+
+    def gradients(self, largest: float | None = None) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+        """Return what `Kit.gradients` does of a loss over log density, value and outputs.
+
+        Args:
+            largest: What encoded observations are cut to, in size; None: nothing.
+        """
+        batch = self.batch()
+        if largest is not None:
+            batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
+        return kit_of(self.policy.framework).gradients(self.policy, batch, np.random.default_rng(0))
 
 
-def views(policy: Policy, encoded: Array) -> dict[str, Any]:
-    """Return the views that a model is shown at the start of an episode.
+def few(part: Part) -> Iterator[ModelTrial]:
+    """Yield trials of a few examples of a part."""
+    return (ModelTrial(part, example) for example in part.few)
+
+
+def first(part: Part) -> Iterator[ModelTrial]:
+    """Yield the trial of a part's first example."""
+    yield ModelTrial(part, part.examples[0])
+
+
+def every(part: Part) -> Iterator[ModelTrial]:
+    """Yield trials of all examples of a part."""
+    return (ModelTrial(part, example) for example in part.examples)
+
+
+def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
+    """Yield trials of examples; where the part reads that, also with a value that shares no layers."""
+    return (ModelTrial(part, example, **config) for example in examples for config in part.sharing())
+
+
+#: Checks of models, trial by trial of a few examples.
+check_models = partial(check, "trunk", "memory", "head", each=few)
+
+
+def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
+    """Yield what makers make of a part in its first framework, each time with the same in another framework.
 
     Raises:
-        NotApplicable: It asks for some that only a finished rollout has, or that skip rows.
+        NotApplicable: There is no other framework for any of them.
     """
-    if not policy.views:
-        return {}
-    if policy.views.ahead or any(repeat != 1 for repeat in policy.views.training.values()):
-        raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
-    return dict(policy.views.see(policy.views.start(len(encoded)), encoded))
-
-
-def run(
-    policy: Policy, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None
-) -> Pass:
-    """Run a policy's model once, eagerly and as acting does.
-
-    Args:
-        policy: The policy.
-        encoded: Encoded observations `[B, ...]`.
-        state: Its state; None at the start of all episodes.
-        lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
-    """
-    kit = kit_of(policy.framework)
-    shown = {name: view for name, view in views(policy, encoded).items() if name in policy.views.acting}
-    inputs: dict[str, Any] = {"obs": encoded, **shown}
-    sequences = len(encoded) if lengths is None else len(lengths)
-    memory = policy.memory.start(sequences) if state is None else state
-    seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
-    outputs, value, new = kit.run(policy, inputs, memory, seq_lens, lengths is None)
-    return Pass(outputs, value, tuple(new))
-
-
-def draw(policy: Policy, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
-    """Draw raw actions `[B, width]` from a model's outputs, and return what is stored of their distribution `[B, n]`.
-
-    The model's last pass must be the one that gave these outputs, for distributions that read the model.
-    """
-    return kit_of(policy.framework).draw(policy, outputs, mask, explore)
-
-
-def batch_of(policy: Policy, example: Example, rows: int = 8, seed: int = 0) -> dict[str, Any]:
-    """Return a training batch of drawn observations and actions, for `Policy.evaluate`: two sequences with a memory."""
-    observations = observations_of(example, rows, seed)
-    encoded = policy.preprocess(observations)
-    mask = policy.action_mask(observations)
-    raw, _ = draw(policy, run(policy, encoded).outputs, mask)
-    batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
-    if mask is not None:
-        batch["mask"] = mask
-    if policy.views:
-        batch["views"] = views(policy, encoded)
-    if policy.memory:
-        batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
-    return batch
-
-
-def gradients(policy: Policy, example: Example, largest: float | None = None) -> Gradients:
-    """Return the gradients of a loss over log density, value and outputs, each row weighted at random.
-
-    Args:
-        policy: The policy.
-        example: What it is a policy of.
-        largest: What encoded observations are cut to, in size; None: nothing.
-    """
-    batch = batch_of(policy, example)
-    if largest is not None:
-        batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
-    return Gradients(*kit_of(policy.framework).gradients(policy, batch, np.random.default_rng(0)))
+    tried = False
+    for make in makers:
+        made = []
+        for framework in filter(has_kit, part.frameworks):
+            with suppress(NotApplicable, NoMatchError, NotServedError):  # nothing around the part serves the framework
+                made.append(make(part.within(framework)))
+        for other in made[1:]:
+            tried = True
+            yield made[0], other
+    if not tried:
+        raise NotApplicable("it has code for one framework that the kit knows, or nothing around it has for two")
 
 
 def array_of(tensor: Any) -> Array:
@@ -213,8 +275,3 @@ def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) 
     alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
     if one.value is not None and expected.value is not None:
         alike(one.value, expected.value, f"{what}, its value", tolerance)
-
-
-def weights_in(policy: Policy) -> int:
-    """Return how many numbers a model's weights are."""
-    return sum(math.prod(array.shape) for array in weights_of(policy.model).values())

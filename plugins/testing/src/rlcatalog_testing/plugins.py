@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType, ModuleType
+from collections.abc import Mapping, Sequence
+from email.message import Message
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from rlcatalog import hookimpl
 from rlcatalog.catalog import Catalog
 from rlcatalog.internals import normalize, scan
-
-
-class _Metadata(dict[str, str]):
-    """The part of a distribution's metadata that discovery reads."""
-
-    requires: Sequence[str] = ()
-
-    def get_all(self, name: str) -> list[str] | None:
-        return list(self.requires) if name == "Requires-Dist" else None
-
-
-class _Distribution:
-    def __init__(self, name: str, version: str, requires: Sequence[str]) -> None:
-        self.name = name
-        self.metadata = _Metadata(Name=name, Version=version)
-        self.metadata.requires = requires
 
 
 class PluginEntryPoint:
@@ -51,7 +36,11 @@ class PluginEntryPoint:
         self._plugin = plugin
         self.name = name or distribution
         self.value = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", type(plugin).__name__)
-        self.dist = _Distribution(distribution, version, requires)
+        metadata = Message()
+        metadata["Name"], metadata["Version"] = distribution, version
+        for line in requires:
+            metadata["Requires-Dist"] = line
+        self.dist = SimpleNamespace(name=distribution, metadata=metadata)
 
     def load(self) -> Any:
         """Import the plugin."""
@@ -69,15 +58,9 @@ def plugin_of(**hooks: Any) -> ModuleType:
     """
     plugin = ModuleType("made_up_plugin")
     for name, hook in hooks.items():
-        setattr(plugin, name, hookimpl(hook if isinstance(hook, FunctionType) else _returning(hook)))
+        function = hook if isinstance(hook, FunctionType) else lambda value=hook: value
+        setattr(plugin, name, hookimpl(function))
     return plugin
-
-
-def _returning(value: Any) -> Callable[[], Any]:
-    def hook() -> Any:
-        return value
-
-    return hook
 
 
 def isolated_catalog(

@@ -86,9 +86,8 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
     chosen = chosen_frameworks(kind, frameworks)
     package = import_name(name)
     check_owners(kind, name)
-    stems = [path.name.removesuffix(".jinja") for path in sorted((_TEMPLATES / kind).iterdir())]
-    sources = [stem for stem in stems if stem.endswith(".py") and stem != "tests.py"]
-    sources = [stem for stem in sources if stem not in ("torch.py", "tf.py") or stem[:-3] in chosen]
+    stems = {path.name.removesuffix(".jinja") for path in (_TEMPLATES / kind).glob("*.py.jinja")}
+    sources = sorted(stems - {"tests.py"} - {f"{name}.py" for name in FRAMEWORKS if name not in chosen})
     source, tests = f"src/{package}", f"tests/test_{package}.py"
     templates = {
         "pyproject.toml": "common/pyproject.toml",
@@ -100,17 +99,18 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
         tests: f"{kind}/tests.py",
     }
+    # What its tests need: the kit, the command line, codecs, distributions, and a plain model.
+    around = public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
     contents = [(f"{source}/{stem}", what) for stem, what in _TABLE["files"].items() if f"{source}/{stem}" in templates]
     values = {
+        **vars(KINDS[kind]),
         "kind": kind,
         "name": name,
         "package": package,
-        "about": KINDS[kind].about,
-        "keys": KINDS[kind].keys,
         "frameworks": chosen,
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
-        "parts": surrounding_parts(),
+        "parts": around,
         "contents": [*contents, (tests, "the tests: the conformance kit, and what only this part does")],
     }
     return _render(templates, values)
@@ -160,11 +160,13 @@ def check_owners(kind: str, name: str) -> None:
     Raises:
         DuplicateNameError: It does; the message says to whom.
     """
+    import importlib_metadata
+
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
         raise DuplicateNameError(f"{name} is a distribution of the public index. Choose another name.")
-    if (version := _version_of(own)) is not None:
-        raise DuplicateNameError(f"{name} {version} is installed already. Choose another name.")
+    for installed in importlib_metadata.distributions(name=own):
+        raise DuplicateNameError(f"{name} {installed.version} is installed already. Choose another name.")
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
@@ -190,11 +192,6 @@ def kernel_bound(version: str) -> str:
     return f">={lowest},<0.{found.minor + 1}" if found.major == 0 else f">={lowest},<{found.major + 1}"
 
 
-def surrounding_parts() -> list[str]:
-    """Return what the tests of a part need: the kit, the command line, codecs, distributions, and a plain model."""
-    return public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
-
-
 def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """Return the frameworks that a new package serves, in the order of `FRAMEWORKS`.
 
@@ -205,7 +202,7 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
         if frameworks is not None:
             raise UnknownNameError(f"{kind}: its code is no framework's; leave --frameworks out.")
         return []
-    asked = list(FRAMEWORKS) if frameworks is None else list(frameworks)
+    asked = FRAMEWORKS if frameworks is None else frameworks
     for framework in asked:
         if framework not in FRAMEWORKS:
             raise UnknownNameError(
@@ -218,16 +215,6 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
 def extras_of(frameworks: Sequence[str]) -> str:
     """Return the extras to install a new package with."""
     return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
-
-
-def _version_of(name: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
-    import importlib_metadata
-
-    try:
-        return str(importlib_metadata.version(name))
-    except importlib_metadata.PackageNotFoundError:
-        return None
 
 
 def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlcatalog.observations import rows
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import Example, named
+from rlcatalog_testing.examples import Example
 from rlcatalog_testing.passes import Array, kit_of
 
 #: Most actions of a space that are gone through one by one.
@@ -34,6 +34,7 @@ class Trial:
         size: Number of its inputs.
         codec: The codec of the action space.
         ops: The framework's tensor operations.
+        kit: What the framework brings for the kit.
     """
 
     def __init__(self, part: Part, example: Example) -> None:
@@ -44,7 +45,7 @@ class Trial:
         self.size = self.policy.resolution.dists.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
-        self._kit = kit_of(self.policy.framework)
+        self.kit = kit_of(self.policy.framework)
 
     def __str__(self) -> str:
         return str(self.example.action)
@@ -84,23 +85,33 @@ class Trial:
         """Return the log density of raw actions as an array of float64."""
         return self.array(dist.logp(self.actions(raw))).astype(np.float64)
 
+    def params(self, dist: Any, raw: Array) -> Array:
+        """Return what engines store of a distribution beside raw actions, `[B, n]`."""
+        return self.array(params_given(dist, self.actions(raw)))
+
     def stored(self, dist: Any, raw: Array) -> Any:
         """Return the distribution that engines rebuild from what they stored beside raw actions."""
-        return self.policy.stored_dist(
-            self.ops.tensor(self.array(params_given(dist, self.actions(raw)))), self.policy.model
-        )
+        return self.policy.stored_dist(self.ops.tensor(self.params(dist, raw)), self.policy.model)
+
+    def pieces(self) -> Iterator[tuple[ActionCodec, slice]]:
+        """Yield the codec of each leaf of the space with its columns of raw actions."""
+        start = 0
+        for leaf in self.codec.leaves:
+            yield leaf, slice(start, start + leaf.width)
+            start += leaf.width
+
+    @staticmethod
+    def has_entropy(dist: Any) -> bool:
+        """Whether the entropy of a distribution is exact, not an estimate."""
+        return getattr(dist, "entropy_kind", "exact") == "exact"
+
+    def entropy(self, dist: Any) -> Any:
+        """Return the entropy `[B]`, or its estimate where it has no closed form."""
+        return dist.entropy() if self.has_entropy(dist) else dist.entropy_estimate()
 
     def array(self, tensor: Any) -> Array:
         """Return a tensor as an array."""
         return np.asarray(self.ops.array(tensor))
-
-    def seed(self, number: int) -> None:
-        """Seed the framework's draws."""
-        self._kit.seed(number)
-
-    def gradient(self, function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient `[B, size]` of a function of inputs; None where none reaches them."""
-        return self._kit.gradient(function, inputs)
 
     def every_action(self) -> Array | None:
         """Return all raw actions `[n, width]` where there are few; None where there are many, or floats."""
@@ -123,25 +134,16 @@ class Trial:
     def is_point(self) -> bool:
         """Whether nothing is left to chance: what is drawn is always the same, and the distribution says so."""
         dist = self.dist(self.inputs(8))
-        if getattr(dist, "entropy_kind", "exact") != "exact":
+        if not self.has_entropy(dist):
             return False
         one, other = self.raw(dist.sample()), self.raw(dist.sample())
         surely = not self.array(dist.entropy()).any() and not self.logp(dist, one).any()
         return surely and np.array_equal(one, other)
 
 
-def trial_examples(part: Part) -> list[Example]:
-    """Return one of a part's examples for each action space and config among them."""
-    found: dict[str, Example] = {}
-    for example in part.examples:
-        example = named(part.component, example)
-        found.setdefault(f"{example.action!r} {dict(example.config)!r}", example)
-    return list(found.values())
-
-
 def trials(part: Part) -> list[Trial]:
     """Return one trial for each action space and config among a part's examples."""
-    return [Trial(part, example) for example in trial_examples(part)]
+    return [Trial(part, example) for example in part.distinct("action")]
 
 
 def chance_trials(part: Part) -> list[Trial]:

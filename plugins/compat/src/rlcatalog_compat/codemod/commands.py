@@ -64,17 +64,19 @@ def files(paths: list[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise ConfigError(f"PATH: expected a file or folder, found nothing at {str(path)!r}.")
-        below = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        found += [file for file in below if not _is_skipped(file.relative_to(path).parts[:-1])]
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            folders = file.relative_to(path).parts[:-1]
+            if not any(folder in _SKIPPED or folder.startswith(".") for folder in folders):
+                found.append(file)
     return list(dict.fromkeys(found))
 
 
 def with_progress(paths: list[Path]) -> Iterator[Path]:
     """Yield the files, and say every other second on the error output how many were read."""
-    said = time.monotonic()
+    start = time.monotonic()
     for count, path in enumerate(paths):
-        if time.monotonic() - said >= SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - start >= SECONDS:
+            start = time.monotonic()
             print(f"read {count} of {len(paths)} files", file=sys.stderr)
         yield path
 
@@ -86,7 +88,3 @@ def difference(path: Path, old: bytes, new: bytes) -> str:
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
         for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
     )
-
-
-def _is_skipped(folders: tuple[str, ...]) -> bool:
-    return any(folder in _SKIPPED or folder.startswith(".") for folder in folders)

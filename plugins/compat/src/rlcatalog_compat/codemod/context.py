@@ -136,9 +136,11 @@ class Rewriter(cst.CSTTransformer):
         super().__init__()
         self.context = context
 
-    def note(self, node: cst.CSTNode, what: str, why: str) -> None:
-        """Note a place that could not be ported."""
-        self.context.notes.add(Note(self.get_metadata(PositionProvider, node).start.line, what, why))
+    def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
+        """Note a place that could not be ported, and what stands there; nothing where there is no reason."""
+        if why is not None:
+            line = self.get_metadata(PositionProvider, node).start.line
+            self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))
 
 
 def dotted(node: cst.CSTNode | None) -> str:

@@ -11,6 +11,8 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
+#: Statements, and what of an import stays, with reasons.
+Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
 #: What `rlcatalog_compat` has beside the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
 _UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
@@ -45,9 +47,8 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
         path: The module, `gym.` left out; `""` is `gym` itself.
         name: The name; the module itself is meant where it is missing.
     """
-    whole = ".".join(filter(None, ("gymnasium", path, name)))
     module, found = "gymnasium", importlib.import_module("gymnasium")
-    for part in whole.split(".")[1:]:
+    for part in filter(None, (*path.split("."), *name.split("."))):
         module = f"{module}.{part}"
         if not hasattr(found, part):
             try:
@@ -62,26 +63,14 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
     return None
 
 
-def _of_tensorflow(node: cst.ImportFrom, below: str) -> list[tuple[str, str]]:
-    """Return which names imported from TensorFlow are gone, with reasons."""
-    if isinstance(node.names, cst.ImportStar):
-        return []
-    paths = [f"{below}.{dotted(alias.name)}".strip(".") for alias in node.names]
-    return [
-        (f"from {dotted(node.module)} import {path.rpartition('.')[2]}", why)
-        for path in paths
-        if (why := tensorflow_rules.why_not_imported(path)) is not None
-    ]
-
-
 def without_root(path: str) -> str | None:
     """Return a path inside Ray or the mirror without its root; None of others."""
     root, _, inside = path.partition(".")
     return inside if root in RAY else None
 
 
-def port_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
-    """Return an `import` statement as it should be, and what of it stays, with reasons."""
+def port_import(node: cst.Import) -> Change:
+    """Return what an `import` statement becomes, and what of it stays, with reasons."""
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)
@@ -95,10 +84,10 @@ def port_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
         elif path.partition(".")[0] in ("ray", "gym"):
             alias = _rename(alias, path)
         names.append(alias)
-    return node.with_changes(names=names), stays
+    return [node.with_changes(names=names)], stays
 
 
-def port_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]:
+def port_from(node: cst.ImportFrom) -> Change:
     """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
@@ -108,7 +97,9 @@ def port_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[
         return statements, [(f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone]
     root, _, below = path.partition(".")
     if root == "tensorflow":
-        return [node], _of_tensorflow(node, below)
+        paths = [] if isinstance(node.names, cst.ImportStar) else [dotted(alias.name) for alias in node.names]
+        reasons_of = {name: tensorflow_rules.why_not_imported(f"{below}.{name}".strip(".")) for name in paths}
+        return [node], [(f"from {path} import {name}", why) for name, why in reasons_of.items() if why is not None]
     inside, target, reason_of = without_root(path), f"gymnasium.{below}".strip("."), why_not_in_gymnasium
     if inside is not None:
         target, reason_of = f"rlcatalog_compat.{inside}".strip("."), why_not

@@ -22,6 +22,8 @@ _APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operati
 _EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
 #: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
+#: What binds names or suspends its function, which a lambda cannot do for it.
+_BINDING = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
 
@@ -68,12 +70,12 @@ class Lifter(Rewriter):
         """Note calls that no layer can do, and which sequences the mask of a layer's call belongs to."""
         name = self.context.stands_for(node.func)
         if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
-            self.note(node, code(node.func), _UNWRAPPED)
+            self.note(node, node.func, _UNWRAPPED)
         training, mask = keyword(node, "training"), keyword(node, "mask")
         if not isinstance(node.func, cst.Call):
             return
         if training is not None and self.is_symbolic(training.value):
-            self.note(node, code(node.func), _TRAINING)
+            self.note(node, node.func, _TRAINING)
         if mask is not None and isinstance(mask.value, cst.Call) and dotted(node.args[0].value):
             is_mask = self.context.stands_for(mask.value.func) == (TENSORFLOW, "sequence_mask")
             if is_mask and len(mask.value.args) == 1:
@@ -90,19 +92,15 @@ class Lifter(Rewriter):
             return True
         # An array on the left asks the symbolic tensor for its values.
         left = node.left if isinstance(node, cst.BinaryOperation) else None
-        if (
-            left is not None
-            and not self.is_symbolic(left)
-            and not isinstance(left, cst.BaseNumber | cst.UnaryOperation)
-        ):
+        if left is not None and not (self.is_symbolic(left) or isinstance(left, cst.BaseNumber | cst.UnaryOperation)):
             return True
         inside = [*parts_of(node), *_indices(node)]
         return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
 
     def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """Return an expression as a layer's output."""
-        if _has_own_names(node):
-            self.note(node, code(node.func if isinstance(node, cst.Call) else node), _UNWRAPPED)
+        if matchers.findall(node, _BINDING):
+            self.note(node, node.func if isinstance(node, cst.Call) else node, _UNWRAPPED)
             return node
         whole: cst.BaseExpression = node
         if (sequences := self._lengths.get(node)) is not None:
@@ -140,19 +138,15 @@ class Parts(cst.CSTTransformer):
         names = names_in(node)
         self._first = True
         self._taken = set(names)
-        body = node.visit(self)
-        whole = next(name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if self._is_free(name, names))
+        node.visit(self)
+        taken = self.values.keys() | (names - self.inputs.keys())
+        whole = next(name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if name not in taken)
         several = len(self.inputs) > 1
         places = {text: f"{whole}[{i}]" if several else whole for i, text in enumerate(self.inputs)}
-        body = node.visit(_Put({node: self._put(kind, text, places) for node, (kind, text) in self._kinds.items()}))
+        texts = {node: (places if kind == "input" else self._named)[text] for node, (kind, text) in self._kinds.items()}
+        body = node.visit(_Put({node: cst.parse_expression(text) for node, text in texts.items()}))
         defaults = "".join(f", {name}={code(value)}" for name, value in self.values.items())
         self.text = f"{whole}{defaults}: {code(body)}"  # type: ignore[arg-type]
-
-    def _is_free(self, name: str, names: set[str]) -> bool:
-        return name not in self.values and (name in self.inputs or name not in names)
-
-    def _put(self, kind: str, text: str, places: dict[str, str]) -> cst.BaseExpression:
-        return cst.parse_expression(places[text] if kind == "input" else self._named[text])
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._kept:
@@ -168,7 +162,7 @@ class Parts(cst.CSTTransformer):
             case cst.Call() if is_operation(self._lifter.context, node):
                 self._kept.add(node.func)
             case cst.Comparison() if self._lifter.is_symbolic(node) and any(map(_is_equality, node.comparisons)):
-                self._lifter.note(node, code(node), _EQUALITY)
+                self._lifter.note(node, node, _EQUALITY)
         first, self._first = self._first, False
         return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
 
@@ -257,8 +251,3 @@ def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     slices = [element.slice for element in node.slice]
     parts = [(part.value,) if isinstance(part, cst.Index) else (part.lower, part.upper) for part in slices]  # type: ignore[attr-defined]
     return [one for pair in parts for one in pair if one is not None]
-
-
-def _has_own_names(node: cst.CSTNode) -> bool:
-    """Return whether an expression binds names or suspends its function, which a lambda cannot do for it."""
-    return bool(matchers.findall(node, matchers.NamedExpr() | matchers.Await() | matchers.Yield()))

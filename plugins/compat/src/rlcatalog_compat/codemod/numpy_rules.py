@@ -8,7 +8,7 @@ import libcst as cst
 import numpy as np
 
 from rlcatalog_compat.codemod import TABLES
-from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
+from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, name_node, with_names
 
 #: Name → NumPy's name today, the built-in it was, or the number it was; and calls → what they are today.
 _RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls"))
@@ -26,10 +26,9 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     parentheses = {"lpar": node.lpar, "rpar": node.rpar}
     if name in _NUMBERS:
         number = cst.parse_expression(_NUMBERS[name].format(code(node.value)))
-        alone = (
-            {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]} if name == "NINF" and not node.lpar else parentheses
-        )
-        return number.with_changes(**alone)
+        if name == "NINF" and not node.lpar:
+            return number.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return number.with_changes(**parentheses)
     return name_node(_BUILT_IN[name]).with_changes(**parentheses) if name in _BUILT_IN else node
 
 
@@ -45,9 +44,8 @@ def call(context: Context, node: cst.Call) -> cst.Call:
         found = cst.parse_expression(_CALLS[name].format(root, code(node.args[0].value), root))
         assert isinstance(found, cst.Call)
         return found.with_changes(lpar=node.lpar, rpar=node.rpar)
-    dtype = node.args[1]
-    is_float = dotted(dtype.value).rpartition(".")[2] in _FLOATS
-    if name == "asfarray" and len(node.args) == 2 and is_float and dtype in (keyword(node, "dtype"), node.args[1]):
+    is_float = dotted(node.args[1].value).rpartition(".")[2] in _FLOATS
+    if name == "asfarray" and len(node.args) == 2 and is_float:
         return node.with_changes(func=node.func.with_changes(attr=cst.Name("asarray")))
     return node
 

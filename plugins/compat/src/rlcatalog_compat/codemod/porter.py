@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
 
-from rlcatalog_compat.codemod import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
+from rlcatalog_compat.codemod import imports, layer_rules, numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dotted
 from rlcatalog_compat.codemod.lifter import Lifter
 from rlcatalog_compat.codemod.reader import Reader, scope_of
@@ -60,8 +60,7 @@ def port(content: bytes) -> Ported:
         SyntaxError: It is no Python either.
     """
     if not any(word in content for word in _WORDS):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             ast.parse(content)
         return Ported(content, [])
     wrapper = MetadataWrapper(cst.parse_module(content), unsafe_skip_copy=True)
@@ -71,15 +70,12 @@ def port(content: bytes) -> Ported:
     module = MetadataWrapper(lifted).visit(_Porter(context))
     if module.bytes != content and _compiles(content) and not _compiles(module.bytes):
         return Ported(content, [Note(1, "the file", _BROKEN)])
-    first: dict[tuple[int, str], Note] = {}
-    for note in sorted(context.notes):
-        first.setdefault((note.line, note.why), note)
-    return Ported(module.bytes, list(first.values()))
+    first = {(note.line, note.why): note for note in sorted(context.notes, reverse=True)}
+    return Ported(module.bytes, sorted(first.values()))
 
 
 def _compiles(content: bytes) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             compile(content, "file", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
@@ -103,11 +99,10 @@ class _Porter(Rewriter):
 
     # --- imports ---------------------------------------------------------------------------------------------------
 
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
+    def visit_Import(self, node: cst.Import | cst.ImportFrom | cst.MatchValue) -> bool:
+        return False  # `leave_SimpleStatementLine` changes imports, and a pattern must stay a dotted name
 
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
+    visit_ImportFrom = visit_MatchValue = visit_Import
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -129,69 +124,50 @@ class _Porter(Rewriter):
         for was, statement in zip(original.body, updated.body, strict=True):
             new, stays = [statement], list[tuple[str, str]]()
             if isinstance(statement, cst.Import):
-                one, stays = imports.port_import(statement)
-                new = [one]
+                new, stays = imports.port_import(statement)
             elif isinstance(statement, cst.ImportFrom):
                 statement = imports.padding_as_before(statement) if self.context.pads_as_before else statement
                 new, stays = imports.port_from(statement)
             for what, why in stays:
                 self.note(was, what, why)
-            if len(new) > 1:
-                new = [one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for one in new]
-                new[-1] = new[-1].with_changes(semicolon=statement.semicolon)
-            body += new
+            body += [one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for one in new[:-1]]
+            body.append(new[-1].with_changes(semicolon=statement.semicolon))
         return body
 
     # --- names -----------------------------------------------------------------------------------------------------
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
-        if node in self._inner:
-            self._inner.add(node.value)
-            return
         self._inner.add(node.value)
-        self._check_mirrored(node)
-        self._check_names(node)
-        why = tensorflow_rules.graph_code(self.context, node)
-        if why is not None:
-            self.note(node, code(node), why)
+        if node not in self._inner:
+            self._check_mirrored(node)
+            self._check_names(node)
+            self.note(node, node, tensorflow_rules.graph_code(self.context, node))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         if self._is_target(original_node):
             return updated_node
         if not isinstance(updated_node.value, cst.Name | cst.Attribute):
             return tensorflow_rules.shape(self.context, updated_node)
-        for rule in (numpy_rules.attribute, tensorflow_rules.attribute):
-            changed = rule(self.context, updated_node)
-            if changed is not updated_node:
+        for rule in (numpy_rules.attribute, tensorflow_rules.attribute, layer_rules.number):
+            if (changed := rule(self.context, updated_node)) is not updated_node:
                 return changed
-        return torch_rules.number(self.context, updated_node)
+        return updated_node
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        if self._is_target(original_node):
-            return updated_node
-        return tensorflow_rules.shape(self.context, updated_node)
-
-    def visit_MatchValue(self, node: cst.MatchValue) -> bool:
-        return False  # a pattern must stay a dotted name
+        return updated_node if self._is_target(original_node) else tensorflow_rules.shape(self.context, updated_node)
 
     def _is_target(self, node: cst.CSTNode) -> bool:
         """Return whether an expression is assigned to or deleted."""
-        return self.get_metadata(ExpressionContextProvider, node, None) in (
-            ExpressionContext.STORE,
-            ExpressionContext.DEL,
-        )
+        use = self.get_metadata(ExpressionContextProvider, node, None)
+        return use in (ExpressionContext.STORE, ExpressionContext.DEL)
 
     def _check_names(self, node: cst.Attribute) -> None:
         """Note a name that NumPy or Gymnasium lacks."""
-        if why := numpy_rules.why_gone(self.context, node):
-            self.note(node, dotted(node), why)
+        self.note(node, dotted(node), numpy_rules.why_gone(self.context, node))
         first, *rest = dotted(node).split(".")
-        if first in self.context.gym and not self.context.hides(first):
-            path = self.context.gym[first]
-            if rest and imports.why_not_in_gymnasium(path) is None:
-                why = imports.why_not_in_gymnasium(path, ".".join(rest))
-                if why is not None:
-                    self.note(node, dotted(node), why)
+        path = None if self.context.hides(first) else self.context.gym.get(first)
+        if path is not None and rest and imports.why_not_in_gymnasium(path) is None:
+            self.note(node, dotted(node), imports.why_not_in_gymnasium(path, ".".join(rest)))
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
         """Note a name of a module of RLlib's that is not served."""
@@ -201,23 +177,19 @@ class _Porter(Rewriter):
         path = self.context.mirrored[first]
         for part in rest:
             why = imports.why_not(path, part)
-            if why is not None:
-                self.note(node, dotted(node), why)
-                return
-            if f"{path}.{part}".strip(".") not in known():
-                return
+            self.note(node, dotted(node), why)
             path = f"{path}.{part}".strip(".")
+            if why or path not in known():
+                return
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
     def visit_Call(self, node: cst.Call) -> None:
         self.context.whole += dotted(node.func) == "int"
-        why = tensorflow_rules.names_anew(self.context, node)
-        if why is not None:
-            self.note(node, code(node.func), why)
-        front, _, name = dotted(node.func).rpartition(".")
-        if front.rpartition(".")[2].endswith("env") and (name == "seed" or (name == "render" and node.args)):
-            self.note(node, code(node), _OLD_CALL)
+        self.note(node, node.func, tensorflow_rules.names_anew(self.context, node))
+        name = _env_method(node)
+        if name == "seed" or (name == "render" and node.args):
+            self.note(node, node, _OLD_CALL)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         self.context.whole -= dotted(original_node.func) == "int"
@@ -228,31 +200,28 @@ class _Porter(Rewriter):
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if not isinstance(changed, cst.Call):
             return changed
-        if dropout := tensorflow_rules.drops_by_place(self.context, original_node):
-            self.note(original_node, code(original_node), dropout)
+        self.note(original_node, original_node, tensorflow_rules.drops_by_place(self.context, original_node))
         changed = numpy_rules.call(self.context, tensorflow_rules.rows(self.context, changed))
-        return keras_rules.model_call(self.context, keras_rules.call(self.context, changed))
+        return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Return a call of a layer that the model keeps, or the call as it was and a note."""
         scope = self.context.classes[-1]
-        if any(_has_self(function) for function in scope.functions):
+        methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
+        if any(parameters and parameters[0].name.value == "self" for parameters in methods):
             once = not self.context.loops and scope.calls[scope.functions[-1].name.value] < 2
             kept = tensorflow_rules.kept(self.context, updated, once)
             if kept is not None:
                 scope.keeps = True
                 return kept
-        self.note(original, code(original.func), _UNNAMED)
+        self.note(original, original.func, _UNNAMED)
         return updated
 
     def visit_Assign(self, node: cst.Assign) -> None:
-        if not isinstance(node.value, cst.Call):
-            return
-        front, _, name = dotted(node.value.func).rpartition(".")
         target = node.targets[0].target
         several = len(target.elements) if isinstance(target, cst.Tuple) else 1
-        if front.rpartition(".")[2].endswith("env") and (name, several) in (("reset", 1), ("step", 4)):
-            self.note(node, code(node), _OLD_CALL)
+        if (_env_method(node.value), several) in (("reset", 1), ("step", 4)):
+            self.note(node, node, _OLD_CALL)
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         return tensorflow_rules.unpacked(updated_node)
@@ -292,7 +261,7 @@ class _Porter(Rewriter):
         for scope in self.context.classes[-1:]:
             in_env = any(base.endswith(("Env", "Wrapper")) for base in scope.bases)
             if in_env and scope.functions and scope.functions[-1].name.value == "step":
-                self.note(node, code(node), _OLD_GYM)
+                self.note(node, node, _OLD_GYM)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         self.context.loops += isinstance(node, _LOOPS)
@@ -308,6 +277,12 @@ class _Porter(Rewriter):
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.Lambda:
         self.context.hidden.pop()
         return updated_node
+
+
+def _env_method(node: cst.BaseExpression) -> str:
+    """Return which method of an environment an expression calls; `""` of others."""
+    front, _, name = dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
+    return name if front.rpartition(".")[2].endswith("env") else ""
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
@@ -328,11 +303,6 @@ def _with_import(module: cst.Module, helper: str) -> cst.Module:
     return module.with_changes(body=[*body[:after], line, *body[after:]])
 
 
-def _has_self(function: cst.FunctionDef) -> bool:
-    parameters = [*function.params.posonly_params, *function.params.params]
-    return bool(parameters) and parameters[0].name.value == "self"
-
-
 def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
     """Return a class whose constructor makes a place for the layers that it keeps."""
     if _LAYERS in code(node):
@@ -343,11 +313,9 @@ def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
         if isinstance(statement, cst.FunctionDef) and statement.name.value == "__init__":
             inside = _lines(statement.body)
             first = 1 if statement.get_docstring() is not None else 0
-            after = next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first)
-            block = cst.IndentedBlock([*inside[:after], line, *inside[after:]])
-            if isinstance(statement.body, cst.IndentedBlock):
-                block = statement.body.with_changes(body=block.body)
-            body[place] = statement.with_changes(body=block)
+            inside.insert(next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first), line)
+            block = statement.body if isinstance(statement.body, cst.IndentedBlock) else cst.IndentedBlock([])
+            body[place] = statement.with_changes(body=block.with_changes(body=inside))
             break
     else:
         constructor = cst.parse_statement(_CONSTRUCTOR + f"    {_LAYERS}\n")

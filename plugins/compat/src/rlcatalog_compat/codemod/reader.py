@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import libcst as cst
+from libcst import matchers as m
 
 from rlcatalog_compat.codemod.context import NUMPY, RAY, TENSORFLOW, TENSORFLOW_1, ClassScope, Context, dotted, names_of
-from rlcatalog_compat.codemod.torch_rules import is_recurrent
+from rlcatalog_compat.codemod.layer_rules import is_recurrent
 from rlcatalog_compat.names import known
 
 #: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
@@ -26,9 +29,8 @@ class Reader(cst.CSTVisitor):
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
             path = dotted(alias.name)
-            bound = dotted(alias.asname.name) if alias.asname is not None else path.partition(".")[0]
-            meant = path if alias.asname is not None else path.partition(".")[0]
-            self._enter(bound, meant)
+            root = path.partition(".")[0]
+            self._enter(*((root, root) if alias.asname is None else (dotted(alias.asname.name), path)))
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
         if isinstance(node.names, cst.ImportStar) or node.relative:
@@ -52,7 +54,7 @@ class Reader(cst.CSTVisitor):
         if function != "try_import_tf":
             return
         self.context.selects_rows |= len(targets) == 1
-        modules = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
+        modules = [TENSORFLOW] if len(targets) == 1 else [TENSORFLOW_1, TENSORFLOW]
         self.context.modules |= {name: module for name, module in zip(targets, modules, strict=False) if name != "_"}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -63,8 +65,9 @@ class Reader(cst.CSTVisitor):
             self.context.gym.pop(name, None)
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
-        self._rebound.update(dotted(name) for name in names_of(node.target))
-        self.context.patched.update(dotted(name) for name in names_of(node.target) if isinstance(name, cst.Attribute))
+        names = {dotted(name) for name in names_of(node.target)}
+        self._rebound |= names
+        self.context.patched |= {name for name in names if "." in name}
 
     def _enter(self, bound: str, path: str) -> None:
         path = path.replace("tensorflow.compat.v2", TENSORFLOW)
@@ -80,23 +83,15 @@ class Reader(cst.CSTVisitor):
 def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
     """Return a class with what it says of its layers."""
     scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
-
-    class Methods(cst.CSTVisitor):
-        def visit_Call(self, call: cst.Call) -> None:
-            module, name = context.stands_for(call.func)
-            scope.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
-            scope.calls[dotted(call.func).removeprefix("self.")] += 1
-
-        def visit_SimpleString(self, text: cst.SimpleString) -> None:
-            scope.texts.add(text.value)
-
-        def visit_FormattedStringText(self, text: cst.FormattedStringText) -> None:
-            scope.texts.add(text.value)
-
-        def visit_Assign(self, assign: cst.Assign) -> None:
-            made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"
-            for target in assign.targets if made else ():
-                scope.models.add(dotted(target.target))
-
-    node.visit(Methods())
+    texts: Any = m.findall(node, m.SimpleString() | m.FormattedStringText())
+    calls: Any = m.findall(node, m.Call())
+    made: Any = m.findall(node, m.Assign(value=m.Call()))
+    scope.texts = {text.value for text in texts}
+    for call in calls:
+        module, name = context.stands_for(call.func)
+        scope.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
+        scope.calls[dotted(call.func).removeprefix("self.")] += 1
+    for assign in made:
+        if dotted(assign.value.func).rpartition(".")[2] == "Model":
+            scope.models |= {dotted(target.target) for target in assign.targets}
     return scope

@@ -21,7 +21,7 @@ class Symbolic:
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
-        self._context = context
+        self.context = context
         self.names: dict[cst.CSTNode, set[str]] = {module: set()}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.functions: dict[str, list[cst.FunctionDef]] = {}
@@ -29,8 +29,11 @@ class Symbolic:
         self.static: set[str] = set()
         self.assigned: set[str] = set()
         module.visit(_Functions(self, module))
-        while self._grows():
-            pass
+        size = -1
+        while (grown := sum(map(len, self.names.values())) + len(context.makers)) > size:
+            size = grown
+            for function in self.names:
+                function.visit(_Walker(self, function))
 
     def of(self, function: cst.CSTNode) -> set[str]:
         """Return the names that hold symbolic tensors inside a function, or in the module itself."""
@@ -38,16 +41,7 @@ class Symbolic:
         parent = self.parents.get(function)
         return found if parent is None else found | (self.of(parent) - parameters_of(function))
 
-    def _grows(self) -> bool:
-        before = self._size()
-        for function, names in self.names.items():
-            function.visit(_Walker(function, names, self.of(function), self._context, self._called))
-        return self._size() > before
-
-    def _size(self) -> int:
-        return sum(map(len, self.names.values())) + len(self._context.makers)
-
-    def _called(self, call: cst.Call, known: set[str]) -> None:
+    def enter_call(self, call: cst.Call, known: set[str]) -> None:
         """Enter the parameters of the file's own functions that are given symbolic tensors."""
         front, _, name = dotted(call.func).rpartition(".")
         if front not in ("", "self"):
@@ -56,7 +50,7 @@ class Symbolic:
             places = [parameter.name.value for parameter in function.params.params]
             places = places[1:] if places[:1] == ["self"] else places
             for place, arg in enumerate(call.args):
-                if arg.star or not is_symbolic(arg.value, known, self._context):
+                if arg.star or not is_symbolic(arg.value, known, self.context):
                     continue
                 if arg.keyword is not None:
                     self.names[function].add(arg.keyword.value)
@@ -108,9 +102,8 @@ def is_operation(context: Context, node: cst.CSTNode) -> bool:
     last = name.rpartition(".")[2]
     if module not in (TENSORFLOW, TENSORFLOW_1) or last in (*_TABLE["no_tensors"], *_TABLE["no_operations"]):
         return False
-    if name.startswith("keras.backend."):
-        return True
-    return name == "Print" or (last[:1].islower() and not name.startswith(tuple(_TABLE["not_below"])))
+    is_function = last[:1].islower() and not name.startswith(tuple(_TABLE["not_below"]))
+    return is_function or name == "Print" or name.startswith("keras.backend.")
 
 
 def parameters_of(function: cst.CSTNode) -> set[str]:
@@ -149,20 +142,18 @@ class _Functions(cst.CSTVisitor):
     def visit_Param(self, node: cst.Param) -> None:
         self._found.assigned.add(node.name.value)
 
-    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+    def visit_AssignTarget(self, node: cst.AssignTarget | cst.For) -> None:
         self._found.assigned.update(dotted(name) for name in names_of(node.target))
 
-    def visit_For(self, node: cst.For) -> None:
-        self._found.assigned.update(dotted(name) for name in names_of(node.target))
+    visit_For = visit_AssignTarget
 
 
 class _Walker(cst.CSTVisitor):
-    """Enters the names of one function that hold symbolic tensors; `called` gets the calls."""
+    """Enters the names of one function that hold symbolic tensors, and the parameters of those that it calls."""
 
-    def __init__(
-        self, function: cst.CSTNode, names: set[str], known: set[str], context: Context, called: object
-    ) -> None:
-        self._function, self._names, self._known, self._context, self._called = function, names, known, context, called
+    def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
+        self._symbolic, self._function, self._context = symbolic, function, symbolic.context
+        self._names, self._known = symbolic.names[function], symbolic.of(function)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return node is self._function
@@ -174,15 +165,11 @@ class _Walker(cst.CSTVisitor):
         for target in node.targets:
             self._assign(target.target, node.value)
 
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: cst.AnnAssign | cst.AugAssign | cst.NamedExpr) -> None:
         if node.value is not None:
             self._assign(node.target, node.value)
 
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self._assign(node.target, node.value)
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self._assign(node.target, node.value)
+    visit_AugAssign = visit_NamedExpr = visit_AnnAssign
 
     def visit_Return(self, node: cst.Return) -> None:
         if not isinstance(self._function, cst.FunctionDef) or node.value is None:
@@ -190,14 +177,13 @@ class _Walker(cst.CSTVisitor):
         if is_symbolic(node.value, self._known, self._context):
             self._context.makers.add(self._function.name.value)
 
-    def visit_For(self, node: cst.For) -> None:
+    def visit_For(self, node: cst.For | cst.CompFor) -> None:
         self._iterate(node.target, node.iter)
 
-    def visit_CompFor(self, node: cst.CompFor) -> None:
-        self._iterate(node.target, node.iter)
+    visit_CompFor = visit_For
 
     def visit_Call(self, node: cst.Call) -> None:
-        self._called(node, self._known)  # type: ignore[operator]
+        self._symbolic.enter_call(node, self._known)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TABLE["fills"] and node.args:
             self._assign(node.func.value, node.args[-1].value)
 
@@ -231,15 +217,9 @@ def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
     """Yield the parts of an assignment with the values they get, where these stand there one by one."""
-    sides = (target, value)
-    if all(isinstance(side, cst.Tuple | cst.List) and _is_plain(side) for side in sides):
-        left, right = (list(side.elements) for side in sides)  # type: ignore[attr-defined]
-        if len(left) == len(right):
-            for one, part in zip(left, right, strict=True):
-                yield from pairs(one.value, part.value)
-            return
-    yield target, value
-
-
-def _is_plain(node: cst.Tuple | cst.List) -> bool:
-    return not any(isinstance(element, cst.StarredElement) for element in node.elements)
+    left, right = (list(side.elements) if isinstance(side, cst.Tuple | cst.List) else [] for side in (target, value))
+    if left and len(left) == len(right) and not any(isinstance(one, cst.StarredElement) for one in (*left, *right)):
+        for one, part in zip(left, right, strict=True):
+            yield from pairs(one.value, part.value)
+    else:
+        yield target, value

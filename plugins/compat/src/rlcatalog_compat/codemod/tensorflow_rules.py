@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import libcst as cst
+from libcst import matchers as m
 
 from rlcatalog_compat.codemod import TABLES
 from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
@@ -21,6 +24,7 @@ _DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and i
 #: What stands around layers that a model keeps: TensorFlow 2 has it below `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
+_EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 _ANEW = "a scope without a name of its own, which TensorFlow names anew at each call: give it a name"
 
 
@@ -29,14 +33,18 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     module, name = context.stands_for(node)
     if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.patched:
         return node
-    if name in _SCOPES and _is_kept(context):
-        today = f"compat.v1.{name}"
-    elif name in _RENAMED:
-        today = _RENAMED[name]
-    else:
+    today = f"compat.v1.{name}" if name in _SCOPES and _is_kept(context) else _RENAMED.get(name)
+    if today is None:
         return node
     root = dotted(node).partition(".")[0]
     return name_node(f"{root}.{today}").with_changes(lpar=node.lpar, rpar=node.rpar)
+
+
+#: `x.get_shape()`, `x.shape`, `x.shape[0]`, and a list or tuple that begins with that.
+_GET_SHAPE = m.Call(func=m.Attribute(attr=m.Name("get_shape")), args=[])
+_SHAPE = m.Attribute(attr=m.Name("shape"))
+_FIRST_SIZE = m.Subscript(value=_SHAPE, slice=[m.SubscriptElement(m.Index(m.Integer("0")))])
+_BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List([m.Element(_FIRST_SIZE), m.ZeroOrMore()])
 
 
 def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -50,45 +58,29 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
         return node
-    if isinstance(node, cst.Attribute) and node.attr.value == "value" and isinstance(node.value, cst.Subscript):
-        is_size = isinstance(node.value.value, cst.Attribute) and node.value.value.attr.value == "shape"
-        return node.value.with_changes(lpar=node.lpar, rpar=node.rpar) if is_size else node
-    if isinstance(node, cst.Subscript) and (tensor := _tensor_of(node.value)) is not None:
-        return node.with_changes(value=cst.Attribute(tensor, cst.Name("shape")))
-    if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
-        of = node.func.value
-        tensor = _tensor_of(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
-        if node.func.attr.value == "as_list" and tensor is not None:
-            return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
-    return node
+    changed: Any = node
+    if m.matches(node, m.Attribute(m.Subscript(_SHAPE), m.Name("value"))):
+        changed = changed.value.with_changes(lpar=node.lpar, rpar=node.rpar)
+    elif m.matches(node, m.Subscript(_GET_SHAPE)):
+        changed = changed.with_changes(value=changed.value.func.with_changes(attr=cst.Name("shape")))
+    elif m.matches(node, m.Call(m.Attribute(_GET_SHAPE | _SHAPE, m.Name("as_list")), [])):
+        front: Any = changed.func.value
+        tensor = front.func.value if m.matches(front, m.Call()) else front.value
+        changed = cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
+    return changed  # type: ignore[no-any-return]
 
 
 def rows(context: Context, node: cst.Call) -> cst.Call:
     """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: a traced function knows no size of batches."""
-    if context.stands_for(node.func) != (TENSORFLOW, "reshape") or len(node.args) != 2:
+    is_reshape = context.stands_for(node.func) == (TENSORFLOW, "reshape") and context.is_root(node.func)
+    if not is_reshape or not m.matches(node, m.Call(args=[m.Arg(), m.Arg(_BATCH_SIZE_FIRST)])):
         return node
-    to = node.args[1].value
-    if not isinstance(to, cst.Tuple | cst.List) or not to.elements or not context.is_root(node.func):
-        return node
-    if not isinstance(to.elements[0].value, cst.Subscript):
-        return node
+    to: Any = node.args[1].value
     size = to.elements[0].value
-    whole = size.value
-    is_first = len(size.slice) == 1 and code(size.slice[0]) == "0"
-    if not is_first or not isinstance(whole, cst.Attribute) or whole.attr.value != "shape":
-        return node
     root = dotted(node.func).partition(".")[0]
-    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(whole.value)]))
+    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(size.value.value)]))
     elements = [to.elements[0].with_changes(value=first), *to.elements[1:]]
     return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
-
-
-def _tensor_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the tensor whose shape `tensor.get_shape()` gives; None of anything else."""
-    is_call = isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute)
-    if not is_call or node.func.attr.value != "get_shape":  # type: ignore[attr-defined]
-        return None
-    return node.func.value  # type: ignore[attr-defined,no-any-return]
 
 
 def is_kept(context: Context, node: cst.Call) -> bool:
@@ -122,8 +114,11 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     for place, (word, arg) in enumerate(given.items()):
         if word in _TABLE["without_meaning"]:
             continue
-        by_place = place < front and len(args) == place
-        args.append(_positional(arg) if by_place else _with_keyword(arg, word))
+        if place < front and len(args) == place:
+            arg = arg.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
+        elif arg.keyword is None or arg.keyword.value != word:
+            arg = arg.with_changes(keyword=cst.Name(word), equal=_EQUAL)
+        args.append(arg)
     context.helpers.add("rlcatalog_compat.layers")
     if args:
         end = node.args[-1]  # what stood behind the last argument now stands behind this one
@@ -148,19 +143,9 @@ def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | No
     if name == "contrib.layers.batch_norm":
         given = {_TABLE["batch_norm"].get(word, word): arg for word, arg in given.items()}
         defaults = _TABLE["batch_norm_defaults"].items()
-        given |= {word: _keyword(word, cst.parse_expression(value)) for word, value in defaults if word not in given}
+        given |= {word: cst.Arg(cst.parse_expression(value)) for word, value in defaults if word not in given}
     first = [word for word in words[:front] if word in given]
     return {word: given[word] for word in dict.fromkeys([*first, *given])}
-
-
-def _positional(arg: cst.Arg) -> cst.Arg:
-    return arg.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
-
-
-def _with_keyword(arg: cst.Arg, word: str) -> cst.Arg:
-    if arg.keyword is not None and arg.keyword.value == word:
-        return arg
-    return arg.with_changes(keyword=cst.Name(word), equal=_keyword(word, arg.value).equal)
 
 
 def names_anew(context: Context, node: cst.Call) -> str | None:
@@ -222,7 +207,9 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
         dropped = share.with_changes(keyword=cst.Name("rate"), value=rate)
         return updated.with_changes(args=[dropped if arg is share else arg for arg in updated.args])
     if module == TENSORFLOW and name.startswith(_RENAMING) and any(keyword(updated, old) for old in _KEYWORDS):
-        return updated.with_changes(args=[_rename_keyword(arg) for arg in updated.args])
+        words = {old: cst.Name(new) for old, new in _KEYWORDS.items()}
+        args = [arg.with_changes(keyword=words.get(dotted(arg.keyword), arg.keyword)) for arg in updated.args]
+        return updated.with_changes(args=args)
     return updated
 
 
@@ -235,20 +222,8 @@ def drops_by_place(context: Context, node: cst.Call) -> str | None:
 def unpacked(node: cst.Assign) -> cst.Assign:
     """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: it returns three things since RLlib 0.8.6."""
     target = node.targets[0].target
-    if not isinstance(node.value, cst.Call) or dotted(node.value.func).rpartition(".")[2] != "try_import_tf":
+    is_import = isinstance(node.value, cst.Call) and dotted(node.value.func).rpartition(".")[2] == "try_import_tf"
+    if not is_import or len(node.targets) != 1 or not isinstance(target, cst.Name):
         return node
-    if len(node.targets) != 1 or not isinstance(target, cst.Name):
-        return node
-    names = [cst.Element(cst.Name("_"), comma()), cst.Element(target, comma()), cst.Element(cst.Name("_"))]
-    return node.with_changes(targets=[node.targets[0].with_changes(target=cst.Tuple(names, lpar=[], rpar=[]))])
-
-
-def _rename_keyword(arg: cst.Arg) -> cst.Arg:
-    if arg.keyword is None or arg.keyword.value not in _KEYWORDS:
-        return arg
-    return arg.with_changes(keyword=cst.Name(_KEYWORDS[arg.keyword.value]))
-
-
-def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
-    bare = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    return cst.Arg(value, keyword=cst.Name(name), equal=bare)
+    three: Any = cst.parse_statement(f"_, {target.value}, _ = x")
+    return node.with_changes(targets=three.body[0].targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,9 +43,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
         value = tf.convert_to_tensor(leaf)
         if isinstance(space, Discrete | MultiDiscrete):
             value = one_hot(value, space)
-        front, width = tf.shape(value)[: 1 + time_axis], 1
-        for size in value.shape[1 + time_axis :]:
-            width *= size
+        front, width = tf.shape(value)[: 1 + time_axis], math.prod(value.shape[1 + time_axis :])
         columns.append(tf.cast(tf.reshape(value, tf.concat([front, [width]], axis=0)), tf.float32))
     return tf.concat(columns, axis=-1)
 

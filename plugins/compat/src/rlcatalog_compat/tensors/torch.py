@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,15 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
         device: Where the tensors go.
         pin_memory: Whether their memory is pinned, where there is a GPU.
     """
-    if isinstance(x, Mapping):
-        return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in x.items()}
-    if isinstance(x, tuple):
-        return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in x)
-    if x is None or (isinstance(x, np.ndarray) and x.dtype.kind in "OSU"):
-        return x
-    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.array(x))
-    if tensor.dtype is torch.float64:
-        tensor = tensor.float()
-    if pin_memory and torch.cuda.is_available():
-        tensor = tensor.pin_memory()
-    return tensor.to(device)
+
+    def convert(leaf: Any) -> Any:
+        if leaf is None or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"):
+            return leaf
+        tensor = leaf if isinstance(leaf, Tensor) else torch.as_tensor(np.array(leaf))
+        tensor = tensor.float() if tensor.dtype is torch.float64 else tensor
+        return (tensor.pin_memory() if pin_memory and torch.cuda.is_available() else tensor).to(device)
+
+    return map_leaves(convert, x, kinds=tuple)
 
 
 def convert_to_non_torch_type(stats: Any) -> Any:

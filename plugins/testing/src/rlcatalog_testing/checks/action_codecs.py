@@ -23,67 +23,77 @@ from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import contains
 
 
-def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
-    """Yield the checked codec for each space it takes, in each way to meet bounds, and actions of the space.
+class ActionTrial:
+    """A codec for one action space it takes, and actions of the space.
+
+    Args:
+        space: The space.
+        bounds: How floats meet their bounds.
+
+    Attributes:
+        codec: The codec.
+        actions: Actions.
+    """
+
+    def __init__(self, space: spaces.Space[Any], bounds: str) -> None:
+        self.codec: ActionCodec = action_codec(SpaceInfo.read(space, "action"), bounds)
+        space.seed(0)
+        self.actions: list[Any] = [space.sample() for _ in range(ROWS)]
+
+    def __str__(self) -> str:
+        return self.codec.info.describe()
+
+    def raws(self) -> Array:
+        """Return raw actions: behind those of the environment, or any where there is no way back."""
+        try:
+            return self.codec.invert(stack(self.codec.info, self.actions))
+        except NotServedError:
+            return self.any_raws()
+
+    def any_raws(self) -> Array:
+        """Return raw actions that a distribution may draw, floats beyond their bounds as well."""
+        rng, pieces = np.random.default_rng(0), []
+        for leaf in self.codec.leaves:
+            size = ROWS, leaf.width
+            pieces.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
+        return np.concatenate(pieces, axis=1).astype(np.float32)
+
+
+def action_trials(part: Part) -> Iterator[ActionTrial]:
+    """Yield a trial of the checked codec for each space it takes, in each way to meet bounds.
 
     Raises:
         AssertionError: It takes no action space of its examples, or of the standard ones.
     """
     declared = part.component.declaration.examples
-    given = (
-        [e.action for e in part.component.import_target(declared)()]
-        if declared
-        else [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
-    )
+    given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
+    if declared:
+        given = [example.action for example in part.component.import_target(declared)()]
     infos = {repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()}
-    found = [info for info in infos.values() if codec_class(info) is part.component.load("numpy")]
-    require(
-        bool(found),
-        f"it takes no standard action space; {DECLARE}",
-    )
-    for info in found:
-        info = SpaceInfo.read(info.space, "action")
-        info.space.seed(0)
-        for bounds in ("clip", "affine"):
-            yield action_codec(info, bounds), [info.space.sample() for _ in range(ROWS)]
+    taken = [info.space for info in infos.values() if codec_class(info) is part.component.load("numpy")]
+    require(bool(taken), f"it takes no standard action space; {DECLARE}")
+    return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))
 
 
 #: Checks of action codecs, each with actions of its space.
-check_action_codecs = partial(check, "action_codec", each=action_codecs)
-
-
-def _raws(codec: ActionCodec, actions: list[Any]) -> Array:
-    """Return raw actions: behind those of the environment, or any where there is no way back."""
-    try:
-        return codec.invert(stack(codec.info, actions))
-    except NotServedError:
-        return _any_raws(codec, len(actions))
-
-
-def _any_raws(codec: ActionCodec, count: int) -> Array:
-    """Return raw actions that a distribution may draw, floats beyond their bounds as well."""
-    rng, found = np.random.default_rng(0), []
-    for leaf in codec.leaves:
-        size = count, leaf.width
-        found.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
-    return np.concatenate(found, axis=1).astype(np.float32)
+check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 
 @check_action_codecs(hint="let invert undo adapt, or raise NotServedError where that cannot be")
-def actions_are_inverted(codec: ActionCodec, actions: list[Any]) -> None:
+def actions_are_inverted(trial: ActionTrial) -> None:
     """The environment's action behind a raw one becomes that raw one again, and the other way round."""
-    name, batch = codec.info.describe(), stack(codec.info, actions)
+    codec = trial.codec
     try:
-        raw = codec.invert(batch)
+        raw = codec.invert(stack(codec.info, trial.actions))
     except NotServedError:
         return
-    require(raw.shape == (ROWS, codec.width), f"{name}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}")
+    require(raw.shape == (ROWS, codec.width), f"{trial}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}")
     before = raw.copy()
     adapted = codec.adapt(raw)
-    require(np.array_equal(raw, before), f"{name}: adapt() changes the raw actions it is given")
-    alike(codec.invert(adapted), raw, f"{name}: invert(adapt(raw))")
-    for one, expected in zip(rows(codec.info, adapted), actions, strict=True):
-        require(_equal(one, expected), f"{name}: adapt(invert(action)) is {one}, the action {expected}")
+    require(np.array_equal(raw, before), f"{trial}: adapt() changes the raw actions it is given")
+    alike(codec.invert(adapted), raw, f"{trial}: invert(adapt(raw))")
+    for one, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
+        require(_equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, the action {expected}")
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -98,22 +108,23 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
-def adapted_actions_lie_in_the_space(codec: ActionCodec, actions: list[Any]) -> None:
+def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
     """Every raw action becomes one of the space, floats far outside of bounds as well."""
-    raws = [_raws(codec, actions)]
-    if any(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
-        raws.append(_any_raws(codec, len(actions)))
-    if codec.counts is None and all(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+    codec, raws = trial.codec, [trial.raws()]
+    floats = [leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves]
+    if any(floats):
+        raws.append(trial.any_raws())
+    if codec.counts is None and all(floats):
         raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
     for raw in raws:
         for one in rows(codec.info, codec.adapt(raw)):
-            require(contains(codec.info.space, one), f"{codec.info.describe()}: adapt() made {one!r}, no action of it")
+            require(contains(codec.info.space, one), f"{trial}: adapt() made {one!r}, no action of it")
 
 
 @check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
-def sizes_are_those_of_arrays(codec: ActionCodec, actions: list[Any]) -> None:
+def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
     """Announced widths are those of arrays, and the numbers of values those of what is allowed."""
-    name, raw = codec.info.describe(), _raws(codec, actions)
+    codec, raw = trial.codec, trial.raws()
     inputs = codec.inputs(raw)
     low, high = codec.limits
     for what, found, expected in (
@@ -124,73 +135,70 @@ def sizes_are_those_of_arrays(codec: ActionCodec, actions: list[Any]) -> None:
         ("mask_places", len(codec.mask_places), codec.mask_width),
         ("leaves", sum(leaf.width for leaf in codec.leaves), codec.width),
     ):
-        require(found == expected, f"{name}: {what} has {found}, expected {expected}")
+        require(found == expected, f"{trial}: {what} has {found}, expected {expected}")
     codec.check_raw(raw)
 
 
 @check_action_codecs(hint="show each raw value in inputs(), a choice as a one-hot")
-def models_can_tell_actions_apart(codec: ActionCodec, actions: list[Any]) -> None:
+def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     """Different raw actions are different inputs of a model, all of them finite."""
-    raw = _raws(codec, actions)
-    inputs = codec.inputs(raw)
-    require(bool(np.isfinite(inputs).all()), f"{codec.info.describe()}: inputs() are not finite")
-    ways = [len(np.unique(array, axis=0)) for array in (raw, inputs)]
-    require(
-        ways[0] == ways[1],
-        f"{codec.info.describe()}: {ways[0]} different actions become {ways[1]} inputs of models",
-    )
+    raw = trial.raws()
+    inputs = trial.codec.inputs(raw)
+    require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
+    given, shown = (len(np.unique(array, axis=0)) for array in (raw, inputs))
+    require(given == shown, f"{trial}: {given} different actions become {shown} inputs of models")
 
 
 @check_action_codecs(hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
-def the_space_is_written_down(codec: ActionCodec, _: list[Any]) -> None:
+def the_space_is_written_down(trial: ActionTrial) -> None:
     """The space as plain data is read back as an equal space, so that saved policies know it."""
-    data = space_to_json(codec.info.space)
+    space = trial.codec.info.space
+    data = space_to_json(space)
     if data is None:
         raise NotApplicable("space_to_json returns None: load() has to be given the space")
     again = space_from_json(json.loads(json.dumps(data)))
-    require(again == codec.info.space, f"{codec.info.space}: it came back as {again}")
+    require(again == space, f"{space}: it came back as {again}")
 
 
 @check_action_codecs(hint="let `choices` say how many values each choice has, in the order of the mask's columns")
-def masks_become_columns(codec: ActionCodec, actions: list[Any]) -> None:
+def masks_become_columns(trial: ActionTrial) -> None:
     """Columns of a mask are taken as they are; no mask allows everything, and another width is refused.
 
     Each action takes one column of each choice, where the codec says which.
     """
-    width, name = codec.mask_width, codec.info.describe()
+    codec, width = trial.codec, trial.codec.mask_width
     if not width:
         raise NotApplicable("nothing of its actions can be masked")
     columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
     for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
         found = codec.mask_columns(mask, ROWS)
-        require(found is not None and np.array_equal(found, expected), f"{name}: a mask of its columns became {found}")
-    taken, counts = codec.mask_taken(_raws(codec, actions)), [count for _, count in codec.choices]
+        same = found is not None and np.array_equal(found, expected)
+        require(same, f"{trial}: a mask of its columns became {found}")
+    taken, counts = codec.mask_taken(trial.raws()), [count for _, count in codec.choices]
     if taken is not None:
         owners = np.repeat(np.arange(len(counts)), counts)
-        inside = taken.shape == (ROWS, len(counts)) and ((taken >= 0) & (taken < width)).all()
-        require(
-            bool(inside) and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all()),
-            f"{name}: mask_taken() must name one column of each choice, found {taken[:1].tolist()} for one action",
-        )
+        fits = taken.shape == (ROWS, len(counts)) and bool(((taken >= 0) & (taken < width)).all())
+        fits = fits and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all())
+        what = f"found {taken[:1].tolist()} for one action"
+        require(fits, f"{trial}: mask_taken() must name one column of each choice, {what}")
     for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
         try:
             codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
         except ActionMaskError as error:
-            require("action" in str(error), f"{name}: the refusal of a mask names no path: {error}")
+            require("action" in str(error), f"{trial}: the refusal of a mask names no path: {error}")
         else:
-            require(False, f"{name}: a mask of another form was taken: {np.shape(wrong)}")
+            require(False, f"{trial}: a mask of another form was taken: {np.shape(wrong)}")
 
 
-@check("action_codec", hint="ask self.info alone: inside a Tuple or Dict the codec serves a child, with a longer path")
-def nested_actions_are_those_alone(part: Part) -> None:
+@check_action_codecs(hint="ask self.info alone: inside a Tuple or Dict the codec serves a child, with a longer path")
+def nested_actions_are_those_alone(trial: ActionTrial) -> None:
     """Inside a Tuple and a Dict it adapts and shows its slice as alone."""
-    for codec, actions in action_codecs(part):
-        space, raw = codec.info.space, _raws(codec, actions)
-        for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):
-            whole = action_codec(SpaceInfo.read(outer, "action"), codec.bounds)
-            require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
-            both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
-            adapted = whole.info.split(whole.adapt(both))[1]
-            for one, expected in zip(rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True):
-                require(_equal(one, expected), f"{outer}: its part is {one}, alone {expected}")
-            alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: inputs of models")
+    codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()
+    both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
+    for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):
+        whole = action_codec(SpaceInfo.read(outer, "action"), codec.bounds)
+        require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
+        adapted = whole.info.split(whole.adapt(both))[1]
+        for one, expected in zip(rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True):
+            require(_equal(one, expected), f"{outer}: its part is {one}, alone {expected}")
+        alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: inputs of models")

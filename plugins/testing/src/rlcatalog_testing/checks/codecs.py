@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,12 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.errors import CatalogError, ObservationError
-from rlcatalog.internals import check_bounds, is_unchanged as same
+from rlcatalog.internals import check_bounds, is_unchanged
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.passes import alike
+from rlcatalog_testing.examples import quiet
+from rlcatalog_testing.passes import Array, alike
 
 ROWS = 5
 #: Further observations, of which some differ wherever the space leaves a choice.
@@ -31,8 +32,43 @@ DECLARE = (
 )
 
 
-def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping[str, Any]]]:
-    """Yield the checked codec for each space it takes in the examples, observations, and the model config.
+class CodecTrial:
+    """A codec for one space it takes, and observations of the space.
+
+    Args:
+        part: The codec's declaration.
+        space: The space.
+        options: The model config.
+
+    Attributes:
+        part: The codec's declaration.
+        options: The model config.
+        codec: The codec.
+        space: The space.
+        observations: Observations.
+    """
+
+    def __init__(self, part: Part, space: Any, options: Mapping[str, Any]) -> None:
+        self.part, self.options, self.space = part, options, space
+        self.codec = _preprocessor(part, space, options)
+        space.seed(0)
+        self.observations: list[Any] = [space.sample() for _ in range(ROWS)]
+
+    def __str__(self) -> str:
+        return self.codec.info.describe()
+
+    def batch(self) -> Any:
+        """Return the observations as a vector environment does."""
+        return concatenate(self.space, tuple(self.observations), create_empty_array(self.space, n=ROWS))
+
+    def encoded(self, observations: list[Any] | None = None) -> Array:
+        """Return the observations, or others, encoded: `[B, size]`."""
+        observations = self.observations if observations is None else observations
+        return self.codec.transform_batch(observations).reshape(len(observations), -1)
+
+
+def codec_trials(part: Part) -> Iterator[CodecTrial]:
+    """Yield a trial of the checked codec for each space it takes in the examples.
 
     Raises:
         AssertionError: It takes none.
@@ -40,26 +76,20 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
     seen = set()
     for example in part.examples:
         options = part.catalog.parse_config(example.config)
-        pending = [_preprocessor(part, example.obs, options)]
-        while pending:
-            codec = pending.pop()
-            pending += codec.children
-            space, key = codec.info.space, f"{codec.info.space!r} {dict(example.config)!r}"
-            if not _takes(part, codec, options) or key in seen:
-                continue
-            seen.add(key)
-            space.seed(0)
-            yield _preprocessor(part, space, options), [space.sample() for _ in range(ROWS)], options
+        for codec in _preprocessor(part, example.obs, options).codecs():
+            key = f"{codec.info.space!r} {dict(example.config)!r}"
+            if key not in seen and _takes(part, codec, options):
+                seen.add(key)
+                yield CodecTrial(part, codec.info.space, options)
     require(bool(seen), f"it takes no space of its examples; {DECLARE}")
 
 
-#: Checks of preprocessors, each with observations of its space and the model config.
-check_preprocessors = partial(check, "preprocessor", each=preprocessors)
+#: Checks of preprocessors, space by space.
+check_codecs = partial(check, "preprocessor", each=codec_trials)
 
 
 def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # naming one is deprecated, for users
+    with quiet():
         made = part.catalog.preprocessor_for(space, options, check="always")
     for codec in made.codecs():
         codec.is_watched = True  # listed ones are not, because this kit holds them to their contract
@@ -68,167 +98,142 @@ def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preproc
 
 def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Whether a codec is the checked one, for a space that its declaration says it takes, not merely named for it."""
-    if codec.component is not part.component:
-        return False
-    declaration = part.component.declaration
-    if declaration.match is None and not declaration.kinds:
-        return True
-    return declaration.judge(Request(codec.info, config=options)).rank is not None
+    declaration: Any = part.component.declaration
+    says = declaration.match is not None or declaration.kinds
+    return codec.component is part.component and (
+        not says or getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
+    )
 
 
-@check_preprocessors(hint="let writer and batch_writer compute the same; leave batch_writer out where it is not faster")
-def single_is_batch(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="let writer and batch_writer compute the same; leave batch_writer out where it is not faster")
+def single_is_batch(trial: CodecTrial) -> None:
     """Alone, in a list and in a vector environment's batch an observation is encoded the same, as float32."""
+    codec, observations = trial.codec, trial.observations
     single = np.stack([codec.transform(obs) for obs in observations])
     dtype = codec.observation_space.dtype
-    fits = single.dtype in (np.float32, dtype)
-    require(fits, f"{codec.info.describe()}: it is encoded as {single.dtype}, not {dtype}")
-    for name, batch in (("a list", observations), ("a batch", _batch(codec.info.space, observations))):
-        alike(codec.transform_batch(batch), single, f"{codec.info.describe()}: {name}, against each alone", 1e-6)
+    require(single.dtype in (np.float32, dtype), f"{trial}: it is encoded as {single.dtype}, not {dtype}")
+    for name, batch in (("a list", observations), ("a batch", trial.batch())):
+        alike(codec.transform_batch(batch), single, f"{trial}: {name}, against each alone", 1e-6)
     written = np.full(codec.size, np.nan, np.float32)
     codec.write(observations[0], written, 0)
-    alike(written, single[0].ravel(), f"{codec.info.describe()}: write(), against transform()", 1e-6)
+    alike(written, single[0].ravel(), f"{trial}: write(), against transform()", 1e-6)
     none = codec.transform_batch([])
-    require(none.shape == (0, *codec.shape), f"{codec.info.describe()}: of no observation it makes {none.shape}")
+    require(none.shape == (0, *codec.shape), f"{trial}: of no observation it makes {none.shape}")
 
 
-def _batch(space: Any, observations: list[Any]) -> Any:
-    """Return observations as a vector environment does."""
-    return concatenate(space, tuple(observations), create_empty_array(space, n=len(observations)))
-
-
-@check("preprocessor", hint="ask self.info, not the whole observation: inside a Dict or Tuple the codec serves a child")
-def nested_is_alone(part: Part) -> None:
+@check_codecs(hint="ask self.info, not the whole observation: inside a Dict or Tuple the codec serves a child")
+def nested_is_alone(trial: CodecTrial) -> None:
     """Inside a Dict or a Tuple it encodes as alone, into its slice."""
-    tried = False
-    for codec, observations, options in preprocessors(part):
-        space, vector = codec.info.space, spaces.Box(-1, 1, (2,), np.float32)
-        own = {**options, "custom_preprocessor": None}
-        for outer, key in ((spaces.Tuple([vector, space]), 1), (spaces.Dict({"a": vector, "b": space}), "b")):
-            try:
-                whole = _preprocessor(part, outer, own)
-            except CatalogError:
-                continue
-            child = whole.children[1] if len(whole.children) == 2 else None
-            if child is None or child.component is not part.component:
-                continue
+    part, vector, tried = trial.part, spaces.Box(-1, 1, (2,), np.float32), False
+    pairs = [(vector.sample(), obs) for obs in trial.observations]
+    for outer, batch in (
+        (spaces.Tuple([vector, trial.space]), pairs),
+        (spaces.Dict({"a": vector, "b": trial.space}), [{"a": one, "b": obs} for one, obs in pairs]),
+    ):
+        try:
+            whole = _preprocessor(part, outer, {**trial.options, "custom_preprocessor": None})
+        except CatalogError:
+            continue
+        if [child.component for child in whole.children][1:] == [part.component]:
             tried = True
-            beside = [vector.sample() for _ in observations]
-            pairs = zip(beside, observations, strict=True)
-            batch = [{"a": one, "b": obs} if key == "b" else (one, obs) for one, obs in pairs]
-            found = whole.transform_batch(batch).reshape(ROWS, -1)[:, whole.size - codec.size :]
-            alone = codec.transform_batch(observations).reshape(ROWS, -1)
-            alike(found, alone, f"{outer}: its part of the whole, against alone", 1e-6)
+            found = whole.transform_batch(batch).reshape(ROWS, -1)[:, whole.size - trial.codec.size :]
+            alike(found, trial.encoded(), f"{outer}: its part of the whole, against alone", 1e-6)
     if not tried:
         raise NotApplicable("it is chosen for whole observations alone")
 
 
-@check_preprocessors(hint="write out[start : start + self.size], in batches out[:, start : start + self.size], alone")
-def writes_only_its_slice(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="write out[start : start + self.size], in batches out[:, start : start + self.size], alone")
+def writes_only_its_slice(trial: CodecTrial) -> None:
     """Writers leave what stands before and behind their slice as it is."""
-    start, stop = CANARIES, CANARIES + codec.size
-    expected = codec.transform_batch(observations).reshape(ROWS, -1)
+    start, stop, encoded = CANARIES, CANARIES + trial.codec.size, trial.encoded()
     out = np.full((ROWS, stop + CANARIES), 1e30, np.float32)
     out[:, start:stop] = 0
     one = out[0].copy()
-    codec.batch_writer(start)(_batch(codec.info.space, observations), out)
-    codec.writer(start)(observations[0], one)
+    trial.codec.batch_writer(start)(trial.batch(), out)
+    trial.codec.writer(start)(trial.observations[0], one)
     for name, found in (("batch_writer", out), ("writer", one[None])):
         outside = np.delete(found, slice(start, stop), axis=1)
-        require(
-            bool((outside == np.float32(1e30)).all()),
-            f"{codec.info.describe()}: its {name} writes beside its slice",
-        )
-        alike(found[:, start:stop], expected[: len(found)], f"{codec.info.describe()}: its {name}'s slice", 1e-6)
+        require(bool((outside == np.float32(1e30)).all()), f"{trial}: its {name} writes beside its slice")
+        alike(found[:, start:stop], encoded[: len(found)], f"{trial}: its {name}'s slice", 1e-6)
 
 
-@check_preprocessors(hint="let bounds() return the lowest and highest values that writers write")
-def encodes_within_its_bounds(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="let bounds() return the lowest and highest values that writers write")
+def encodes_within_its_bounds(trial: CodecTrial) -> None:
     """Encoded values lie within the announced bounds, also those of the space's extremes."""
-    info = codec.info
-    if info.kind == "box":
-        observations += [edge for edge in (info.low.copy(), info.high.copy()) if np.isfinite(edge).all()]  # type: ignore[union-attr]
-    check_bounds(codec, codec.transform_batch(observations).reshape(len(observations), -1))
-    require(codec.observation_space.shape == codec.shape, f"{info.describe()}: observation_space has another shape")
+    codec, observations = trial.codec, list(trial.observations)
+    for edge in (codec.info.low, codec.info.high) if codec.info.kind == "box" else ():
+        observations += [edge.copy()] if edge is not None and np.isfinite(edge).all() else []
+    check_bounds(codec, trial.encoded(observations))
+    require(codec.observation_space.shape == codec.shape, f"{trial}: observation_space has another shape")
 
 
-@check_preprocessors(hint="write what is in the observation: different observations should be encoded differently")
-def tells_observations_apart(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="write what is in the observation: different observations should be encoded differently")
+def tells_observations_apart(trial: CodecTrial) -> None:
     """Not all observations are encoded alike, nor is any part of them."""
-    info, drawn = codec.info, [*observations, *(codec.info.space.sample() for _ in range(MANY))]
-    encoded = codec.transform_batch(drawn).reshape(len(drawn), -1)
-    parts = [(info.path, drawn, encoded)]
+    codec, info = trial.codec, trial.codec.info
+    drawn = [*trial.observations, *(trial.space.sample() for _ in range(MANY))]
+    encoded = trial.encoded(drawn)
+    parts: list[tuple[str, Sequence[Any], Array]] = [(info.path, drawn, encoded)]
     if info.is_composite and len(info.children) == len(codec.children):
-        pieces = list(zip(*(info.split(obs) for obs in drawn), strict=True))
+        pieces = zip(*map(info.split, drawn), strict=True)
         for child, piece in zip(info.children, pieces, strict=True):
             leaves = [leaf for leaf in codec.leaves() if leaf.path.startswith(child.path)]
             columns = [column for leaf in leaves for column in range(leaf.start, leaf.stop)]
-            parts.append((child.path, list(piece), encoded[:, columns]))
-    for path, values, rows_ in parts:
-        varies = not all(same(value, values[0]) for value in values)
-        alike_ = bool((rows_ == rows_[0]).all())
-        require(not (varies and alike_), f"{info.describe()}: different values of {path} are encoded alike")
+            parts.append((child.path, piece, encoded[:, columns]))
+    for path, values, rows in parts:
+        varies = not all(is_unchanged(value, values[0]) for value in values)
+        same = bool((rows == rows[0]).all())
+        require(not (varies and same), f"{trial}: different values of {path} are encoded alike")
 
 
-@check_preprocessors(hint="call self.refuse(expected, found) in check(): the message begins with self.info.path")
-def refuses_what_does_not_fit(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="call self.refuse(expected, found) in check(): the message begins with self.info.path")
+def refuses_what_does_not_fit(trial: CodecTrial) -> None:
     """What does not lie in the space is refused with an ObservationError that names the path, alone and in a batch."""
-    space = codec.info.space
+    codec, space = trial.codec, trial.space
     for wrong in _wrong(space):
-        asked = {
-            "transform": partial(codec.transform, wrong),
-            "transform_batch": partial(codec.transform_batch, [observations[0], wrong]),
-        }
-        for how, ask in asked.items():
+        for how, given in (("transform", wrong), ("transform_batch", [trial.observations[0], wrong])):
             try:
-                ask()
+                getattr(codec, how)(given)
             except ObservationError as error:
                 require(codec.info.path in str(error), f"{space}: {how} of {wrong!r}: no path in: {error}")
             else:
                 require(False, f"{space}: {how} took {wrong!r}, which does not lie in the space")
 
 
-def _wrong(space: Any) -> list[Any]:
-    """Return things that do not lie in a space."""
-    candidates = [None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan]
-    found = []
-    for candidate in candidates:
-        try:
+def _wrong(space: Any) -> Iterator[Any]:
+    """Yield things that do not lie in a space."""
+    for candidate in (None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan):
+        inside = False
+        with suppress(Exception):  # a space need not know what to say of everything
             inside = bool(space.contains(candidate))
-        except Exception:  # a space need not know what to say of everything
-            inside = False
         if not inside:
-            found.append(candidate)
-    return found
+            yield candidate
 
 
-@check_preprocessors(hint="write into `out` alone, and return no view of the observation")
-def leaves_observations_alone(codec: Preprocessor, observations: list[Any], _: Any) -> None:
+@check_codecs(hint="write into `out` alone, and return no view of the observation")
+def leaves_observations_alone(trial: CodecTrial) -> None:
     """Observations stay as they are; what is returned shares no memory with them, or with what was returned before."""
-    before, name = copy.deepcopy(observations), codec.info.describe()
-    first = codec.transform(observations[0])
-    kept = first.copy()
-    batch = _batch(codec.info.space, observations)
-    many = codec.transform_batch(batch)
+    codec, observations, batch = trial.codec, trial.observations, trial.batch()
+    before, first = copy.deepcopy(observations), codec.transform(observations[0])
+    kept, many = first.copy(), codec.transform_batch(batch)
     for obs in observations[1:]:
         codec.transform(obs)
     codec.transform_batch(observations)
-    require(all(map(same, observations, before)), f"{name}: it changes the observations it is given")
-    require(same(first, kept), f"{name}: transform() returns an array that the next call writes into")
+    require(all(map(is_unchanged, observations, before)), f"{trial}: it changes the observations it is given")
+    require(is_unchanged(first, kept), f"{trial}: transform() returns an array that the next call writes into")
     for given, made in ((observations[0], first), (batch, many)):
         if isinstance(given, np.ndarray):
-            require(not np.shares_memory(given, made), f"{name}: what is returned shares memory with the observation")
+            require(not np.shares_memory(given, made), f"{trial}: what is returned shares memory with the observation")
 
 
-@check_preprocessors(hint="let leaves(start) return Leafs that follow one another from start to start + self.size")
-def leaves_cover_the_vector(codec: Preprocessor, *_: Any) -> None:
+@check_codecs(hint="let leaves(start) return Leafs that follow one another from start to start + self.size")
+def leaves_cover_the_vector(trial: CodecTrial) -> None:
     """The plan's leaves follow one another without a gap, wherever the plan starts."""
     for start in (0, 7):
-        leaves = codec.leaves(start)
+        leaves = trial.codec.leaves(start)
         stops = [start, *(leaf.stop for leaf in leaves)]
-        starts = [*(leaf.start for leaf in leaves), start + codec.size]
-        require(stops == starts, f"{codec.info.describe()}: its leaves begin at {starts[:-1]} and end at {stops[1:]}")
-        require(
-            all(leaf.path.startswith(codec.info.path) for leaf in leaves),
-            f"{codec.info.describe()}: paths of leaves must begin with {codec.info.path!r}",
-        )
+        starts = [*(leaf.start for leaf in leaves), start + trial.codec.size]
+        require(stops == starts, f"{trial}: its leaves begin at {starts[:-1]} and end at {stops[1:]}")
+        path = trial.codec.info.path
+        named = all(leaf.path.startswith(path) for leaf in leaves)
+        require(named, f"{trial}: paths of leaves must begin with {path!r}")

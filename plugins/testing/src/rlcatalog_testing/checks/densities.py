@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 
 from rlcatalog.actions import params_given
 from rlcatalog.errors import NoClosedFormError
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, check, require
 from rlcatalog_testing.passes import Array
-from rlcatalog_testing.trials import Trial, chance_trials, check_chance_trials, check_trials, random_mask, trials
+from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials, random_mask, trials
 
 #: Draws that a mean is taken over, and how many standard errors it may be off.
 DRAWS, ERRORS = 2048, 6.0
@@ -33,10 +34,8 @@ def density_integrates_to_one(trial: Trial) -> None:
     for row in trial.inputs(ROWS, 0.5):
         if every is not None:
             total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
-            require(
-                abs(total - 1) < 1e-4,
-                f"{trial}: the probabilities of all {len(every)} actions add up to {total:.6g}",
-            )
+            what = f"the probabilities of all {len(every)} actions add up to {total:.6g}"
+            require(abs(total - 1) < 1e-4, f"{trial}: {what}")
         else:
             found, error, expected = _volumes(trial, row)
             require(
@@ -74,10 +73,9 @@ def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
     """
     floats: list[int] = []
     shares: list[list[int]] = []
-    at, counted = 0, 1
-    for leaf in trial.codec.leaves:
-        columns = list(range(at, at + leaf.width))
-        at += leaf.width
+    counted = 1
+    for leaf, piece in trial.pieces():
+        columns = list(range(piece.start, piece.stop))
         if leaf.counts is not None:
             counted *= int(np.prod(leaf.counts, dtype=float))
         elif leaf.raw_kind == "onehot" or leaf.info.kind == "simplex":
@@ -99,23 +97,20 @@ def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]])
     return float(fits.mean())
 
 
-@check("action_dist", hint="draw with the probabilities that logp returns")
-def draws_follow_logp(part: Part) -> None:
+@check_chance_trials(hint="draw with the probabilities that logp returns")
+def draws_follow_logp(trial: Trial) -> None:
     """Each of few actions is drawn as often as its probability says."""
-    found = [(trial, every) for trial in chance_trials(part) if (every := trial.every_action()) is not None]
-    if not found:
+    every = trial.every_action()
+    if every is None:
         raise NotApplicable("its actions cannot be counted; density_integrates_to_one looks at logp instead")
-    for trial, every in found:
-        for row in trial.inputs(ROWS):
-            drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
-            chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
-            for action, expected in zip(every, chance, strict=True):
-                often = float((drawn == action).all(axis=1).mean())
-                slack = ERRORS * np.sqrt(expected * abs(1 - expected) / DRAWS) + 4 / DRAWS
-                require(
-                    abs(often - expected) <= slack,
-                    f"{trial}: {action} has probability {expected:.4g} and is drawn with frequency {often:.4g}",
-                )
+    for row in trial.inputs(ROWS):
+        drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+        chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
+        for action, expected in zip(every, chance, strict=True):
+            often = float((drawn == action).all(axis=1).mean())
+            slack = ERRORS * np.sqrt(expected * abs(1 - expected) / DRAWS) + 4 / DRAWS
+            what = f"{trial}: {action} has probability {expected:.4g} and is drawn with frequency {often:.4g}"
+            require(abs(often - expected) <= slack, what)
 
 
 @check_chance_trials(
@@ -126,25 +121,21 @@ def entropy_agrees_with_draws(trial: Trial) -> None:
     for row in trial.inputs(ROWS):
         dist = trial.dist(np.tile(row, (DRAWS, 1)))
         logp = trial.logp(dist, trial.raw(dist.sample()))
-        exact = getattr(dist, "entropy_kind", "exact") == "exact"
-        if not exact:
-            _check_estimated(trial, dist)
-        says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
-        error = float(np.hypot(logp.std(), says.std()) / np.sqrt(DRAWS))
-        require(
-            abs(says.mean() + logp.mean()) <= ERRORS * error + 1e-3,
-            f"{trial}: {'entropy()' if exact else 'entropy_estimate()'} is {says.mean():.5g}, and the mean of -logp"
-            f" over draws {-logp.mean():.5g} ± {error:.2g}",
-        )
+        name = "entropy()" if trial.has_entropy(dist) else "entropy_estimate()"
+        if not trial.has_entropy(dist):
+            with suppress(NoClosedFormError):
+                dist.entropy()
+                hidden = "entropy() returns numbers, and entropy_kind = 'estimate' hides them from engines"
+                require(False, f"{trial}: {hidden}")
+        says = trial.array(trial.entropy(dist)).astype(np.float64)
+        _check_mean(f"{trial}: {name}", says, "-logp", -logp)
 
 
-def _check_estimated(trial: Trial, dist: Any) -> None:
-    """Raise where engines would ask for an estimate of what is known."""
-    try:
-        dist.entropy()
-    except NoClosedFormError:
-        return
-    require(False, f"{trial}: entropy() returns numbers, and entropy_kind = 'estimate' hides them from engines")
+def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
+    """Raise unless numbers are on average the mean of what was drawn, within sampling error."""
+    error = float(np.hypot(drawn.std(), says.std()) / np.sqrt(DRAWS))
+    what = f"{name} is {says.mean():.5g}, and the mean of {of} over draws {drawn.mean():.5g} ± {error:.2g}"
+    require(abs(says.mean() - drawn.mean()) <= ERRORS * error + 1e-3, what)
 
 
 @check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
@@ -156,12 +147,7 @@ def kl_agrees_with_draws(trial: Trial) -> None:
         raw = trial.raw(here.sample())
         ratio = trial.logp(here, raw) - trial.logp(there, raw)
         for name, says in _divergences(trial, here, there, raw):
-            error = float(np.hypot(ratio.std(), says.std()) / np.sqrt(DRAWS))
-            require(
-                abs(says.mean() - ratio.mean()) <= ERRORS * error + 1e-3,
-                f"{trial}: {name} is {says.mean():.5g}, and the mean of the differences of logp over draws"
-                f" {ratio.mean():.5g} ± {error:.2g}",
-            )
+            _check_mean(f"{trial}: {name}", says, "the differences of logp", ratio)
 
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
@@ -206,30 +192,23 @@ def gradients_are_finite(trial: Trial) -> None:
     signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
     extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
     inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
-    masks = [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]
-    for mask in masks:
+    for mask in [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]:
         _check_finite(trial, inputs, mask)
 
 
 def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
     where = f"{trial}{'' if mask is None else ' under a mask'}"
     dist = trial.dist(inputs, mask)
-    exact = getattr(dist, "entropy_kind", "exact") == "exact"
-    draws = {name: trial.raw(getattr(dist, name)()) for name in ("sample", "deterministic_sample")}
-    asked: dict[str, Any] = {
-        f"logp of {name}()": lambda x, raw=raw: trial.dist(x, mask).logp(trial.actions(raw))
-        for name, raw in draws.items()
-    }
-    asked["entropy" if exact else "entropy_estimate"] = lambda x: (
-        trial.dist(x, mask).entropy() if exact else trial.dist(x, mask).entropy_estimate()
-    )
+    kind = "entropy" if trial.has_entropy(dist) else "entropy_estimate"
+    asked: dict[str, Any] = {kind: lambda x: trial.entropy(trial.dist(x, mask))}
+    for name in ("sample", "deterministic_sample"):
+        actions = trial.actions(trial.raw(getattr(dist, name)()))
+        asked[f"logp of {name}()"] = lambda x, actions=actions: trial.dist(x, mask).logp(actions)
     for name, function in asked.items():
         says = trial.array(function(trial.ops.tensor(inputs)))
-        gradient = trial.gradient(function, inputs)
+        gradient = trial.kit.gradient(function, inputs)
         for what, values in ((name, says[:, None]), (f"the gradient of {name}", gradient)):
-            if values is None:
-                continue
-            finite = np.isfinite(values).all(axis=1)
+            finite = np.ones(len(inputs), bool) if values is None else np.isfinite(values).all(axis=1)
             require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")
 
 
@@ -250,27 +229,24 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
     for name, ask in _questions(trial, raw):
         try:
             slopes = _slopes(trial, ask, inputs, raw)
-            gradient = trial.gradient(partial(ask, raw), inputs)
+            gradient = trial.kit.gradient(partial(ask, raw), inputs)
         except NoClosedFormError:
             continue
         gradient = np.zeros_like(inputs) if gradient is None else gradient
         wrong = np.abs(gradient - slopes) > TOLERANCE * (1 + np.abs(slopes))
         if wrong.any():
             row, column = (int(i) for i in np.argwhere(wrong)[0])
-            require(
-                False,
-                f"{trial}: the gradient of {name} by input {column} is {gradient[row, column]:.4g}, and its"
-                f" difference quotient {slopes[row, column]:.4g}",
-            )
+            says = f"{gradient[row, column]:.4g}, and its difference quotient {slopes[row, column]:.4g}"
+            require(False, f"{trial}: the gradient of {name} by input {column} is {says}")
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
     """Yield what has a gradient by the inputs; the divergence is that of what was stored to what is now, as in PPO."""
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
-    if getattr(trial.dist(trial.inputs(1)), "entropy_kind", "exact") == "exact":
+    if trial.has_entropy(trial.dist(trial.inputs(1))):
         yield "entropy", lambda raw, x: trial.dist(x).entropy()
     stored, model = trial.policy.stored_dist, trial.policy.model
-    old = trial.array(params_given(trial.dist(trial.inputs(ROWS, 0.5, seed=1)), trial.actions(raw)))
+    old = trial.params(trial.dist(trial.inputs(ROWS, 0.5, seed=1)), raw)
 
     def kl(raw: Array, x: Any) -> Any:
         now = stored(params_given(trial.dist(x), trial.actions(raw)), model)

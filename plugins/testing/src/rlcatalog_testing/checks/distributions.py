@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,11 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import errors
-from rlcatalog.actions import params_given
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import Example
-from rlcatalog_testing.passes import Array, alike
-from rlcatalog_testing.trials import Trial, check_trials, random_mask, trial_examples, trials
+from rlcatalog_testing.passes import Array, alike, twins
+from rlcatalog_testing.trials import Trial, check_trials, random_mask
 
 ROWS = 5
 
@@ -29,29 +28,21 @@ ROWS = 5
 def works_for_what_it_accepts(part: Part) -> None:
     """Where it works for one action space, it works for each that its `match` and `size` accept."""
     works, fails = [], []
-    for example in trial_examples(part):
+    for example in part.distinct("action"):
         try:
-            _draws_actions(Trial(part, example))
-            works.append(example)
+            trial = Trial(part, example)
+            raw = trial.raw(trial.dist(trial.inputs(ROWS)).sample())
+            trial.codec.check_raw(raw)
+            require(all(trial.lie_inside(raw)), f"{trial}: {raw[0]} is drawn, which becomes no action of the space")
+            works.append(example.action)
         except NotApplicable:
             raise
         except Exception as error:
-            fails.append(
-                (
-                    example,
-                    str(error) if isinstance(error, AssertionError | errors.CatalogError) else errors.reason(error),
-                )
-            )
+            ours = isinstance(error, AssertionError | errors.CatalogError)
+            fails.append((example.action, str(error) if ours else errors.reason(error)))
     if works and fails:
-        accepted = ", ".join(str(example.action) for example, _ in fails)
-        require(False, f"its match and size accept {accepted}, and it works for {works[0].action} alone: {fails[0][1]}")
-
-
-def _draws_actions(trial: Trial) -> None:
-    """Raise unless actions are drawn that are some of the space."""
-    raw = trial.raw(trial.dist(trial.inputs(ROWS)).sample())
-    trial.codec.check_raw(raw)
-    require(all(trial.lie_inside(raw)), f"{trial}: {raw[0]} is drawn, which becomes no action of the space")
+        accepted = ", ".join(str(action) for action, _ in fails)
+        require(False, f"its match and size accept {accepted}, and it works for {works[0]} alone: {fails[0][1]}")
 
 
 @check_trials(hint="let `size` of the declaration and required_model_output_shape return the same number")
@@ -60,11 +51,8 @@ def size_is_announced(trial: Trial) -> None:
     if not trial.is_subject:
         return
     says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
-    expected = trial.size
-    require(
-        int(np.prod(says)) == expected,
-        f"{trial}: required_model_output_shape says {says}, the declaration's size {expected}",
-    )
+    what = f"{trial}: required_model_output_shape says {says}, the declaration's size {trial.size}"
+    require(int(np.prod(says)) == trial.size, what)
     trial.dist(trial.inputs(ROWS)).sample()
 
 
@@ -77,35 +65,21 @@ def draws_have_their_form(trial: Trial) -> None:
     codec = trial.codec
     for count in (ROWS, 1):
         dist = trial.dist(trial.inputs(count))
+        precision = trial.array(dist.inputs).dtype
         for method in ("sample", "deterministic_sample"):
-            sample = getattr(dist, method)()
-            _check_precision(trial, method, sample)
+            sample, what = getattr(dist, method)(), f"{trial}: {method}() returned"
+            for piece in parts_of(sample) or [sample]:
+                dtype = trial.array(piece).dtype
+                require(dtype.kind != "f" or dtype == precision, f"{what} {dtype}, expected {precision}")
             flat = trial.array(trial.flat(sample))
-            shapes = [(count,)] if codec.scalar else [(count, codec.width)]
-            require(
-                flat.shape in shapes or (codec.width == flat.size == count),
-                f"{trial}: {method}() returned shape {flat.shape}, expected {shapes[0]}",
-            )
+            shape = (count,) if codec.scalar else (count, codec.width)
+            fits = flat.shape == shape or codec.width == flat.size == count
+            require(fits, f"{what} shape {flat.shape}, expected {shape}")
             codec.check_raw(trial.raw(flat))
-            alike(
-                trial.array(dist.sampled_action_logp()),
-                trial.array(dist.logp(trial.flat(dist.last_sample))),
-                f"{trial}: sampled_action_logp() after {method}()",
-            )
-    gradient = trial.gradient(partial(_drawn, trial), trial.inputs(ROWS))
+            own, logp = map(trial.array, (dist.sampled_action_logp(), dist.logp(trial.flat(dist.last_sample))))
+            alike(own, logp, f"{trial}: sampled_action_logp() after {method}()")
+    gradient = trial.kit.gradient(lambda x: trial.flat(trial.dist(x).sample()), trial.inputs(ROWS))
     require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
-
-
-def _check_precision(trial: Trial, method: str, sample: Any) -> None:
-    """Raise unless the floats of a sample are of the inputs' dtype."""
-    expected = trial.array(trial.dist(trial.inputs(1)).inputs).dtype
-    for piece in parts_of(sample) or [sample]:
-        dtype = trial.array(piece).dtype
-        require(dtype.kind != "f" or dtype == expected, f"{trial}: {method}() returned {dtype}, expected {expected}")
-
-
-def _drawn(trial: Trial, inputs: Any) -> Any:
-    return trial.flat(trial.dist(inputs).sample())
 
 
 @check_trials(hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
@@ -113,8 +87,16 @@ def one_number_per_row(trial: Trial) -> None:
     """Densities, entropies and divergences are `[B]`, and each row's own, whatever stands in the others."""
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
-    raw = trial.raw(dist.sample())
-    for name, (ask, is_random) in _numbers(trial).items():
+    raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
+    flat = lambda rows: trial.dist(np.zeros((rows, trial.size), np.float32))  # noqa: E731
+    #: Name → what is asked for each row, and whether it is drawn.
+    numbers: dict[str, tuple[Callable[[Any, Array], Any], bool]] = {
+        "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
+        "entropy": (lambda dist, raw: dist.entropy(), not trial.has_entropy(dist)),
+        "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
+        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(flat(len(raw)), raw)), False),
+    }
+    for name, (ask, is_random) in numbers.items():
         try:
             found = trial.array(ask(dist, raw))
         except errors.NoClosedFormError:
@@ -123,26 +105,10 @@ def one_number_per_row(trial: Trial) -> None:
             again = trial.array(ask(dist, raw))
             alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
         require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
-        dtype = trial.array(dist.inputs).dtype
-        require(found.dtype == dtype, f"{trial}: {name} is {found.dtype}, expected {dtype}")
+        require(found.dtype == precision, f"{trial}: {name} is {found.dtype}, expected {precision}")
         require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
         if not is_random:
             alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} of some of its rows")
-
-
-def _numbers(trial: Trial) -> dict[str, tuple[Callable[[Any, Array], Any], bool]]:
-    """Return what is asked of a distribution for each row, by name, and whether it is drawn."""
-
-    def dist_of_zeros(count: int) -> Any:
-        return trial.dist(trial.inputs(count) * 0)
-
-    estimated = getattr(dist_of_zeros(ROWS), "entropy_kind", "exact") != "exact"
-    return {
-        "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
-        "entropy": (lambda dist, raw: dist.entropy(), estimated),
-        "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
-        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(dist_of_zeros(len(raw)), raw)), False),
-    }
 
 
 @check_trials(hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
@@ -153,56 +119,41 @@ def actions_lie_in_the_space(trial: Trial) -> None:
         drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
         for bounds in ("clip", "affine"):
             inside = list(trial.lie_inside(drawn, bounds))
-            require(
-                all(inside),
-                f"{trial}: {drawn[inside.index(False) if False in inside else 0]} becomes no action of the space",
-            )
-        _check_bounded(trial, drawn)
+            if not all(inside):
+                require(False, f"{trial}: {drawn[inside.index(False)]} becomes no action of the space")
+        for leaf, columns in trial.pieces():
+            low, high = leaf.info.low, leaf.info.high
+            if leaf.raw_kind == "bounded" and low is not None and high is not None:
+                slack, piece = 1e-6 * np.maximum(np.abs(low), np.abs(high)), drawn[:, columns]
+                outside = piece[~((piece >= np.ravel(low - slack)) & (piece <= np.ravel(high + slack)))]
+                if len(outside):
+                    require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', and {outside[0]} is drawn")
 
 
-def _check_bounded(trial: Trial, drawn: Array) -> None:
-    at = 0
-    for leaf in trial.codec.leaves:
-        piece = drawn[:, at : at + leaf.width]
-        at += leaf.width
-        low, high = leaf.info.low, leaf.info.high
-        if leaf.raw_kind == "bounded" and low is not None and high is not None:
-            slack = 1e-6 * np.maximum(np.abs(low), np.abs(high)).reshape(-1)
-            inside = (piece >= low.reshape(-1) - slack) & (piece <= high.reshape(-1) + slack)
-            if not inside.all():
-                require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', and {piece[~inside][0]} is drawn")
-
-
-@check("action_dist", hint="read nothing but your inputs and your options: a Tuple hands each part its slice")
-def works_inside_tuple_and_dict(part: Part) -> None:
+@check_trials(hint="read nothing but your inputs and your options: a Tuple hands each part its slice")
+def works_inside_tuple_and_dict(trial: Trial) -> None:
     """Two of it in a Tuple or a Dict have the sum of their log densities, and draw the space's structure."""
-    found = [trial for trial in trials(part) if trial.is_subject]
-    if not found or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
+    part, space, width = trial.part, trial.example.action, trial.codec.width
+    if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("takes whole actions, or parts of them, in its examples")
-    for trial in found:
-        space = trial.example.action
-        for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
-            try:
-                made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
-            except (errors.MissingPluginError, errors.NoMatchError, errors.UnsupportedSpaceError) as error:
-                raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
-            require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
-            inputs, width = np.concatenate([trial.inputs(ROWS), trial.inputs(ROWS, seed=1)], axis=1), trial.codec.width
-            dist = made(trial.ops.tensor(inputs), None)
-            sample = dist.sample()
-            if isinstance(outer, spaces.Dict):
-                fits = isinstance(sample, Mapping) and set(sample) == set(outer)
-                require(fits, f"{outer}: drew {type(sample).__name__}")
-            raw = np.concatenate([trial.raw(piece) for piece in parts_of(sample) or []], axis=1)
-            require(raw.shape == (ROWS, 2 * width), f"{outer}: drew {raw.shape}, expected {(ROWS, 2 * width)}")
-            parts = [
-                trial.logp(
-                    trial.dist(inputs[:, i * trial.size : (i + 1) * trial.size]), raw[:, i * width : (i + 1) * width]
-                )
-                for i in range(2)
-            ]
-            whole = trial.array(dist.logp(trial.ops.tensor(raw)))
-            alike(whole, parts[0] + parts[1], f"{outer}: the log density, against the sum of two alone")
+    for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
+        try:
+            made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
+        except (errors.MissingPluginError, errors.NoMatchError, errors.UnsupportedSpaceError) as error:
+            raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
+        require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
+        inputs = [trial.inputs(ROWS), trial.inputs(ROWS, seed=1)]
+        dist = made(trial.ops.tensor(np.concatenate(inputs, axis=1)), None)
+        sample = dist.sample()
+        if isinstance(outer, spaces.Dict):
+            fits = isinstance(sample, Mapping) and set(sample) == set(outer)
+            require(fits, f"{outer}: drew {type(sample).__name__}")
+        raw = np.concatenate([trial.raw(piece) for piece in parts_of(sample) or []], axis=1)
+        require(raw.shape == (ROWS, 2 * width), f"{outer}: drew {raw.shape}, expected {(ROWS, 2 * width)}")
+        halves = zip(inputs, np.split(raw, 2, axis=1), strict=True)
+        one, two = (trial.logp(trial.dist(own), drawn) for own, drawn in halves)
+        whole = trial.array(dist.logp(trial.ops.tensor(raw)))
+        alike(whole, one + two, f"{outer}: the log density, against the sum of two alone")
 
 
 @check_trials(hint="return everything that logp needs from params_given, and rebuild from it in stored()")
@@ -210,7 +161,7 @@ def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
     """What engines store gives the same log density later, without the model."""
     dist = trial.dist(trial.inputs(ROWS))
     raw = trial.raw(dist.sample())
-    params = trial.array(params_given(dist, trial.actions(raw)))
+    params = trial.params(dist, raw)
     require(params.ndim == 2 and len(params) == ROWS, f"{trial}: params_given returned shape {params.shape}")
     alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt one")
 
@@ -231,73 +182,48 @@ def masks_are_obeyed(trial: Trial) -> None:
         allowed = np.take_along_axis(mask, columns, axis=1)
         require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
         require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
-    entropy = trial.array(dist.entropy() if dist.entropy_kind == "exact" else dist.entropy_estimate())
-    require(bool(np.isfinite(entropy).all()), f"{trial}: the entropy under a mask is not finite")
-    _check_forbidden(trial, inputs, mask)
-
-
-def _check_forbidden(trial: Trial, inputs: Array, mask: Array) -> None:
+    finite = np.isfinite(trial.array(trial.entropy(dist))).all()
+    require(bool(finite), f"{trial}: the entropy under a mask is not finite")
     every = trial.every_action()
     if every is None or (columns := trial.codec.mask_taken(every)) is None:
         return
     allowed = mask[0][columns].all(axis=1)
     row = np.repeat(inputs[:1], len(every), axis=0)
     chance = np.exp(trial.logp(trial.dist(row, np.repeat(mask[:1], len(every), axis=0)), every))
-    require(
-        not chance[~allowed].any(), f"{trial}: a forbidden action has probability {chance[~allowed].max(initial=0):.4g}"
-    )
+    most = chance[~allowed].max(initial=0)
+    require(most == 0, f"{trial}: a forbidden action has probability {most:.4g}")
     require(abs(chance.sum() - 1) < 1e-4, f"{trial}: under a mask the probabilities add up to {chance.sum():.6g}")
 
 
-@check("action_dist", hint="compute the same in both frameworks, in the same order of inputs", every_framework=False)
-def frameworks_agree(part: Part) -> None:
+@check(
+    "action_dist",
+    each=lambda part: twins(part, [partial(Trial, example=example) for example in part.distinct("action")]),
+    hint="compute the same in both frameworks, in the same order of inputs",
+    every_framework=False,
+)
+def frameworks_agree(trial: Trial, twin: Trial) -> None:
     """The code for each framework says the same of the same inputs."""
-    tried = False
-    for example in trial_examples(part):
-        served = [trial for name in part.frameworks if (trial := _served(part.within(name), example)) is not None]
-        if len(served) < 2:
-            continue
-        tried = True
-        trial, *twins = served
-        inputs = trial.inputs(ROWS)
-        masks = [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]
-        for twin in twins:
-            if set(weights_of(twin.policy.model)) == set(weights_of(trial.policy.model)):
-                set_weights_of(twin.policy.model, weights_of(trial.policy.model))
-            for mask in masks:
-                names = f"{trial.policy.framework} and {twin.policy.framework}"
-                _check_twins(trial, twin, inputs, mask, f"{trial}: in {names},")
-    if not tried:
-        raise NotApplicable("it has code for one framework that the kit knows, or nothing around it has for two")
-
-
-def _served(part: Part, example: Example) -> Trial | None:
-    """Return the trial of an example in the part's framework; None where nothing around it, or the kit, serves that."""
-    try:
-        return Trial(part, example)
-    except (NotApplicable, errors.NoMatchError, errors.NotServedError):
-        return None
-
-
-def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, where: str) -> None:
-    here, there = trial.dist(inputs, mask), twin.dist(inputs, mask)
-    raw = trial.raw(here.sample())
-    alike(twin.logp(there, raw), trial.logp(here, raw), f"{where} logp")
-    best = trial.raw(here.deterministic_sample())
-    alike(twin.raw(there.deterministic_sample()), best, f"{where} deterministic_sample")
-    kinds = [getattr(dist, "entropy_kind", "exact") for dist in (here, there)]
-    require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
-    divergences = [_has_kl(dist) for dist in (here, there)]
-    require(divergences[0] == divergences[1], f"{where} whether there is a kl: {divergences}")
-    if kinds[0] == "exact":
-        alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
-    params, expected = (t.array(params_given(d, t.actions(raw))) for t, d in ((twin, there), (trial, here)))
-    alike(params, expected, f"{where} params_given")
+    weights, own = weights_of(trial.policy.model), weights_of(twin.policy.model)
+    if weights.keys() == own.keys():
+        set_weights_of(twin.policy.model, weights)
+    where, inputs = f"{trial}: in {trial.policy.framework} and {twin.policy.framework},", trial.inputs(ROWS)
+    for mask in [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]:
+        here, there = trial.dist(inputs, mask), twin.dist(inputs, mask)
+        raw = trial.raw(here.sample())
+        alike(twin.logp(there, raw), trial.logp(here, raw), f"{where} logp")
+        best = trial.raw(here.deterministic_sample())
+        alike(twin.raw(there.deterministic_sample()), best, f"{where} deterministic_sample")
+        kinds = [getattr(dist, "entropy_kind", "exact") for dist in (here, there)]
+        require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
+        divergences = [_has_kl(dist) for dist in (here, there)]
+        require(divergences[0] == divergences[1], f"{where} whether there is a kl: {divergences}")
+        if trial.has_entropy(here):
+            alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
+        alike(twin.params(there, raw), trial.params(here, raw), f"{where} params_given")
 
 
 def _has_kl(dist: Any) -> bool:
-    try:
+    with suppress(errors.NoClosedFormError):
         dist.kl(dist)
-    except errors.NoClosedFormError:
-        return False
-    return True
+        return True
+    return False

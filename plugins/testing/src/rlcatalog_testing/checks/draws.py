@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rlcatalog_testing.contract import require
@@ -37,10 +35,8 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
     if every is not None:
         logp = trial.logp(trial.dist(inputs), best)
         least = -np.log(len(every)) - 1e-3
-        require(
-            bool((logp >= least).all()),
-            f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
-        )
+        unlikely = f"log probability {logp.min():.4g}: less likely than any of {len(every)} at random"
+        require(bool((logp >= least).all()), f"{trial}: {unlikely}")
         return
     for row, own in zip(inputs, best, strict=True):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
@@ -50,10 +46,8 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
     """Say what of an action is unlike the draws: its floats are no centre of them, or its choices are drawn seldom."""
-    same, ways, at = np.ones(len(drawn), bool), 1.0, 0
-    for leaf in trial.codec.leaves:
-        columns = slice(at, at + leaf.width)
-        at += leaf.width
+    same, ways = np.ones(len(drawn), bool), 1.0
+    for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
         if leaf.raw_kind == "onehot":
             same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
@@ -87,11 +81,15 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
 def draws_follow_the_seed(trial: Trial) -> None:
     """The same seed draws the same actions and another seed others; so do the states that a policy keeps."""
     dist = trial.dist(trial.inputs(MANY))
-    first, again, other = (_draw_after_seed(trial, dist, number) for number in (1, 1, 2))
+
+    def draw(seed: int) -> Array:
+        trial.kit.seed(seed)
+        return trial.raw(dist.sample())
+
+    first, again, other = map(draw, (1, 1, 2))
     require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
     require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
-    policy, example = trial.policy, trial.example
-    observations = observations_of(example, MANY)
+    policy, observations = trial.policy, observations_of(trial.example, MANY)
     encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
     state = policy.random_state()
     first = policy.act_encoded(encoded, mask=mask).raw_action
@@ -100,8 +98,3 @@ def draws_follow_the_seed(trial: Trial) -> None:
     same = "with the random state of before, the policy"
     require(np.array_equal(first, again), f"{trial}: {same} draws other actions")
     require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
-
-
-def _draw_after_seed(trial: Trial, dist: Any, number: int) -> Array:
-    trial.seed(number)
-    return trial.raw(dist.sample())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Filter
-from rlcatalog.errors import CatalogWarning
 from rlcatalog.internals import make_filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import named
+from rlcatalog_testing.examples import quiet
 from rlcatalog_testing.passes import Array, alike
 
 ROWS = 6
@@ -45,8 +43,7 @@ class Bench:
 
     def make(self) -> Filter:
         """Return a new filter."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CatalogWarning)  # that there is nothing to filter, say
+        with quiet():  # a warning that there is nothing to filter
             made = make_filter(self._part.component, self.preprocessor, self._options)
         assert made is not None
         return made
@@ -57,15 +54,14 @@ class Bench:
         made(self.encoded.copy(), update=True)
         return made
 
+    def filtered(self, by: Filter, update: bool = False) -> Array:
+        """Return the other observations, filtered."""
+        return by(self.others.copy(), update=update)
+
 
 def benches(part: Part) -> Iterator[Bench]:
     """Yield a bench for each observation space and config of a filter's examples."""
-    seen = set()
-    for example in (named(part.component, example) for example in part.examples):
-        key = f"{example.obs!r} {dict(example.config)!r}"
-        if key not in seen:
-            seen.add(key)
-            yield Bench(part, example.obs, example.config)
+    return (Bench(part, example.obs, example.config) for example in part.distinct("obs"))
 
 
 #: Checks of filters, bench by bench.
@@ -86,21 +82,15 @@ def returns_what_it_announced(bench: Bench) -> None:
     """It returns as many observations as it is given, in the shape, dtype and bounds of its space; of none, none."""
     made = bench.make()
     space = made.processed_space(bench.preprocessor)
+    low, high = space.low - 1e-4, space.high + 1e-4
     for update in (False, True, False):
-        for given in (bench.encoded, bench.others[:1], bench.encoded[:0]):
-            if update and not len(given):
-                continue
+        for given in (bench.encoded, bench.others[:1], *([] if update else [bench.encoded[:0]])):
             found = made(given.copy(), update=update)
             shape = (len(given), *space.shape)
-            require(
-                isinstance(found, np.ndarray) and found.shape == shape,
-                f"{bench}: it returned shape {np.shape(found)}, expected {shape}",
-            )
-            require(
-                np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32,
-                f"{bench}: it returned {found.dtype}, its space is {space.dtype}",
-            )
-            low, high = space.low - 1e-4, space.high + 1e-4
+            fits = isinstance(found, np.ndarray) and found.shape == shape
+            require(fits, f"{bench}: it returned shape {np.shape(found)}, expected {shape}")
+            fits = np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32
+            require(fits, f"{bench}: it returned {found.dtype}, its space is {space.dtype}")
             if not ((found >= low) & (found <= high)).all():
                 require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
 
@@ -110,16 +100,16 @@ def learns_only_when_asked(bench: Bench) -> None:
     """Without `update` nothing is learned: the state and what is returned stay the same."""
     made = bench.teach()
     before = _copy(made.get_state())
-    first = made(bench.others.copy(), update=False)
+    first = bench.filtered(made)
     for _ in range(2):
-        alike(made(bench.others.copy(), update=False), first, f"{bench}: the same observations, filtered again")
+        alike(bench.filtered(made), first, f"{bench}: the same observations, filtered again")
     _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
 
 
 @check_benches(hint="return everything that is learned from get_state(), and take all of it back in set_state()")
 def state_is_saved_and_restored(bench: Bench) -> None:
     """Another filter with its state filters the same; the state is made of arrays that later learning leaves alone."""
-    made = bench.teach()
+    made, restored = bench.teach(), bench.make()
     state = made.get_state()
     wrong = [
         f"{name!r}: {type(value).__name__}"
@@ -128,18 +118,15 @@ def state_is_saved_and_restored(bench: Bench) -> None:
     ]
     require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
     kept = _copy(state)
-    restored = bench.make()
     restored.set_state(kept)
-    expected = made(bench.others.copy())
-    alike(restored(bench.others.copy()), expected, f"{bench}: a filter with its state, against itself")
+    expected = bench.filtered(made)
+    alike(bench.filtered(restored), expected, f"{bench}: a filter with its state, against itself")
     _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
     for one in (made, restored):
-        one(bench.others.copy(), update=True)
+        bench.filtered(one, update=True)
     _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after learning on")
-    alike(
-        restored(bench.others.copy()), made(bench.others.copy()),
-        f"{bench}: a filter that learned on from its state, against itself",
-    )  # fmt: skip
+    what = f"{bench}: a filter that learned on from its state, against itself"
+    alike(bench.filtered(restored), bench.filtered(made), what)
     _same_state(state, kept, f"{bench}: while the filter learned on, the state returned before")
 
 
@@ -147,10 +134,10 @@ def state_is_saved_and_restored(bench: Bench) -> None:
 def copies_are_independent(bench: Bench) -> None:
     """A copy, and another filter of the same kind, learn by themselves."""
     made, new = bench.teach(), _copy(bench.make().get_state())
-    state, expected = _copy(made.get_state()), made(bench.others.copy())
+    state, expected = _copy(made.get_state()), bench.filtered(made)
     for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
         other(bench.others.copy() + 1, update=True)
-        alike(made(bench.others.copy()), expected, f"{bench}: after {name} has learned, the filter")
+        alike(bench.filtered(made), expected, f"{bench}: after {name} has learned, the filter")
         _same_state(made.get_state(), state, f"{bench}: after {name} has learned, its state")
     _same_state(bench.make().get_state(), new, f"{bench}: the state of a new filter, after others have learned,")
 
@@ -158,23 +145,22 @@ def copies_are_independent(bench: Bench) -> None:
 @check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` as they are")
 def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
     """One-hots, masks, indices and padding stay what they are."""
-    filtered, leaves = bench.teach()(bench.others.copy()), bench.preprocessor.leaves()
-    if filtered.shape != bench.others.shape or all(leaf.numeric for leaf in leaves):
+    filtered = bench.filtered(bench.teach())
+    kept = [leaf for leaf in bench.preprocessor.leaves() if not leaf.numeric]
+    if filtered.shape != bench.others.shape or not kept:
         raise NotApplicable("its examples hold quantities alone, or it returns another shape")
     given, flat = (array.reshape(ROWS, -1) for array in (bench.others, filtered))
-    for leaf in leaves:
-        if not leaf.numeric:
-            columns = slice(leaf.start, leaf.stop)
-            alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
+    for leaf in kept:
+        columns = slice(leaf.start, leaf.stop)
+        alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
 
 
 @check_benches(hint="filter each row by what was learned, not by the others of the batch")
 def filters_each_row_alone(bench: Bench) -> None:
     """An observation is filtered the same alone and beside others."""
     made = bench.teach()
-    whole = made(bench.others.copy())
     alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
-    alike(alone, whole, f"{bench}: observations filtered one by one, against all at once")
+    alike(alone, bench.filtered(made), f"{bench}: observations filtered one by one, against all at once")
 
 
 def _copy(state: Mapping[str, Array]) -> dict[str, Array]:

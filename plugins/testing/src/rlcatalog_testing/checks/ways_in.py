@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from rlcatalog.catalog import Catalog
-from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError
-from rlcatalog_testing.checks.action_codecs import action_codecs
+from rlcatalog_testing.checks.action_codecs import action_trials
 from rlcatalog_testing.checks.wrappers import environments
 from rlcatalog_testing.contract import Part, check, require
-from rlcatalog_testing.examples import NAMING, Example, kind_of, parts_in, quiet
+from rlcatalog_testing.examples import NAMING, kind_of, parts_in
 
 KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "env_wrapper", "action_codec")
 
@@ -27,68 +28,48 @@ def has_a_way_in(part: Part) -> None:
 
     Its switch, where it declares one, is a way in by itself.
     """
-    reached = {"env_wrapper": _wraps, "action_codec": _converts}.get(kind_of(part.component), _is_looked_up)
-    ways = reached(part)
+    if kind_of(part.component) == "action_codec":
+        ways = {"class" for _ in action_trials(part)}  # there is a space of its classes
+    else:
+        ways = _wraps(part) if kind_of(part.component) == "env_wrapper" else _is_looked_up(part)
     require(bool(ways), f"{part.component.address} is installed, and nothing that a user writes leads to it")
     switch = getattr(part.component.declaration, "switch", None)
-    require(
-        switch is None or "switch" in ways,
-        f"its switch {switch!r} does not lead to it: no example that turns it on chooses the part",
-    )
+    leads = switch is None or "switch" in ways
+    require(leads, f"its switch {switch!r} does not lead to it: no example that turns it on chooses the part")
 
 
 def _is_looked_up(part: Part) -> set[str]:
     """Return the ways by which lookups of the examples choose the part."""
     catalog, declaration = _as_users_have_it(part), part.component.declaration
     name = NAMING.get(kind_of(part.component), "custom_model")
-    found = set()
+    found, reader = set(), replace(part, catalog=catalog)
     for example in part.examples:
         bare = {key: value for key, value in example.config.items() if key != name}
         is_on = getattr(declaration, "is_on", None)
-        unnamed = "switch" if is_on is not None and is_on(_values(catalog, bare)) else "class or gap"
+        unnamed = "switch" if is_on is not None and is_on(catalog.parse_config(bare).values) else "class or gap"
         for way, config in ((unnamed, bare), ("name", {**bare, name: part.component.address})):
-            if _chooses(part, catalog, example, config):
-                found.add(way)
+            with suppress(CatalogError):
+                if part.component.address in [
+                    component.address for component in parts_in(reader.resolve(example, config))
+                ]:
+                    found.add(way)
     return found
-
-
-def _chooses(part: Part, catalog: Catalog, example: Example, config: dict[str, Any]) -> bool:
-    try:
-        with quiet():
-            chosen: Resolution = catalog.resolve(example.obs, example.action, config, part.framework)
-    except CatalogError:
-        return False
-    return any(component.address == part.component.address for component in parts_in(chosen))
 
 
 def _wraps(part: Part) -> set[str]:
     """Return the ways by which environments of the examples are wrapped."""
     catalog = _as_users_have_it(part)
     is_on: Callable[[Any], bool] = part.component.declaration.is_on
-    with environments(part) as examples:
-        said = [(config, catalog.explain_wrapping(env, config)[1]) for env, config in examples]
     return {
-        "switch" if is_on(_values(catalog, config)) else "match"
-        for config, verdicts in said
-        if any(c.address == part.component.address and answer.rank is not None for c, answer in verdicts)
+        "switch" if is_on(catalog.parse_config(config)) else "match"
+        for _, env, config in environments(part)
+        for c, answer in catalog.explain_wrapping(env, config)[1]
+        if c.address == part.component.address and answer.rank is not None
     }
-
-
-def _converts(part: Part) -> set[str]:
-    """Return the way by which actions become the codec's: there is a space of its classes."""
-    return {"class" for _ in action_codecs(part)}
-
-
-def _values(catalog: Catalog, config: Any) -> Any:
-    return catalog.parse_config(config)
 
 
 def _as_users_have_it(part: Part) -> Catalog:
     """Return the catalog without the preference that the kit gives the part's distribution."""
-    key = "the catalog without preference"
-    if key not in part.shared:
-        catalog, own = part.catalog, part.component.distribution
-        prefer = tuple(name for name in catalog.prefer if name != own)
-        part.shared[key] = Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer)
-    found: Catalog = part.shared[key]
-    return found
+    catalog, own = part.catalog, part.component.distribution
+    prefer = tuple(name for name in catalog.prefer if name != own)
+    return part.once("unpreferred", lambda: Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -18,9 +19,8 @@ from rlcatalog_testing.contract import NotApplicable, Part, check, require
 STANDARD = ("CartPole-v1", "Pendulum-v1")
 
 
-@contextmanager
-def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
-    """Return fresh environments that a wrapper is for, each with a config; they are closed afterwards.
+def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
+    """Yield the part, a fresh environment that it is for, and a config; all are closed afterwards.
 
     Raises:
         AssertionError: It matches none.
@@ -32,9 +32,11 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
     pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
-        said = [_verdict_on(part, env, config) for env, config in made]
-        require(any(answer.rank is not None for answer in said), _why_none(part, made, said))
-        yield [example for example, answer in zip(made, said, strict=True) if answer.rank is not None]
+        verdicts = [_verdict_on(part, env, config) for env, config in made]
+        require(any(verdict.rank is not None for verdict in verdicts), _why_none(part, made, verdicts))
+        for (env, config), verdict in zip(made, verdicts, strict=True):
+            if verdict.rank is not None:
+                yield part, env, config
     finally:
         for env, _ in made:
             env.close()
@@ -61,33 +63,30 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
     )
 
 
-@check("env_wrapper", hint="return a new wrapper around env, and leave env itself as it is")
-def applied_twice_is_once(part: Part) -> None:
+#: Checks of wrappers, with the part, an environment and a config.
+check_wrappers = partial(check, "env_wrapper", each=environments)
+
+
+@check_wrappers(hint="return a new wrapper around env, and leave env itself as it is")
+def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> None:
     """A second wrapping changes nothing, and the first leaves the environment inside as it was."""
-    with environments(part) as found:
-        for env, config in found:
-            before = env.observation_space, env.action_space
-            once = part.catalog.wrap_env(env, config)
-            spaces = once.observation_space, once.action_space
-            require(once is not env, f"{env}: it returns the environment it is given, changed or not")
-            require(
-                (env.observation_space, env.action_space) == before, f"{env}: it changes the spaces of what it wraps"
-            )
-            twice = part.catalog.wrap_env(once, config)
-            require(twice is once, f"{env}: wrapped a second time it became {twice}")
-            require(
-                (twice.observation_space, twice.action_space) == spaces, f"{env}: a second wrapping changed its spaces"
-            )
+    before = env.observation_space, env.action_space
+    once = part.catalog.wrap_env(env, config)
+    spaces = once.observation_space, once.action_space
+    require(once is not env, f"{env}: it returns the environment it is given, changed or not")
+    require((env.observation_space, env.action_space) == before, f"{env}: it changes the spaces of what it wraps")
+    twice = part.catalog.wrap_env(once, config)
+    require(twice is once, f"{env}: wrapped a second time it became {twice}")
+    same = (twice.observation_space, twice.action_space) == spaces
+    require(same, f"{env}: a second wrapping changed its spaces")
 
 
-@check("env_wrapper", hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
-def wrapped_environments_conform(part: Part) -> None:
+@check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
+def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]) -> None:
     """What it returns passes Gymnasium's own check of environments."""
-    with environments(part) as found:
-        for env, config in found:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # advice, such as to check the innermost environment
-                check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice, such as to check the innermost environment
+        check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
 
 
 @check(
@@ -96,12 +95,8 @@ def wrapped_environments_conform(part: Part) -> None:
 )
 def leaves_others_alone(part: Part) -> None:
     """It is not put around CartPole, unless CartPole is among its examples."""
-    with environments(part) as found:
-        declared = part.component.declaration.examples
-        if declared and any(env.spec and env.spec.id == "CartPole-v1" and not config for env, config in found):
-            raise NotApplicable("CartPole is among its examples")
-    cartpole: Any = gymnasium.make("CartPole-v1")
-    try:
+    plain = [env.spec and env.spec.id for _, env, config in environments(part) if not config]
+    if part.component.declaration.examples and "CartPole-v1" in plain:
+        raise NotApplicable("CartPole is among its examples")
+    with closing(gymnasium.make("CartPole-v1")) as cartpole:
         require(_verdict_on(part, cartpole, {}).rank is None, "it matches CartPole-v1")
-    finally:
-        cartpole.close()

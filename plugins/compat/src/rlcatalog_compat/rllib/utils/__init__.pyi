@@ -4,10 +4,6 @@ from rlcatalog_compat.arrays import fc as fc
 from rlcatalog_compat.arrays import relu as relu
 from rlcatalog_compat.arrays import sigmoid as sigmoid
 from rlcatalog_compat.arrays import softmax as softmax
-from rlcatalog_compat.constants import LARGE_INTEGER as LARGE_INTEGER
-from rlcatalog_compat.constants import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
-from rlcatalog_compat.constants import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
-from rlcatalog_compat.constants import SMALL_NUMBER as SMALL_NUMBER
 from rlcatalog_compat.decorators import DeveloperAPI as DeveloperAPI
 from rlcatalog_compat.decorators import PublicAPI as PublicAPI
 from rlcatalog_compat.decorators import deprecation_warning as deprecation_warning
@@ -16,7 +12,11 @@ from rlcatalog_compat.frameworks import try_import_jax as try_import_jax
 from rlcatalog_compat.frameworks import try_import_tf as try_import_tf
 from rlcatalog_compat.frameworks import try_import_tfp as try_import_tfp
 from rlcatalog_compat.frameworks import try_import_torch as try_import_torch
+from rlcatalog_compat.helpers import LARGE_INTEGER as LARGE_INTEGER
+from rlcatalog_compat.helpers import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
+from rlcatalog_compat.helpers import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
 from rlcatalog_compat.helpers import NullContextManager as NullContextManager
+from rlcatalog_compat.helpers import SMALL_NUMBER as SMALL_NUMBER
 from rlcatalog_compat.helpers import deep_update as deep_update
 from rlcatalog_compat.helpers import force_list as force_list
 from rlcatalog_compat.helpers import force_tuple as force_tuple

@@ -8,5 +8,5 @@ from rlcatalog.preprocessors import OneHotPreprocessor as OneHotPreprocessor
 from rlcatalog.preprocessors import RepeatedValuesPreprocessor as RepeatedValuesPreprocessor
 from rlcatalog.preprocessors import TupleFlatteningPreprocessor as TupleFlatteningPreprocessor
 from rlcatalog.preprocessors import get_preprocessor as get_preprocessor
-from rlcatalog_compat.constants import ATARI_OBS_SHAPE as ATARI_OBS_SHAPE
-from rlcatalog_compat.constants import ATARI_RAM_OBS_SHAPE as ATARI_RAM_OBS_SHAPE
+from rlcatalog_compat.helpers import ATARI_OBS_SHAPE as ATARI_OBS_SHAPE
+from rlcatalog_compat.helpers import ATARI_RAM_OBS_SHAPE as ATARI_RAM_OBS_SHAPE

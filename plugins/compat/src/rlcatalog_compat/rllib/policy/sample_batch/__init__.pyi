@@ -2,4 +2,4 @@ from rlcatalog_compat.batches import MultiAgentBatch as MultiAgentBatch
 from rlcatalog_compat.batches import SampleBatch as SampleBatch
 from rlcatalog_compat.batches import concat_samples as concat_samples
 from rlcatalog_compat.batches import convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch
-from rlcatalog_compat.constants import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
+from rlcatalog_compat.helpers import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID

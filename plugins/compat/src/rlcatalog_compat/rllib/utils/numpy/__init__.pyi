@@ -7,7 +7,7 @@ from rlcatalog_compat.arrays import one_hot_multidiscrete as one_hot_multidiscre
 from rlcatalog_compat.arrays import relu as relu
 from rlcatalog_compat.arrays import sigmoid as sigmoid
 from rlcatalog_compat.arrays import softmax as softmax
-from rlcatalog_compat.constants import LARGE_INTEGER as LARGE_INTEGER
-from rlcatalog_compat.constants import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
-from rlcatalog_compat.constants import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
-from rlcatalog_compat.constants import SMALL_NUMBER as SMALL_NUMBER
+from rlcatalog_compat.helpers import LARGE_INTEGER as LARGE_INTEGER
+from rlcatalog_compat.helpers import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
+from rlcatalog_compat.helpers import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
+from rlcatalog_compat.helpers import SMALL_NUMBER as SMALL_NUMBER

@@ -1,5 +1,5 @@
-from rlcatalog_compat.constants import FLOAT_MAX as FLOAT_MAX
-from rlcatalog_compat.constants import FLOAT_MIN as FLOAT_MIN
+from rlcatalog_compat.helpers import FLOAT_MAX as FLOAT_MAX
+from rlcatalog_compat.helpers import FLOAT_MIN as FLOAT_MIN
 from rlcatalog_compat.tensors.torch import atanh as atanh
 from rlcatalog_compat.tensors.torch import convert_to_non_torch_type as convert_to_non_torch_type
 from rlcatalog_compat.tensors.torch import convert_to_torch_tensor as convert_to_torch_tensor

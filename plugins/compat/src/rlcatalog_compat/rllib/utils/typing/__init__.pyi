@@ -16,7 +16,7 @@ from builtins import dict as ResultDict
 from builtins import dict as StateDict
 from builtins import dict as TrainerConfigDict
 from builtins import dict as ViewRequirementsDict
-from rlcatalog_compat.constants import T as T
+from rlcatalog_compat.helpers import T as T
 from typing import Any as AgentID
 from typing import Any as Any
 from typing import Any as ConvFilterSpec

@@ -1,4 +1,4 @@
-"""Rules for lines that Keras 3 wants otherwise."""
+"""Rules for lines that Keras 3 and today's PyTorch want otherwise."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 
-from rlcatalog_compat.codemod.context import TENSORFLOW, Context, dotted, keyword, name_node
+from rlcatalog_compat.codemod.context import TENSORFLOW, Context, code, dotted, keyword, name_node
 
-
-def layer_name(node: cst.Call) -> str:
-    """Return the name of the class that a call makes a layer of, or that it calls a layer of; else `""`."""
-    func = node.func.func if isinstance(node.func, cst.Call) else node.func
-    return dotted(func).rpartition(".")[2]
-
-
-def is_layer_call(node: cst.Call) -> bool:
-    """Return whether a call is one of a layer made on the spot: `Layer(...)(x)`."""
-    return isinstance(node.func, cst.Call) and ".layers." in f".{dotted(node.func.func)}."
+#: `model([input_dict])`.
+_LISTED_INPUT = m.Call(args=[m.Arg(m.List([m.Element(m.Name("input_dict"))]))])
+#: PyTorch's layers that take no number but Python's own.
+_RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 
 
 def call(context: Context, node: cst.Call) -> cst.Call:
     """Return a call as it should be."""
-    if is_layer_call(node) and (inputs := keyword(node, "inputs")) is not None and node.args[0] is inputs:
+    if isinstance(node.func, cst.Call):
+        inputs = keyword(node, "inputs")
+        if ".layers." not in f".{dotted(node.func.func)}." or inputs is None or node.args[0] is not inputs:
+            return node
         # Of one argument the name differs between layers (LSTM's is `sequences`); by place it fits all.
         first = inputs.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
         return node.with_changes(args=[first, *node.args[1:]])
-    if isinstance(node.func, cst.Call):
-        return node
     if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
         context.helpers.add("rlcatalog_compat.frames")
         return node.with_changes(func=name_node("rlcatalog_compat.frames.conv2d"))
-    name = layer_name(node)
+    name = dotted(node.func).rpartition(".")[2]
     if name == "Dense":
         return _with_argument(node, "units", _whole)
     return _with_argument(node, "shape", _tuple_shape) if name == "Input" else node
@@ -43,12 +39,9 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
     places = [dotted(arg.value) for arg in node.args]
     if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
         return node.with_changes(args=[cst.Arg(node.args[0].value)])
-    if len(node.args) != 1 or not isinstance(node.args[0].value, cst.List) or isinstance(node.func, cst.Call):
-        return node
-    elements = node.args[0].value.elements
-    if len(elements) != 1 or dotted(elements[0].value) != "input_dict":
-        return node
-    return node.with_changes(args=[cst.Arg(elements[0].value)])
+    if m.matches(node, _LISTED_INPUT) and not isinstance(node.func, cst.Call):
+        return node.with_changes(args=[cst.Arg(cst.Name("input_dict"))])
+    return node
 
 
 def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
@@ -73,3 +66,16 @@ def _tuple_shape(shape: Any) -> cst.BaseExpression:
     if not (is_name or isinstance(shape, cst.Integer)):
         return shape  # type: ignore[no-any-return]
     return cst.Tuple([cst.Element(shape.with_changes(lpar=[], rpar=[]), cst.Comma())])
+
+
+def is_recurrent(node: cst.Call) -> bool:
+    """Return whether a call makes a recurrent layer of PyTorch."""
+    front, _, name = dotted(node.func).rpartition(".")
+    return name in _RECURRENT and front in ("nn", "torch.nn")
+
+
+def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
+    """Return `action_space.n` as a number of Python, which Gymnasium's is not; recurrent layers take no other."""
+    if not context.recurrent or context.whole or node.attr.value != "n" or not code(node.value).endswith("space"):
+        return node
+    return cst.Call(cst.Name("int"), [cst.Arg(node)])
