@@ -66,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Let what is imported by now cost the tests less.
 
     The garbage collector passes over it, all of PyTorch and TensorFlow among it: 1 s each. Where attacks are left out,
-    TensorFlow's own optimiser of graphs is, too: a quarter of the time of a test that acts, for a graph that runs twice.
+    so is TensorFlow's own optimiser of graphs: a quarter of the time of a test that acts, for a graph that runs twice.
     """
     gc.enable()
     gc.collect()
