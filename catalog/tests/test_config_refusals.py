@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import warm
 
 import rlcatalog
 from rlcatalog import Catalog
@@ -267,8 +266,8 @@ print(sorted({"torch", "tensorflow", "keras", "jax"} & set(sys.modules)))
 """
 
 
-def test_all_of_it_is_said_before_a_framework_is_imported():
-    done = subprocess.run([sys.executable, "-c", BAD_INPUT], capture_output=True, text=True, check=True)
+def test_all_of_it_is_said_before_a_framework_is_imported(tmp_path):
+    done = warm.run(["-c", BAD_INPUT], tmp_path, frameworks=False)
     *answers, loaded = done.stdout.splitlines()
     assert loaded == "[]"
     assert answers == [

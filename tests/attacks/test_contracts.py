@@ -185,7 +185,7 @@ def attack(entry_points, seeds):
 
 
 def test_a_part_that_breaks_its_contract_is_refused_under_its_name(entry_points):
-    attack(entry_points, range(120))
+    attack(entry_points, range(60))
 
 
 @pytest.mark.attack

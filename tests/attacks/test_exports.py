@@ -104,7 +104,7 @@ def attack_interfaces(source, folder, count, seed):
 
 
 def test_some_crafted_interfaces(files, tmp_path):
-    assert attack_interfaces(files["policy.onnx"], tmp_path, 40, seed=0) == []
+    assert attack_interfaces(files["policy.onnx"], tmp_path, 20, seed=0) == []
 
 
 @pytest.mark.attack

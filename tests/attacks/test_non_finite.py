@@ -23,7 +23,7 @@ from rlcatalog_ppo import PPO
 from rlcatalog_runs import json_line
 from rlcatalog_torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 BAD = [np.nan, np.inf, -np.inf]

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import pytest
+from grids import in_turn
 from planted import DISTRIBUTION, FAULTS, MODULE, NAME, VERSION, Fault, catalog_of, use
 
 from rlcatalog.errors import CatalogError, PluginWarning
@@ -39,9 +40,9 @@ def tried() -> list[Any]:
     found = []
     for place, fault in enumerate(FAULTS):
         frameworks = fault.frameworks[:1] if fault.kind in NEUTRAL else fault.frameworks
-        for number, framework in enumerate(frameworks):
-            left = number != place % len(frameworks)
-            found.append(pytest.param(fault, framework, marks=[pytest.mark.attack] if left else []))
+        now = in_turn(place, frameworks)
+        for framework in frameworks:
+            found.append(pytest.param(fault, framework, marks=[pytest.mark.attack] if framework != now else []))
     return found
 
 

@@ -168,7 +168,7 @@ def test_models_of_ones_own_are_given_what_their_variables_are(model, precision,
 @pytest.mark.parametrize(("config", "precision"), [
     pytest.param(LSTM, "float64", id="lstm-float64"),
     pytest.param(LSTM, "mixed_float16", id="lstm-mixed_float16"),
-    pytest.param(ATTENTION, "float64", id="attention-float64"),
+    pytest.param(ATTENTION, "float64", id="attention-float64", marks=pytest.mark.attack),
     pytest.param(DEPENDENT, "float64", id="autoregressive-float64"),
     pytest.param(ATTENTION, "mixed_float16", id="attention-mixed_float16", marks=pytest.mark.attack),
     pytest.param(DEPENDENT, "mixed_float16", id="autoregressive-mixed_float16", marks=pytest.mark.attack),
@@ -232,7 +232,11 @@ def test_every_distribution_is_the_same_in_double_precision(kind):
 
 @pytest.mark.parametrize(
     ("model", "precision"),
-    [(None, "float64"), (InKeras, "float64"), (InKeras, "mixed_float16")],
+    [
+        pytest.param(None, "float64", marks=pytest.mark.attack),
+        pytest.param(InKeras, "float64", marks=pytest.mark.attack),
+        (InKeras, "mixed_float16"),
+    ],
     ids=label,
 )
 def test_ppo_trains(model, precision):

@@ -21,7 +21,7 @@ BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
 PARTS = gym.spaces.Dict({"a": BOX, "b": gym.spaces.Discrete(3)})
 
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 #: Offered to users, beside RLlib's contract, or read of a class.
 OFFERED = {"framework_of_class", "get_weights", "inner_models", "set_weights", "variable_axes"}

@@ -14,7 +14,7 @@ from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError
 from rlcatalog.spaces import Repeated
 from rlcatalog_torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded", "default")]
 
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 BOX = Box(-1, 1, (3,), np.float32)

@@ -22,7 +22,7 @@ from rlcatalog.models import DenseSpec
 from rlcatalog_tf import Dense, TFModelV2
 from rlcatalog_torch import TorchModelV2, dense
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 FRAMEWORKS = ["torch", "tf"]
 THREE, PAIR = Discrete(3), Box(-2.0, 2.0, (2,), np.float32)

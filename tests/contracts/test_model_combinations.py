@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from grids import covering
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from pairwise import pairwise
 
@@ -97,9 +98,10 @@ def valid(case):
     return not any(refuses(case) for _, _, refuses, _ in REFUSED)
 
 
-#: The first hold every value, and many of the pairs; `make attack` runs the rest.
-CASES = [case if i < 10 else pytest.param(case, marks=pytest.mark.attack)
-         for i, case in enumerate(pairwise(FACTORS, valid))]  # fmt: skip
+#: In `make test` every value occurs, and many of the pairs; `make attack` runs the rest.
+PAIRWISE = pairwise(FACTORS, valid)
+KEPT = covering([list(map(str, case.values())) for case in PAIRWISE], slow=("attention", "attention, past"))
+CASES = [case if i in KEPT else pytest.param(case, marks=pytest.mark.attack) for i, case in enumerate(PAIRWISE)]
 
 
 def array(x):

@@ -15,7 +15,7 @@ from rlcatalog_tf import RecurrentNetwork as TFRecurrentNetwork, TFModelV2
 from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 from rlcatalog_torch.nn import features_of
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}

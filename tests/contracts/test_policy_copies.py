@@ -2,11 +2,10 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm
 from action_kinds import ACTIONS
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from torch import nn
@@ -80,7 +79,8 @@ def test_a_policy_is_unpickled_in_another_process(tmp_path):
         "import pickle, sys, numpy; policy = pickle.load(open(sys.argv[1], 'rb'));"
         "print(policy.act(numpy.ones((2, 3), 'f4'), explore=False).dist_inputs.tolist())"
     )
-    run = subprocess.run([sys.executable, "-c", code, tmp_path / "policy"], capture_output=True, text=True, check=True)
+    run = warm.run(["-c", code, str(tmp_path / "policy")], tmp_path)
+    assert run.returncode == 0, run.stderr
     expected = policy.act(np.ones((2, 3), np.float32), explore=False).dist_inputs
     np.testing.assert_allclose(eval(run.stdout), expected, rtol=1e-6)
 

@@ -15,6 +15,8 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import PPO
 from rlcatalog_torch import TorchModelV2, features_of
 
+pytestmark = pytest.mark.twins
+
 OBS, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
 SMALL = {"fcnet_hiddens": [5]}
 LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}

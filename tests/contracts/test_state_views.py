@@ -14,7 +14,7 @@ from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 OBS, WIDE = Box(-1e4, 1e4, (2,), np.float32), Box(-1, 1, (12,), np.float32)
 BEFORE = -7.0  # the state before an episode began

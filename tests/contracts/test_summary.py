@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import warm
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -125,7 +125,7 @@ def test_a_summary_imports_no_framework(tmp_path):
         "import sys; from rlcatalog_cli import main; main(['summary', 'CartPole-v1', '--json']);"
         " assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )
-    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = warm.run(["-c", code], tmp_path, frameworks=False)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["weights"] == 5 * 256 + 257 * 256 + 257 * 3

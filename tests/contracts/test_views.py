@@ -18,7 +18,7 @@ from rlcatalog.errors import MissingPluginError, ModelContractError, NotServedEr
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 OBS = Box(-1, 1, (3,), np.float32)
 ACTIONS = {

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 import dqn
 import sac
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 FRAMEWORKS = ["torch", "tf"]
 OBS, SMALL = Box(-1.0, 1.0, (3,), np.float32), {"fcnet_hiddens": [32], "fcnet_activation": "relu"}

@@ -128,10 +128,14 @@ ENGINES = {
 
 
 def pairs():
-    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in `make test`."""
+    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in `make test`.
+
+    The single file on TensorFlow runs in `test_examples.py`, and takes the steps of the other one in
+    `test_single_files.py`.
+    """
     for case, engine in itertools.product(CASES, ENGINES):
         long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
-        long |= engine == "a single file on TensorFlow" and case != "masked"
+        long |= engine == "a single file on TensorFlow"
         long |= engine == "rlcatalog-ppo on TensorFlow" and case not in ("masked", "hybrid", "image")
         yield pytest.param(case, engine, marks=pytest.mark.attack) if long else (case, engine)
 

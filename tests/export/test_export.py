@@ -25,10 +25,12 @@ SUPPORT = Path(__file__).resolve().parents[1] / "support"
 #: In PyTorch `make test` exports one of each way there is: a filter, a memory, a user's model, a user's views. All else
 #: it takes in TensorFlow, whose exporter is quicker; PyTorch's graphs of all parts are tried in test_frozen.py.
 FROM_TORCH = ("categorical, filter", "bernoulli, lstm", "a user's model", "a user's views")
+#: Of these every part is in another case.
+OF_OTHERS = ("impala, lstm, tf", "a user's recurrent model, tf")
 #: Exported by `make attack`.
 LONG = {
     name for name, case in cases().items()
-    if (case.framework == "torch") != (name.removesuffix(", tf") in FROM_TORCH)
+    if (case.framework == "torch") != (name.removesuffix(", tf") in FROM_TORCH) or name in OF_OTHERS
 }  # fmt: skip
 SHORT = [name for name in cases() if name not in LONG]
 NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]
@@ -158,6 +160,7 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
     }
 
 
+@pytest.mark.attack  # so does test_sb3_saving.py
 def test_a_policy_that_stable_baselines_trained_is_exported(tmp_path):
     pytest.importorskip("sb3_contrib")
     from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy

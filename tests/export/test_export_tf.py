@@ -19,7 +19,14 @@ from rlcatalog_tf.random import drawing_from
 VECTOR = Box(-1, 1, (3,), np.float32)
 
 
-@pytest.mark.parametrize("name", ["parts, lstm, tf", "dirichlet, text, tf", "a user's Keras layers, lstm, tf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "parts, lstm, tf",
+        "dirichlet, text, tf",
+        pytest.param("a user's Keras layers, lstm, tf", marks=pytest.mark.attack),
+    ],
+)
 def test_a_saved_model_acts_as_its_policy(name, tmp_path):
     case = cases()[name]
     policy = built(case)

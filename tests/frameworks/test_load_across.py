@@ -44,6 +44,7 @@ def observations(space, seed):
     return drawn
 
 
+@pytest.mark.grid
 @ACROSS
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_loaded_under_the_other_framework_acts_the_same(name, saved, loaded, tmp_path):

@@ -164,7 +164,7 @@ class Environment:
         return found
 
     def install(self, wheel: Path) -> None:
-        shutil.copytree(unpacked(wheel), self.site, dirs_exist_ok=True)
+        shutil.copytree(unpacked(wheel), self.site, copy_function=os.link, dirs_exist_ok=True)
 
     def uninstall(self, distribution: str) -> None:
         (record,) = self.site.glob(f"{module_of(distribution)}-*.dist-info/RECORD")
@@ -618,20 +618,20 @@ def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(env
     assert f"[{missing}]'" in report["said"]
 
 
-def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
+def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, bare):
     alone = environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
-    listing = alone.run("-m", "rlcatalog_cli", "list")
+    listing = alone.run("-m", "rlcatalog_cli", "list", warmed=bare)
     assert listing.returncode == 0, listing.stderr
     assert "No parts are installed" in listing.stdout
     assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
-    as_json = alone.run("-m", "rlcatalog_cli", "list", "--json")
+    as_json = alone.run("-m", "rlcatalog_cli", "list", "--json", warmed=bare)
     assert as_json.returncode == 0, as_json.stderr
     assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == ["rlcatalog-cli"]
-    explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1")
+    explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1", warmed=bare)
     assert explained.returncode == 1
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
     assert "Traceback" not in explained.stderr
-    report = alone.probe(NOT_THERE)
+    report = alone.probe(NOT_THERE, bare)
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in report["explain"]
     for name, owner in {
         **dict.fromkeys(("build", "load", "Policy"), "rlcatalog-policy"),

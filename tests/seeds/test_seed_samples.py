@@ -24,6 +24,7 @@ from rlcatalog_tf import Categorical as TFCategorical
 from rlcatalog_torch import Categorical
 
 pytestmark = [
+    pytest.mark.twins,
     pytest.mark.usefixtures("one_thread", "seeded", "default"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the older editions' names
 ]

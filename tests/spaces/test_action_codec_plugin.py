@@ -23,7 +23,7 @@ from rlcatalog_policy import load, space_to_json
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 
 # --- what a package of its own would hold ----------------------------------------------------------------------------

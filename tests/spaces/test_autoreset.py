@@ -18,7 +18,7 @@ from rlcatalog.spaces import Repeated
 from rlcatalog_policy import autoreset_of
 from rlcatalog_torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded", "default")]
 
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())

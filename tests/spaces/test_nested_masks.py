@@ -13,6 +13,8 @@ from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError, Unu
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 FOUR, BOX = Discrete(4), Box(-1, 1, (3,), np.float32)
 NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": Box(-1, 1, (2,), np.float32)})
 #: The same with the mask at the top, where it was always read.

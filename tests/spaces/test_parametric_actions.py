@@ -25,7 +25,7 @@ import dqn
 from action_masking import MaskedTaxi
 from parametric_actions_cartpole import EMBEDDINGS, ParametricCartPole
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
+pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded", "default")]
 
 EXAMPLES = Path(dqn.__file__).parent
 both = pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -16,7 +16,7 @@ from rlcatalog_ppo import PPO
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 SIDE_BY_SIDE = 4
-some_steps = pytest.mark.parametrize("steps", [80, pytest.param(1000, marks=pytest.mark.attack)])
+some_steps = pytest.mark.parametrize("steps", [40, pytest.param(1000, marks=pytest.mark.attack)])
 MISSIONS = {"text_max_length": 60}
 
 

@@ -34,7 +34,7 @@ class Case:
         action: Action space.
         config: Model config.
         tolerance: How far the file may lie from the policy.
-        recurrent: Whether it remembers: it is then tried over 50 steps.
+        recurrent: Whether it remembers: it is then tried over more steps.
         prepared: A module whose `prepare()` must be called before.
         framework: The policy's framework.
     """

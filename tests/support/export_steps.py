@@ -16,7 +16,7 @@ def steps_of(case, policy, width):
     """Return inputs of steps and what the policy did, first the most likely actions and then drawn ones."""
     rng = np.random.default_rng(1)
     inputs, outputs, state, rows = [], [], None, 3
-    count = 50 if case.recurrent else 6
+    count = 16 if case.recurrent else 4
     for t in range(count):
         obs, mask = observations(policy, rows, rng)
         noise = rng.random((rows, width), np.float32) if t >= count // 2 else None

@@ -19,9 +19,9 @@ TRIED = [{"d": 1, "v": np.array([0.25, -0.5], np.float32)}, {"d": 2, "v": np.arr
 def exports(folder):
     """Export a policy in each format; name → path."""
     policies = {framework: rlcatalog.build(OBS, ACTION, CONFIG, framework) for framework in ("torch", "tf")}
-    files = {"policy.onnx": "torch", "policy.pt2": "torch", "policy-savedmodel": "tf"}
+    files = {"policy.onnx": "tf", "policy.pt2": "torch", "policy-savedmodel": "tf"}  # ONNX from what is quicker
     for name, framework in files.items():
-        policies[framework].export(folder / name, format="savedmodel" if framework == "tf" else None)
+        policies[framework].export(folder / name, format="savedmodel" if name.endswith("savedmodel") else None)
     return {name: folder / name for name in files}
 
 

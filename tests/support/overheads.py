@@ -6,6 +6,7 @@ import functools
 import gc
 import inspect
 import logging
+import multiprocessing
 import sys
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 #: Ray's connectors look at one frame above their own and have the source of all of them read for it: 40 ms each.
 _LOOKS_AT_FRAMES = "ray.rllib.connectors.connector_v2"
 _stack = inspect.stack
+#: What processes of environments import, each anew where the one that they are forked from has not.
+_OF_WORKERS = ["cloudpickle", "gymnasium.vector", "importlib_metadata", "msgspec", "pluggy", "pytest"]
 #: Where PyTorch's exporter makes the same table of operations anew for each file: half a second.
 _REGISTRY = "torch.onnx._internal.exporter._registration"
 
@@ -34,7 +37,9 @@ def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
 
 def pytest_configure() -> None:
     """Let Ray's connectors look at frames alone, and let nobody hear of the steps of PyTorch's traces."""
+    gc.disable()  # while all is imported and collected, of which nothing goes
     inspect.stack = _frames_without_source
+    multiprocessing.set_forkserver_preload(_OF_WORKERS)
     logging.getLogger("torch.__trace").propagate = False
 
 
@@ -57,7 +62,15 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is imported by now, all of PyTorch and TensorFlow among it: 1 s each."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let what is imported by now cost the tests less.
+
+    The garbage collector passes over it, all of PyTorch and TensorFlow among it: 1 s each. Where attacks are left out,
+    so is TensorFlow's own optimiser of graphs: a quarter of the time of a test that acts, for a graph that runs twice.
+    """
+    gc.enable()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    if "not attack" in session.config.option.markexpr and "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: a third in `make test`, all in `make attack`."""
+"""How many examples a property is tried with: a sixth in `make test`, all in `make attack`."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ def share(count: int) -> int:
     Args:
         count: How many `make attack` tries.
     """
-    return count if os.environ.get("HYPOTHESIS_PROFILE", "same") != "same" else -(-count // 3)
+    return count if os.environ.get("HYPOTHESIS_PROFILE", "same") != "same" else -(-count // 6)

@@ -17,10 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-#: What is imported beforehand where it is installed; triton stands before TensorFlow, or the process ends.
+#: What is imported beforehand where it is installed; without frameworks, for tests of what imports none.
+LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "importlib_metadata", "msgspec", "pluggy", "rich.table", "typer")
+#: And with them; triton stands before TensorFlow, or the process ends.
 WARM = (
-    "triton", "numpy", "gymnasium", "msgspec", "rich", "typer", "tensorflow", "torch", "torch.export", "onnxscript",
-    "onnxruntime",
+    "triton", *LIGHT, "tensorflow", "torch", "torch.export", "torch.onnx._internal.exporter._core", "onnxscript",
+    "onnxruntime", "matplotlib.pyplot", "safetensors.numpy", "stable_baselines3", "sb3_contrib",
 )  # fmt: skip
 
 _lane = threading.local()
@@ -40,6 +42,7 @@ def run(
     cwd: str | os.PathLike[str],
     environ: Mapping[str, str] | None = None,
     python: Sequence[str] = (sys.executable,),
+    frameworks: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGUMENTS` (`-W` options; a script, `-m` and a module, or `-c` and code) in a forked process.
 
@@ -50,13 +53,19 @@ def run(
         cwd: The process's folder.
         environ: Environment variables to be added.
         python: The interpreter with its options; the process is forked from one that was begun like this.
+        frameworks: Whether that one has imported the frameworks.
     """
     servers = vars(_lane).setdefault("servers", {})
-    server = servers.get(tuple(python))
+    kind = (*python, frameworks)
+    server = servers.get(kind)
     if server is None or server.poll() is not None:
         start = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        server = servers[tuple(python)] = subprocess.Popen(
-            [*python, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=start
+        server = servers[kind] = subprocess.Popen(
+            [*python, __file__, *(WARM if frameworks else LIGHT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=start,
         )
         _servers.append(server)
     with tempfile.TemporaryDirectory() as folder:
@@ -75,12 +84,15 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 
 
 def _serve() -> None:
+    import gc
     from contextlib import suppress
     from importlib import import_module
 
-    for name in WARM:
+    for name in sys.argv[1:]:
         with suppress(ImportError):
             import_module(name)
+    gc.collect()
+    gc.freeze()  # the garbage collectors of the forked processes pass over all of it
 
     for line in sys.stdin:
         if (pid := os.fork()) == 0:

@@ -157,6 +157,7 @@ def test_what_makes_no_sense_is_refused(wrong, capsys):
     assert "error:" in capsys.readouterr().err
 
 
+@pytest.mark.attack
 def test_one_part_is_measured_in_a_process_of_its_own(tmp_path, capsys):
     """The whole way, with one fast case."""
     markdown, path = tmp_path / "out.md", tmp_path / "out.json"

@@ -87,7 +87,7 @@ def test_whoever_names_a_python_gets_that_one(tmp_path):
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the repository's make."""
     return subprocess.run(
-        ["make", "--no-print-directory", "-C", str(ROOT), *arguments],
+        ["make", "--no-print-directory", "-C", str(ROOT), f"PYTHON={sys.executable}", *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

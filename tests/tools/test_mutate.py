@@ -226,6 +226,7 @@ def test_a_package_whose_tests_fail_as_they_are_is_not_judged(fault, name, toy):
     assert name in done.stderr
 
 
+@pytest.mark.attack
 def test_the_mutants_of_a_report_are_found_again_though_lines_moved_and_code_went(toy):
     mutants = [
         ("area", "width = -width", "-width → width", "killed"),

@@ -12,6 +12,8 @@ from scipy import stats
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NoClosedFormError, StaleOutputError
 
+pytestmark = pytest.mark.twins
+
 SPACES = {
     "tuple": (Tuple([Discrete(3), Discrete(2), Discrete(3)]), []),
     "nested": (Dict({"keys": MultiBinary(2), "more": Tuple([Discrete(2, start=4), MultiDiscrete([3, 2])])}), [2, 1]),

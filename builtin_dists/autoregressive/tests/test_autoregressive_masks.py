@@ -12,6 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 import rlcatalog
 from rlcatalog.errors import ActionMaskError
 
+pytestmark = pytest.mark.twins
+
 PAIR = Tuple([Discrete(4), Discrete(4)])
 X = Box(-1, 1, (3,), np.float32)
 

@@ -13,6 +13,8 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.spaces import Simplex
 
+pytestmark = pytest.mark.twins
+
 LOW, HIGH = np.array([-2.0, 0.5], np.float32), np.array([3.0, 40.0], np.float32)
 SPACE = Tuple([
     Discrete(3, start=-1), Box(-1, 1, (2,), np.float32), Box(LOW, HIGH, dtype=np.float32),

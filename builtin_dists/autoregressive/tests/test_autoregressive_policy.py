@@ -17,6 +17,8 @@ from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, Un
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 PAIR = Tuple([Discrete(3), Discrete(2), Box(-1, 1, (1,))])
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 4,

@@ -8,6 +8,8 @@ import tensorflow as tf
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+pytestmark = pytest.mark.twins
+
 MIXED = Dict({
     "go": Discrete(3, start=-1), "aim": Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 5.0], np.float32)),
     "keys": MultiBinary(2), "more": Tuple([MultiDiscrete([2, 3], start=[1, 4]), Box(3, 5, (2,), np.int8)]),

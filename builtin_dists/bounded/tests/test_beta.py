@@ -16,6 +16,8 @@ from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, Un
 from rlcatalog_bounded.tf import Beta as TFBeta
 from rlcatalog_bounded.torch import Beta as TorchBeta
 
+pytestmark = pytest.mark.twins
+
 D, ROWS = 3, 7
 RANDOM = np.random.default_rng(0)
 LOW, HIGH = np.float32([-2, 0, 10]), np.float32([2, 0.5, 30])

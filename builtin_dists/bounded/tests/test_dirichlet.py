@@ -17,6 +17,8 @@ from rlcatalog.spaces import Simplex
 from rlcatalog_bounded.tf import Dirichlet as TFDirichlet
 from rlcatalog_bounded.torch import Dirichlet as TorchDirichlet
 
+pytestmark = pytest.mark.twins
+
 N, ROWS = 4, 7
 RANDOM = np.random.default_rng(0)
 INPUTS, OTHER = (RANDOM.normal(0, 1.5, (ROWS, N)).astype(np.float32) for _ in range(2))

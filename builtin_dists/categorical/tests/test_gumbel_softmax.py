@@ -12,6 +12,8 @@ from scipy import integrate, special, stats
 
 from rlcatalog.errors import ConfigError, ModelContractError, NoClosedFormError, UnsupportedSpaceError
 
+pytestmark = pytest.mark.twins
+
 N, ROWS, DRAWS = 4, 7, 20_000
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 1.5, (ROWS, N)).astype(np.float32)

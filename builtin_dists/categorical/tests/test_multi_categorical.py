@@ -14,6 +14,8 @@ from rlcatalog import SpaceInfo
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, UnsupportedSpaceError
 from rlcatalog_categorical.plugin import input_lens
 
+pytestmark = pytest.mark.twins
+
 RAGGED, EQUAL = (3, 2, 4), (3, 3, 3)
 ROWS = 7
 RNG = np.random.default_rng(0)

@@ -14,6 +14,8 @@ from rlcatalog import SpaceInfo
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError, UnsupportedSpaceError
 from rlcatalog_categorical.slates import Slates
 
+pytestmark = pytest.mark.twins
+
 N, K, ROWS = 4, 2, 7
 ALL = np.array([pair for pair in itertools.product(range(N), repeat=K) if len(set(pair)) == K])
 RNG = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from rlcatalog.errors import ConfigError, ModelContractError, NoClosedFormError
 from rlcatalog_gaussian.tf import SquashedGaussian as TFSquashed
 from rlcatalog_gaussian.torch import SquashedGaussian as TorchSquashed
 
+pytestmark = pytest.mark.twins
+
 D, ROWS = 3, 7
 RANDOM = np.random.default_rng(0)
 LOW, HIGH = np.float32([-2, 0, 10]), np.float32([2, 0.5, 30])

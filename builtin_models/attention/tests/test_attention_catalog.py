@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import msgspec
 import numpy as np
 import pytest
 import torch
+import warm
 from gymnasium import spaces
 from seed_models import DuelingQModel, TorchRNN
 
@@ -25,6 +23,8 @@ from rlcatalog.errors import (
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
 from rlcatalog_torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
+
+pytestmark = pytest.mark.twins
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_head_dim": 4,
@@ -90,14 +90,14 @@ def test_no_final_linear_has_no_effect_and_one_warning(framework):
         np.testing.assert_array_equal(one, other)
 
 
-def test_refusing_imports_no_framework():
+def test_refusing_imports_no_framework(tmp_path):
     code = (
         "import sys, gymnasium as gym, rlcatalog\n"
         "try: rlcatalog.build(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2),"
         " {'use_attention': True, 'attention_num_heads': 0})\n"
         "except ValueError: print(sorted({'torch', 'tensorflow'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = warm.run(["-c", code], tmp_path, frameworks=False)
     assert done.stdout.strip() == "[]"
 
 

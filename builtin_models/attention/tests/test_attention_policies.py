@@ -12,6 +12,8 @@ import rlcatalog
 from rlcatalog.actions import action_codec
 from rlcatalog.spaces import SpaceInfo
 
+pytestmark = pytest.mark.twins
+
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_head_dim": 4,
          "attention_memory_inference": 3, "attention_memory_training": 3}  # fmt: skip

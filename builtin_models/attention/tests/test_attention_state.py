@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 import torch
 
+pytestmark = pytest.mark.twins
+
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 X = np.random.default_rng(0).normal(size=(3, 8, 3)).astype(np.float32)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+import warm
 from gymnasium import spaces
 
 import rlcatalog
@@ -251,8 +249,8 @@ for actions, config in [
 """
 
 
-def test_a_wrong_config_is_refused_before_a_framework_is_imported():
-    done = subprocess.run([sys.executable, "-c", BAD], capture_output=True, text=True, check=True)
+def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
+    done = warm.run(["-c", BAD], tmp_path, frameworks=False)
     kinds = ["ConfigError", "UnknownNameError", "ConfigError", "ConfigError"]
     assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
 

@@ -14,6 +14,8 @@ from rlcatalog.models import DenseSpec
 from rlcatalog_tf import FullyConnectedNetwork as TFNet, nn as tf_nn
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
+pytestmark = pytest.mark.twins
+
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 
 

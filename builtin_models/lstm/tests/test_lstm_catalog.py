@@ -20,6 +20,8 @@ from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, N
 from rlcatalog_tf import LSTMWrapper as TFWrapper, TFModelV2
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 OBS, ACTIONS = spaces.Box(-10, 10, (3,), np.float32), spaces.Discrete(4)
 SMALL = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
 PAST = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}

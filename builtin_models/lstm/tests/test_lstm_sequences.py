@@ -13,6 +13,8 @@ import rlcatalog
 from rlcatalog.errors import ModelContractError
 from rlcatalog_lstm.torch import LSTMWrapper
 
+pytestmark = pytest.mark.twins
+
 PAST = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
 RANDOM = np.random.default_rng(1)
 S, T, C = 3, 5, 5

@@ -11,6 +11,8 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog_torch import RecurrentNetwork
 
+pytestmark = pytest.mark.twins
+
 LOWEST = np.finfo(np.float32).min
 APART = {"vf_share_layers": False}
 

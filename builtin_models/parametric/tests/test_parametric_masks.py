@@ -16,6 +16,8 @@ from rlcatalog_parametric.mask_columns import ShownMask
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 LOWEST = np.finfo(np.float32).min
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm
 from gymnasium import spaces
 
 import rlcatalog
@@ -284,8 +283,8 @@ for config in ({"conv_filters": [[16, 8, 4]]}, {"conv_filters": "x"}, {"image_sc
 """
 
 
-def test_a_wrong_config_is_refused_before_a_framework_is_imported():
-    done = subprocess.run([sys.executable, "-c", BAD], capture_output=True, text=True, check=True)
+def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
+    done = warm.run(["-c", BAD], tmp_path, frameworks=False)
     kinds = ["ConfigError", "ConfigError", "ConfigError", "ConfigTypeError"]
     assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
     assert issubclass(ConfigError, CatalogError)

@@ -5,14 +5,13 @@ A reset with a seed loads the game anew, which takes a while: seeds are given wh
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import cache
 
 import cv2
 import gymnasium
 import numpy as np
 import pytest
+import warm
 from ale_py.env import AtariEnv
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import (
@@ -358,14 +357,15 @@ def test_a_vector_of_games_is_wrapped_when_it_is_made():
         rlcatalog.build(env=gymnasium.make_vec(BREAKOUT, **made))
 
 
-def test_explaining_imports_neither_emulator_nor_image_library():
+def test_explaining_imports_neither_emulator_nor_image_library(tmp_path):
     code = (
         "import sys, gymnasium, rlcatalog\n"
         "env, verdicts = rlcatalog.default_catalog().explain_wrapping(gymnasium.make('CartPole-v1'))\n"
         "assert 'atari' in [component.name for component, _ in verdicts]\n"
         "assert not {'cv2', 'ale_py', 'torch', 'tensorflow'} & set(sys.modules), sorted(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = warm.run(["-c", code], tmp_path, frameworks=False)
+    assert done.returncode == 0, done.stderr
 
 
 # --- keys that did nothing -------------------------------------------------------------------------------------------

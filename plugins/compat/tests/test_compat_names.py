@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 import rlcatalog_compat
 from rlcatalog import errors
@@ -53,15 +54,15 @@ def test_a_plugin_is_loaded_without_reading_the_table():
     assert done.stdout.strip() == "False"
 
 
-def test_importing_modules_imports_no_framework():
+def test_importing_modules_imports_no_framework(tmp_path):
     code = (
         "import sys, rlcatalog_compat as ray\n"
         "import rlcatalog_compat.rllib.models.torch.misc, rlcatalog_compat.rllib.agents.ppo\n"
         "ray.init(num_cpus=1); ray.shutdown(); ray.rllib.models.torch;"
         "print({'torch', 'tensorflow', 'libcst', 'rlcatalog_ppo'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "set()"
+    done = warm.run(["-c", code], tmp_path, frameworks=False)
+    assert done.stdout.strip() == "set()", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ action_space = "spaces.Discrete(2)"
 """
 
 
+@pytest.mark.attack  # a tool of this repository's own, whose models run in processes
 def test_the_report_tells_what_runs_from_what_is_bound(tmp_path):
     pytest.importorskip("torch")
     items = {

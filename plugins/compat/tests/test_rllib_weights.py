@@ -18,6 +18,8 @@ from rlcatalog_compat.rllib.models.torch.misc import SlimFC
 from rlcatalog_tf import TFModelV2, tf
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
 MIXED = gym.spaces.Dict({"a": VECTOR, "d": gym.spaces.Discrete(3), "img": IMAGE})

@@ -23,6 +23,8 @@ from rlcatalog_ppo.loss import policy_gradient_losses
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 algorithms = pytest.mark.parametrize("algorithm", [A2C, PG])
 SMALL = {"num_envs": 2, "rollout_length": 12, "seed": 0, "lr": 0.01, "model": {"fcnet_hiddens": [8]}}

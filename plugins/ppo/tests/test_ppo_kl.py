@@ -12,6 +12,8 @@ from rlcatalog.errors import NoClosedFormError
 from rlcatalog_ppo import PPO
 from rlcatalog_torch import Categorical
 
+pytestmark = pytest.mark.twins
+
 SMALL = {"num_envs": 4, "rollout_length": 32, "minibatch_size": 64, "num_epochs": 4, "seed": 0, "lr": 3e-3,
          "model": {"fcnet_hiddens": [16]}}  # fmt: skip
 both = pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -11,6 +11,8 @@ from rlcatalog_ppo.learner import minibatches, optimizer_of
 from rlcatalog_ppo.loss import Rates
 from rlcatalog_tf.learner import Adam
 
+pytestmark = pytest.mark.twins
+
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
 OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}
 NET = {"fcnet_hiddens": [8]}

@@ -16,6 +16,8 @@ from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector
 
+pytestmark = pytest.mark.twins
+
 SMALL = {"num_envs": 3, "rollout_length": 20, "seed": 0, "model": {"fcnet_hiddens": [8]}}
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 

@@ -21,6 +21,8 @@ from rlcatalog_ppo.env_state import Resumable, fingerprint
 from rlcatalog_ppo.trees import put_together, take_apart
 from rlcatalog_runs.checkpoints import checkpoints_of
 
+pytestmark = pytest.mark.twins
+
 SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "total_steps": 400,
          "kl_coeff": 0.3}  # fmt: skip
 NET = {"fcnet_hiddens": [8]}

@@ -22,6 +22,8 @@ from rlcatalog_runs.evaluation import play
 from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 GAMMA, LAMBDA = 0.9, 0.7

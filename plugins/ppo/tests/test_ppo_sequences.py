@@ -23,6 +23,8 @@ from rlcatalog_ppo.trees import each
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
+pytestmark = pytest.mark.twins
+
 SMALL = {"num_envs": 3, "rollout_length": 17, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
 PLAIN = {"fcnet_hiddens": [8]}
 NET = {**PLAIN, "max_seq_len": 4}

@@ -172,7 +172,7 @@ def test_an_id_that_a_script_registered_is_known_in_the_workers():
 
 
 SCRIPT = """
-import signal, sys, time
+import signal, time
 from rlcatalog_ppo import PPO
 
 if __name__ == "__main__":
@@ -183,9 +183,9 @@ if __name__ == "__main__":
         while True:
             algo.train()
     except KeyboardInterrupt:
-        time.sleep(1)
+        time.sleep(0.5)
         print(all(process.is_alive() for process in algo._envs.processes), flush=True)
-        algo.stop()
+        time.sleep(60)
 """
 
 
@@ -199,8 +199,7 @@ def alive(pid):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks processes up under /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_program_that_is_ended_leaves_no_worker(how, tmp_path):
+def test_a_program_that_is_ended_leaves_no_worker(tmp_path):
     """Ctrl-C reaches the whole group: the workers leave it to the program, which may still finish what it does."""
     (tmp_path / "script.py").write_text(SCRIPT)
     program = subprocess.Popen(
@@ -208,16 +207,13 @@ def test_a_program_that_is_ended_leaves_no_worker(how, tmp_path):
     )
     workers = [int(pid) for pid in program.stdout.readline().split()]
     assert len(workers) == 2
-    time.sleep(1)
+    time.sleep(0.5)
+    os.killpg(program.pid, signal.SIGINT)
+    assert program.stdout.readline() == "True\n"
     assert all(alive(pid) for pid in workers)
-    if how is signal.SIGINT:
-        os.killpg(program.pid, how)
-        assert program.communicate(timeout=60)[0] == "True\n"
-        assert program.returncode == 0
-    else:
-        program.kill()
-        program.wait()
-        program.stdout.close()
+    program.kill()  # as the system does where memory runs out: nothing is closed
+    program.wait()
+    program.stdout.close()
     until = time.monotonic() + 20
     while any(alive(pid) for pid in workers) and time.monotonic() < until:
         time.sleep(0.05)

@@ -11,6 +11,7 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+import warm
 
 from rlcatalog.errors import RunFolderError, SavedPolicyError
 from rlcatalog_runs import default_folder, recorded, run_folder
@@ -172,7 +173,7 @@ def test_a_damaged_record_is_refused(text, tmp_path):
 # --- surroundings ----------------------------------------------------------------------------------------------------
 
 
-def test_no_framework_is_imported_for_its_version():
+def test_no_framework_is_imported_for_its_version(tmp_path):
     code = (
         "import sys\nimport gymnasium\nfrom rlcatalog_runs.surroundings import hardware, versions\n"
         "found = versions(('ray', 'stable_baselines3'))\nhardware()\n"
@@ -180,7 +181,8 @@ def test_no_framework_is_imported_for_its_version():
         "assert not {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(found), found\n"
         "assert {'python', 'rlcatalog', 'numpy', 'gymnasium'} <= set(found), found\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = warm.run(["-c", code], tmp_path, frameworks=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_imported_is_noted_with_its_version(monkeypatch):

@@ -279,7 +279,10 @@ def test_no_more_run_at_once_than_there_are_cores_for_their_threads(toy, tmp_pat
     assert first[1] <= second[0]
 
 
-@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [pytest.param(signal.SIGINT, "SIGINT", marks=pytest.mark.attack), (signal.SIGTERM, "SIGTERM")],
+)
 def test_a_signal_ends_all_runs_and_waits_for_them(environ, tmp_path, number, word):
     folder = tmp_path / "run"
     child = start(folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1")

@@ -171,6 +171,7 @@ def test_a_run_of_it_ends_at_a_return_and_is_kept_where_it_fails(train, tmp_path
     assert checkpoint_steps(checkpoints_of(tmp_path / "b")[-1]) == 50
 
 
+@pytest.mark.attack  # that each seed has a process: test_several_seeds.py
 def test_several_seeds_of_it(train, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{':'.join(path for path in sys.path if path)}")
     monkeypatch.chdir(tmp_path)

@@ -96,7 +96,7 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES)
 def test_maskable_ppo_takes_no_forbidden_action(source):
     model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES[source], 2), **QUICK)
-    model.learn(512)
+    model.learn(256)
     assert forbidden(model) == 0
 
 

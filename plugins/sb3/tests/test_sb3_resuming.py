@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
+import stable_baselines3
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import Logger
@@ -52,21 +50,21 @@ def rows(folder):
 @pytest.mark.parametrize(("algo", "number"), [
     ("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)
 ])  # fmt: skip
-def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
-    command = [sys.executable, "-c", "from rlcatalog_cli import main; main()"]
-    command += train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 100
-        while not any(checkpoint_steps(path) for path in checkpoints_of(tmp_path)):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(number)
-        said = process.communicate(timeout=100)[1]
-    finally:
-        process.kill()
-    assert process.returncode == 128 + number
+def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, monkeypatch):
+    algorithm = getattr(stable_baselines3, algo)
+    update, asked = algorithm.train, []
+
+    def ask(self, *args, **kwargs):
+        if self.num_timesteps > 150 and not asked:
+            asked.append(self)
+            os.kill(os.getpid(), number)
+        update(self, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(algorithm, "train", ask)
+        ended = run(*train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64"))
+    said = ended.output
+    assert ended.exit_code == 128 + number, said
     assert f"{number.name}: stopped; kept is the run after" in said
     assert f"rlcatalog train --resume {tmp_path} --engine sb3" in said
     assert read_record(tmp_path)["status"] == "interrupted"

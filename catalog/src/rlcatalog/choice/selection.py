@@ -225,8 +225,9 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
     names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
     ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."
-    space, rank = request.space_for(slot).describe(), best[0][1].rank.name
-    return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank}). {out}")
+    space, rank = request.space_for(slot).describe(), best[0][1].rank
+    assert rank is not None  # they match
+    return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
 
 
 def _in_config(slot: str, component: Component, request: Request) -> list[str]:

@@ -63,7 +63,7 @@ def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component])
         (part.kind, part.name, part.distribution, ", ".join(part.frameworks), part.declaration.summary)
         for part in components
     ]
-    tables = {
+    tables: dict[str, list[tuple[str, ...]]] = {
         "plugins": [("plugin", "distribution", "version", "status"), *records],
         "components": [("kind", "name", "distribution", "frameworks", "summary"), *parts],
     }

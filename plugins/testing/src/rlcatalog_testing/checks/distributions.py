@@ -88,7 +88,10 @@ def one_number_per_row(trial: Trial) -> None:
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
-    flat = lambda rows: trial.dist(np.zeros((rows, trial.size), np.float32))  # noqa: E731
+
+    def flat(rows: int) -> Any:
+        return trial.dist(np.zeros((rows, trial.size), np.float32))
+
     #: Name → what is asked for each row, and whether it is drawn.
     numbers: dict[str, tuple[Callable[[Any, Array], Any], bool]] = {
         "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
