@@ -88,16 +88,13 @@ def one_number_per_row(trial: Trial) -> None:
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
-
-    def flat(rows: int) -> Any:
-        return trial.dist(np.zeros((rows, trial.size), np.float32))
-
+    still = {rows: trial.dist(np.zeros((rows, trial.size), np.float32)) for rows in (ROWS, len(some))}
     #: Name → what is asked for each row, and whether it is drawn.
     numbers: dict[str, tuple[Callable[[Any, Array], Any], bool]] = {
         "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
         "entropy": (lambda dist, raw: dist.entropy(), not trial.has_entropy(dist)),
         "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
-        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(flat(len(raw)), raw)), False),
+        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(still[len(raw)], raw)), False),
     }
     for name, (ask, is_random) in numbers.items():
         try:
