@@ -22,6 +22,7 @@ PACKAGES = ("rlcatalog_ppo", "rlcatalog_sb3", "rlcatalog_rllib", "rlcatalog_filt
 #: What is neither a class nor a function, where the table of doors says nothing of it.
 DATA = {
     "MODEL_DEFAULTS": "a fresh dictionary of every [config key](../../config.md) and its default",
+    "hookimpl": "the mark of a [hook](../../hooks.md), a decorator",
 }
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
