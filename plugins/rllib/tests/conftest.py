@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import sys
 
 import pytest
 
@@ -96,31 +96,22 @@ def bench():
     return Bench()
 
 
-#: Where it is set, Ray's processes leave TensorFlow alone, which takes half of the time they need to start.
-WITHOUT_TENSORFLOW = {"RLLIB_TEST_NO_TF_IMPORT": "1"}
-
-
 @pytest.fixture(scope="session")
-def with_tensorflow(tmp_path_factory):
-    """Return environment variables of one process that imports TensorFlow with RLlib, as it does for users."""
-    folder = tmp_path_factory.mktemp("with_tensorflow")
-    forget = "".join(f"os.environ.pop({name!r}, None)\n" for name in WITHOUT_TENSORFLOW)
-    (folder / "sitecustomize.py").write_text(f"import os\n{forget}")
-    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(path)}
+def import_order():
+    """Return what a process asks itself: which of triton and TensorFlow it has imported, in that order."""
+    for name in ("triton", "tensorflow"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    return lambda *_: [name for name in sys.modules if name in ("triton", "tensorflow")]
 
 
 @pytest.fixture(scope="session")
 def local_ray():
     """One Ray on this machine, for all tests that need processes."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in WITHOUT_TENSORFLOW.items():
-            patch.setenv(name, value)
-        # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
-        ray.init(
-            address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
-            logging_level="ERROR",
-        )  # fmt: skip
+    # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
+    ray.init(
+        address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
+        logging_level="ERROR",
+    )  # fmt: skip
     yield ray
     ray.shutdown()

@@ -88,19 +88,12 @@ def test_parts_are_found_in_every_process(algo):
     names = [name.get() for name in names]
     assert len({pid for pid, _ in names} - {here, *(pid for pid, *_ in found)}) == 2
     assert {name for _, name in names} == {"Slim"}
+
+
+def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_order):
+    orders = algo.env_runner_group.foreach_env_runner(import_order, local_env_runner=False)
+    assert orders == [["triton", "tensorflow"]] * 2
     assert algo.env_runner_group.num_remote_worker_restarts() == 0
-
-
-def test_an_environment_runner_imports_triton_before_tensorflow(local_ray, bench, with_tensorflow):
-    """In a process that RLlib lets import TensorFlow."""
-    for name in ("triton", "tensorflow"):
-        pytest.importorskip(name, reason=f"{name} is not installed")
-    config = bench.config("CartPole-v1")
-    runner_class = local_ray.remote(num_cpus=0, runtime_env={"env_vars": with_tensorflow})(config.env_runner_cls)
-    runner = runner_class.remote(config=config, worker_index=1)
-    order = runner.apply.remote(lambda _: [name for name in sys.modules if name in ("triton", "tensorflow")])
-    assert local_ray.get(order, timeout=100) == ["triton", "tensorflow"]
-    local_ray.kill(runner)
 
 
 ACT_ALIKE = """
@@ -137,7 +130,6 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_pat
     np.testing.assert_allclose(out["action_dist_inputs"].numpy(), params, atol=1e-6)
 
 
-@pytest.mark.attack  # one that Stable-Baselines3 trained does so in test_sb3_saving.py
 def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
     policy = to_policy(algo)
@@ -169,6 +161,7 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
 
 
 def test_several_learners_keep_the_same_weights(algo):
+    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
     states = algo.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
     first, second = (state.get() for state in states)
     assert first.keys() == second.keys()

@@ -60,7 +60,7 @@ def node(ray, installed):
         wait=False,
         num_cpus=0,
         resources={"compass": 1},
-        env_vars={"PYTHONPATH": str(installed), "RLLIB_TEST_NO_TF_IMPORT": "1"},  # as on the first one
+        env_vars={"PYTHONPATH": str(installed)},
         object_store_memory=100 * 2**20,
     )
     try:

@@ -1,4 +1,4 @@
-"""Processes that Ray starts: the order of imports, and those that keep dying."""
+"""Processes that Ray starts, with triton and TensorFlow installed: the order of imports, and those that keep dying."""
 
 import os
 import signal
@@ -45,6 +45,7 @@ def small(env="CartPole-v1", *, runners=0):
 
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # Gymnasium of what Ray makes of the spaces
 def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
+    """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
     settings = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0)
     (trial,) = tune.Tuner("PPO", param_space=small(), run_config=settings).fit()
     assert trial.error is None
@@ -60,7 +61,7 @@ def impostors(tmp_path):
     return tmp_path
 
 
-def test_the_setup_hook_comes_before_rllib(local_ray, impostors, with_tensorflow):
+def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
     """As Ray's hook for a whole job, here set for one task alone; what its process imports first is RLlib."""
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
     from ray.rllib.core.learner.torch.torch_learner import TorchLearner
@@ -68,8 +69,7 @@ def test_the_setup_hook_comes_before_rllib(local_ray, impostors, with_tensorflow
     def first():
         return TorchLearner and sys.asked
 
-    path = os.pathsep.join([str(impostors), with_tensorflow["PYTHONPATH"]])
-    hook = {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker", "PYTHONPATH": path}
+    hook = {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker", "PYTHONPATH": str(impostors)}
     asked = local_ray.get(local_ray.remote(first).options(runtime_env={"env_vars": hook}).remote())
     assert set(asked) == {True}
 
