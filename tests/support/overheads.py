@@ -62,15 +62,9 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let what is imported by now cost the tests less.
-
-    The garbage collector passes over it, all of PyTorch and TensorFlow among it: 1 s each. Where attacks are left out,
-    so is TensorFlow's own optimiser of graphs: a quarter of the time of a test that acts, for a graph that runs twice.
-    """
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is imported by now, all of PyTorch and TensorFlow among it: 1 s each."""
     gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    if "not attack" in session.config.option.markexpr and "tensorflow" in sys.modules:
-        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -16,8 +16,8 @@ _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 # The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are imported at first use.
 def __getattr__(name: str) -> Any:
     value = globals()[name] = _get(name)
-    enter_names(_get, importing=True)
+    enter_names(importing=True)
     return value
 
 
-enter_names(_get, importing=False)
+enter_names(importing=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,12 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "TD3": ("stable_baselines3", None),
     "MaskablePPO": ("sb3_contrib", "CatalogMaskablePolicy"),
     "RecurrentPPO": ("sb3_contrib", "CatalogRecurrentPolicy"),
+}
+#: Name → module of this package that has it.
+_MODULES = {
+    **dict.fromkeys(("CatalogMaskablePolicy", "CatalogRecurrentPolicy", "RecurrentPPO"), "contrib"),
+    "CatalogExtractor": "features",
+    "CatalogPolicy": "policies",
 }
 #: Algorithms with nets of their own for actions and values; those that are not above cannot be converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
@@ -85,16 +91,15 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
 def _own(name: str) -> Any:
     """Return what this package has of a name, or None."""
-    return getattr(importlib.import_module("rlcatalog_sb3"), name, None)
+    return getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name) if name in _MODULES else None
 
 
-def enter_names(load: Callable[[str], Any], *, importing: bool) -> None:
+def enter_names(*, importing: bool) -> None:
     """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
 
     Those that our policy refuses have its name as well, so that its refusal is read and not that the name is unknown.
 
     Args:
-        load: Returns a policy by its name.
         importing: Whether to import the algorithms for it; else only those that were imported get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
@@ -104,4 +109,4 @@ def enter_names(load: Callable[[str], Any], *, importing: bool) -> None:
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
             if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer
                 policy = ALGORITHMS.get(name, (package, None))[1] or "CatalogPolicy"
-                cls.policy_aliases[policy] = load(policy)
+                cls.policy_aliases[policy] = _own(policy)
