@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
 from rlcatalog.choice.explanation import explanation_html, explanation_sheet
-from rlcatalog.choice.render import Sheet
+from rlcatalog.choice.sheet import Sheet
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg

@@ -4,7 +4,7 @@ from .actions.tensor_actions import exported_dtype as exported_dtype
 from .catalog.default import look_here as look_here
 from .choice.env_wrappers import ask_wrapper as ask_wrapper
 from .choice.explanation import Section as Section, outline as outline
-from .choice.render import Sheet as Sheet
+from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.construction import refusal as refusal

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog import provided
-from rlcatalog.choice.render import ROWS, Row, Sheet
 from rlcatalog.choice.selection import Choice, Verdict
+from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Rollouts: experience collected with a policy, and its advantages estimated."""
+"""Rollouts: experience collected with a policy, as the rows that are learned from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy import State, autoreset_of
+from rlcatalog_ppo.advantages import estimate_advantages, refuse_infinite
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
@@ -79,32 +80,6 @@ class Rollout:
         kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
         return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
-    def advantages(self, gamma: float, lambda_: float) -> Array:
-        """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
-        advantages, running = np.zeros_like(self.value), np.zeros_like(self.last_value)
-        rewards, goes_on = self.reward if self.scaled is None else self.scaled, 1.0 - self.done
-        next_value = np.concatenate([self.value[1:], self.last_value[None]])
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is to be learned from
-            delta = rewards + self.bootstrap + gamma * next_value * goes_on - self.value
-            decay = gamma * lambda_ * goes_on
-            for t in range(len(advantages) - 1, -1, -1):
-                running = delta[t] + decay[t] * running
-                advantages[t] = running
-        return advantages
-
-    def _refuse_infinite(self, advantages: Array) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            wrong = np.argwhere(~np.isfinite(advantages + self.value).T)
-        if len(wrong):
-            i, t = (int(place) for place in wrong[0])
-            raise NonFiniteError(
-                f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: its advantage is"
-                f" {advantages[t, i]}, with a reward of {self.reward[t, i]:.6g} and a value estimate of"
-                f" {self.value[t, i]:.6g}; its rewards reach {np.abs(self.reward[:, i]).max():.6g}."
-                " Scale the rewards, or mend them in the environment.",
-                i,
-            )
-
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
         """Return the rows to learn from, environment after environment, with their sequences if any.
 
@@ -116,8 +91,8 @@ class Rollout:
         Raises:
             NonFiniteError: An advantage is NaN or infinite.
         """
-        advantages = self.advantages(gamma, lambda_)
-        self._refuse_infinite(advantages)
+        advantages = estimate_advantages(self, gamma, lambda_)
+        refuse_infinite(advantages, self.reward, self.value)
         columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,
