@@ -210,6 +210,17 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch
     assert codec(plugin("acme", preprocessors=[home])) == "acme/acme_angle"
 
 
+def test_what_is_said_of_a_stranger_with_kinds_that_was_not_asked():
+    spec = PreprocessorSpec("acme_box", {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", kinds=("box",))
+    resolution = catalog_with(plugin("acme", preprocessors=[spec])).resolve(VECTOR, CHOICE)
+    (answer,) = [answer for c, answer in resolution.choices["preprocessor"].verdicts if c.name == "acme_box"]
+    assert answer == Match(
+        None,
+        "not asked: 'none' stands in front; to choose it: custom_preprocessor='acme/acme_box' or"
+        " RLCATALOG_PREFER_PLUGINS=acme",
+    )
+
+
 def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monkeypatch):
     module = types.ModuleType("acme_spaces")
     module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})

@@ -1,4 +1,4 @@
-"""Every error rlcatalog raises on purpose.
+"""The errors of rlcatalog.
 
 All derive from `CatalogError` and from the built-in type a caller would expect, so that both `except CatalogError` and
 `except KeyError` work. A message says what was asked, what was found and what to do next.

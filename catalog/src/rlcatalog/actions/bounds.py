@@ -73,8 +73,8 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     """Return the interval between two bounds; the same object for the same arguments, as at every step.
 
     Args:
-        low: Lower bounds, `frozen`.
-        high: Upper bounds, `frozen`.
+        low: Lower bounds, each a `hashable_bound`.
+        high: Upper bounds, each a `hashable_bound`.
         size: Number of values of an action.
         dtype: NumPy name of the dtype the constants are made in.
 

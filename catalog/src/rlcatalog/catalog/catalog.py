@@ -188,7 +188,7 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
-        """Choose a part for every slot; nothing is built and no framework is imported.
+        """Choose a part for every slot; no model is built and no framework is imported.
 
         A lookup with the same space objects, an equal config and the same framework is answered from memory.
 
@@ -323,7 +323,7 @@ class Catalog:
         """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
 
         Returns:
-            The two spaces, and each installed wrapper's answer.
+            The two spaces, and the answer of each wrapper that was asked; none for a vector environment.
 
         Raises:
             ModelContractError: It is no environment.
@@ -341,7 +341,7 @@ class Catalog:
     def wrap_env(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> gymnasium.Env[Any, Any]:
-        """Apply every installed environment wrapper that matches, in the order of their names.
+        """Apply the environment wrappers that match, in the order of their names.
 
         A wrapper that is applied already is not applied again.
 
@@ -357,6 +357,6 @@ class Catalog:
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Like `wrap_env`; returns the environment and each installed wrapper's answer."""
+        """Like `wrap_env`; returns the environment and the answer of each wrapper that was asked."""
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

@@ -1,4 +1,4 @@
-"""The lookup of a whole pipeline, before anything is built; its warnings; and the memory of lookups."""
+"""The lookup of a whole pipeline, before a model is built; its warnings; and the memory of lookups."""
 
 from __future__ import annotations
 

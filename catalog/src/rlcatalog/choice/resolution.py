@@ -1,4 +1,4 @@
-"""The result of a lookup, before anything is built; its parts by name; and the stages of its model."""
+"""The result of a lookup, before a model is built; its parts by name; and the stages of its model."""
 
 from __future__ import annotations
 

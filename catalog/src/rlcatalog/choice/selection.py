@@ -6,8 +6,8 @@
    preferred distributions, which win ties. A part for a class of its own package is asked with them.
 4. Only where none of them matches, and only in slots that cannot stay empty, other plugins' parts are asked.
 
-So installing a package never changes what a config builds. A part for a nearer class of the space comes before one of a
-better rank.
+So installing a package that is not listed never changes what a config builds. A part for a nearer class of the space
+comes before one of a better rank.
 """
 
 from __future__ import annotations
@@ -174,9 +174,10 @@ def _unasked(
             continue
         switch, key = c.switch, KEYS.get(slot)
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
-        if c.is_third_party and c.declaration.match is not None:
+        waits = c.declaration.match is None and not c.declaration.kinds  # for its name or its switch
+        if c.is_third_party and not waits:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
-        if c.declaration.match is None:
+        if waits:
             why = f"{switch} is not set" if switch else "only chosen by name"
         elif chosen is None or slot in OPTIONAL:
             why = "comes in by name or switch alone"

@@ -16,7 +16,7 @@ NameOrCallable = Any
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that several parts read. Packages declare their own beside these."""
 
-    custom_model: Annotated[Any, Meta(description="name or class of the model to use as trunk")] = None
+    custom_model: Annotated[Any, Meta(description="name or class of the model to use")] = None
     custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
     custom_action_dist: Annotated[Any, Meta(description="name or class of the action distribution to use")] = None
     custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use")] = None

@@ -1,7 +1,7 @@
 """The model config: one flat dictionary for users, one typed struct per component inside.
 
-It is parsed once, at the edge: NumPy scalars become Python's, values are copied so that nothing is shared with the
-caller, every key is looked up in the one table made of the kernel's keys and those of the installed packages.
+It is parsed at the edge, once in a lookup: NumPy scalars become Python's, values are copied so that nothing is shared
+with the caller, every key is looked up in the one table made of the kernel's keys and those of the installed packages.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class ModelV2:
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers under canonical names and layouts, the same in both frameworks.
 
-        The kernel saves and copies these whatever a class calls `get_weights`.
+        Saving and loading go by these even where a class has a `get_weights` of its own.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Observations: from what an environment emits to the array a model sees, and back to its structure.
 
 A preprocessor encodes, a filter normalises, `restore_original_dimensions` gives models the structure again;
-`Unclaimed` is what a head leaves of an observation for the trunk.
+`TrunkObservation` is what a head leaves of an observation for the trunk.
 """
 
 import lazy_loader

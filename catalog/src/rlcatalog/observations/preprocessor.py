@@ -2,7 +2,7 @@
 
 A `Preprocessor` serves one space. The codec protocol (`writer`, `batch_writer`, `restore`, `leaves`, `bounds`,
 `check`) is how a composite uses the preprocessors of its children, which it asks the catalog for; the closures those
-methods return are compiled once, when the preprocessor is made. A class in RLlib's old form, `_init_shape` and
+methods return are compiled once, at their first use. A class in RLlib's old form, `_init_shape` and
 `transform` alone, gets all of it from this base.
 """
 

@@ -73,7 +73,7 @@ class Component:
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Raise unless the component has this target, and its framework is installed."""
+        """Raise where the component has no code for a framework, or the framework is not installed."""
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
             return
         if len(rivals := self.extensions.get(target, [])) > 1:

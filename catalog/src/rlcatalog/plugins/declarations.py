@@ -84,7 +84,8 @@ class Declaration:
         targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf": "pkg.tf:Class"}`, or
             `{"numpy": "pkg.codecs:Class"}` for parts that need no framework.
         summary: One line for `rlcatalog list`.
-        match: Says whether, how well and why the component fits a request. None: only chosen by name.
+        match: Says whether, how well and why the component fits a request. None: it is chosen by name, by its `switch`
+            or by its `kinds`.
         config: Import path of the msgspec struct with the config keys this component owns, or None.
         reads: Names of config keys that the component honours beside its own: the kernel's shared ones, or another
             package's. Keys that nobody declares are refused when the plugin is loaded.

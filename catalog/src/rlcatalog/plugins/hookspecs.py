@@ -53,7 +53,7 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-bo
 
 @hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
-    """Return the frameworks this plugin provides, beside the kernel's own."""
+    """Return the frameworks this plugin provides, or what it adds to one of another package."""
 
 
 @hookspec

@@ -73,7 +73,7 @@ def load_plugins(
 
 
 def load_indexed(kind: str) -> list[Any]:
-    """Return what the public index's packages declare for a table of the process, before any catalog is made.
+    """Return what the public index's packages declare for a table of the process.
 
     Args:
         kind: The kind of declaration, `"framework"` or `"action_codec"`.

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy as np
 
-#: Qualified class names of the spaces whose structure the kernel reads itself; any other class is its own kind.
+#: Qualified class names of the spaces whose structure the kernel reads itself, for their subclasses as well; any other
+#: class is its own kind.
 KINDS = {
     "gymnasium.spaces.box.Box": "box",
     "gymnasium.spaces.discrete.Discrete": "discrete",
@@ -179,8 +180,8 @@ class SpaceInfo:
 def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
-    The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and still
-    falls back to Box's.
+    The kind is that of the nearest class which the kernel knows: a subclass of Box is a `"box"`. A codec for the
+    subclass alone is found by the class's name.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])

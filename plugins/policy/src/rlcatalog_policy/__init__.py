@@ -1,6 +1,6 @@
 """Policy: the parts of one lookup joined into one object that acts, remembers, is scored, saved and loaded.
 
-`Step`, `Evaluation` and `Backend` are the contract with a framework.
+What a framework does for it is `rlcatalog.frameworks.Backend`.
 """
 
 import lazy_loader

@@ -160,7 +160,7 @@ class TFBackend:
     def step(
         self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
     ) -> tuple[Any, Any, Any, Any, list[Any]]:
-        """Do one acting step on tensors; whatever acts in TensorFlow comes here.
+        """Do one acting step on tensors: run the model and `draw`.
 
         Args:
             inputs: What the model is given, as `inputs_of` returns it.

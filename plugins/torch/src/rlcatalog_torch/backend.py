@@ -58,7 +58,7 @@ class TorchBackend:
         explore: bool | Tensor,
         rows: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, list[Tensor]]:
-        """Do one acting step on tensors; whatever acts in PyTorch comes here.
+        """Do one acting step on tensors: run the model and `draw`.
 
         Args:
             inputs: What the model is given, as `inputs_of` returns it.
