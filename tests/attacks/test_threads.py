@@ -19,7 +19,7 @@ from rlcatalog import ActionCodecSpec, Catalog, FrameworkSpec, ModelCatalog, Spa
 from rlcatalog.actions import action_codec
 from rlcatalog.catalog import default_catalog
 from rlcatalog.frameworks import framework_name
-from rlcatalog.spaces.action_codecs import action_codecs
+from rlcatalog.provided import declarations
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -113,10 +113,12 @@ def test_tables_of_frameworks_and_codecs_grow_beside_lookups(catalog):
             if i % 4 == 0:
                 framework = FrameworkSpec(f"acme{i}x{turn}", {"backend": "a:B", "ops": "a:C"}, "", module="acme")
                 codec = ActionCodecSpec(f"acme{i}x{turn}", {"numpy": "a:B"}, "", kinds=(f"acme.Space{i}x{turn}",))
-                framework.enter()
-                codec.enter()
+                assert framework.enter()
+                assert codec.enter()
                 assert framework_name(f"acme{i}x{turn}") == f"acme{i}x{turn}"
-                assert action_codecs()[f"acme.Space{i}x{turn}"] == "a:B"
+                assert declarations["action_codec"][f"acme.Space{i}x{turn}"] is codec
+                framework.leave()
+                codec.leave()
             else:
                 assert framework_name("tf2") == "tf"
                 assert type(action_codec(SpaceInfo.read(ACTIONS, "action"))).__name__ == "DiscreteCodec"

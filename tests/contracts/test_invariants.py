@@ -182,7 +182,7 @@ def eager_tensorflow(monkeypatch):
     """Acting without traces: those are tested elsewhere, and take a second each."""
     from rlcatalog_tf.backend import TFBackend
 
-    monkeypatch.setattr(TFBackend, "_trace", lambda self, run, masked=False: run)
+    monkeypatch.setattr(TFBackend, "_program", lambda self, explore, masked: self._runner(explore, masked))
 
 
 @pytest.mark.usefixtures("eager_tensorflow")

@@ -273,7 +273,7 @@ def test_a_kind_has_one_codec(kind):
     said = failed(("two", plugin_of(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
     if kind == "discrete":
         assert "'discrete' belongs to rlcatalog-preprocessors, and two claims it" in said["two"]
-        assert "Other" not in declarations["action_codec"][kind].target
+        assert "Other" not in declarations["action_codec"][kind].targets["numpy"]
     else:  # of two strangers neither is first
         assert f"{kind!r} is claimed by one and two" in said["two"]
         assert kind not in declarations["action_codec"]

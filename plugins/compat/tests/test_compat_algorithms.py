@@ -186,7 +186,7 @@ def test_a2c_takes_one_step_on_the_whole_rollout():
     trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, Guess)
     assert trainer.config.rollout_length == 20
     assert trainer.train()["timesteps_total"] == 40
-    assert trainer._algorithm._learner.optimizer.get_state().step == 1
+    assert trainer._algorithm._learner.optimizer.get_state()["step"] == 1
     assert set(trainer.train()["info"]["learner"]) == {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}
     trainer.stop()
     given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}

@@ -8,6 +8,7 @@ from drift_env import Drift
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.loss import Rates
 
 SMALL = {"num_envs": 3, "rollout_length": 12, "minibatch_size": 16, "num_epochs": 2, "seed": 3}
 MODELS = {
@@ -46,7 +47,7 @@ def test_everything_of_an_update_is_on_the_device(model):
     algo.policy.to("meta")  # nothing there can be brought back, as a copy in an update would
     optimizer = type(algo._learner.optimizer)(algo.policy, algo.config)
     for part in minibatches(optimizer.placed(batch), 16, np.random.default_rng(0), optimizer.rows):
-        loss, _, norm = optimizer._descend(part, 0.1, None)
+        loss, _, norm = optimizer._descend(part, Rates(1e-3, 0.1), check=False, entropy=True)
         assert loss.device.type == norm.device.type == "meta"
         for name, weight in algo.policy.model.named_parameters():
             assert weight.grad.device.type == "meta", name

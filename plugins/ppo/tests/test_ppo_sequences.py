@@ -14,12 +14,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ModelContractError, NotServedError, SavedPolicyError
+from rlcatalog.spaces import map_tensors
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
-from rlcatalog_ppo.trees import each
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
@@ -157,7 +157,7 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
     alone = []
     for s, (end, length) in enumerate(zip(ends, batch["seq_lens"], strict=True)):
         rows = {n: v for n, v in batch.items() if n not in ("seq_lens", "state")}
-        part = each(rows, lambda a, end=end, length=length: a[end - length : end])
+        part = map_tensors(rows, lambda a, end=end, length=length: a[end - length : end])
         alone.append({**part, "seq_lens": np.array([length]), "state": [m[s : s + 1] for m in batch["state"]]})
     together, apart = gradients([batch]), gradients(alone)
     for name, gradient in together.items():

@@ -46,7 +46,7 @@ def _is_looked_up(part: Part) -> set[str]:
     for example in part.examples:
         bare = {key: value for key, value in example.config.items() if key != name}
         is_on = getattr(declaration, "is_on", None)
-        unnamed = "switch" if is_on is not None and is_on(catalog.parse_config(bare).values) else "class or gap"
+        unnamed = "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
         for way, config in ((unnamed, bare), ("name", {**bare, name: part.component.address})):
             with suppress(CatalogError):
                 if part.component.address in [
