@@ -151,7 +151,8 @@ def train(config, seconds):
         algo.stop()
 
 
-@pytest.mark.parametrize("when", ["made", pytest.param("stepped", marks=pytest.mark.attack)])
+@pytest.mark.attack  # a runner of their own is told apart above
+@pytest.mark.parametrize("when", ["made", "stepped"])
 def test_a_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, when):
     register_env(f"deadly-{when}", lambda config: Deadly(getattr(config, "worker_index", 0), when))
     config = small(f"deadly-{when}", runners=1)
