@@ -61,6 +61,24 @@ def import_time(rounds: int = 9) -> list[Figure]:
     return [Figure(name, [cost / standard for cost, standard in pairs])]
 
 
+def first_lookup(rounds: int = 9) -> list[Figure]:
+    """Print the time of a process's first lookup: plugins are found and loaded, parts chosen, no framework imported."""
+    name = "first lookup, CartPole"
+    if not wanted(name):
+        return []
+    code = (
+        "import sys, time, gymnasium as gym, numpy, rlcatalog\n"
+        "spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)\n"
+        "t = time.perf_counter()\nrlcatalog.default_catalog().resolve(*spaces)\nspent = time.perf_counter() - t\n"
+        "assert not {'torch', 'tensorflow'} & set(sys.modules)\nprint(spent)"
+    )
+    pairs = [(_seconds(code), _process(_STANDARD)) for _ in range(rounds)]
+    cost = statistics.median(cost for cost, _ in pairs) * 1e3
+    mark = "met" if cost <= 150 else "**missed**"
+    print(f"| {name} | {cost:.1f} ms | | | 150 ms | {mark} |")
+    return [Figure(name, [cost / standard for cost, standard in pairs])]
+
+
 def discovery(rounds: int = 5) -> list[Figure]:
     """Print the cost of a plugin between 100 and 500 of them, and whether it is linear."""
     margin_name, linear_name = "discovery, a plugin more (100 to 500)", "discovery, 200 plugins against 100"
@@ -122,4 +140,4 @@ def lookups() -> Iterator[Case]:
 
 def run() -> list[Figure | Result]:
     """Print the kernel's cases."""
-    return [*import_time(), *discovery(), *report(lookups())]
+    return [*import_time(), *first_lookup(), *discovery(), *report(lookups())]
