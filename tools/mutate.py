@@ -1,8 +1,8 @@
 """Mutation testing: `python tools/mutate.py builtin_dists/gaussian` changes a package's code a little, many times over.
 
 A mutant no test notices is a line no test holds. Each mutant is tried in a forked process that has the heavy libraries
-loaded, on a copy of the tree, with the tests of the package that run its line, fastest first. For the kernel's files
-some folders of `tests/` count too. Mutants that cannot be told from the original stand in `equivalent_mutants.toml`.
+loaded, on a copy of the tree, with the tests of the package that run its line, fastest first. Of some packages
+folders of `tests/` count too. Mutants that cannot be told from the original stand in `equivalent_mutants.toml`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ PRELOADED = (
     "typer.testing",
     "rich.table",
 )
-#: Folders of `tests/` that test the kernel through the parts.
-ABOUT_THE_KERNEL = ("contracts", "frameworks", "seeds", "spaces")
+#: Package → folders of `tests/` that test it through the other packages.
+ELSEWHERE = {
+    "catalog": ("contracts", "frameworks", "seeds", "spaces"),
+    "plugins/export": ("export",),
+    "plugins/policy": ("contracts", "saved", "spaces"),
+}
 #: Files that declare what there is and what it is called; mutated when named one by one.
 DECLARING = ("__init__.py", "plugin.py", "config.py", "cli.py")
 #: Seconds of tests, by the time they took unchanged, that one mutant is given; faster tests go first.
@@ -126,9 +130,8 @@ class Tree:
 
     def tests(self, package: Path) -> list[str]:
         """Return the test files of a package."""
-        folders = [package / "tests"]
-        if package == Path("catalog"):
-            folders += [Path("tests") / name for name in ABOUT_THE_KERNEL]
+        elsewhere = ELSEWHERE.get(package.as_posix(), ())
+        folders = [package / "tests", *(Path("tests") / name for name in elsewhere)]
         slot = self.slots[0]
         return [f.relative_to(slot).as_posix() for at in folders for f in sorted((slot / at).glob("test_*.py"))]
 

@@ -254,9 +254,9 @@ def test_what_is_loaded_before_the_tests_is_loaded_in_an_order_that_is_safe(monk
     assert PRELOADED.index("triton") < PRELOADED.index("tensorflow")
 
 
-def test_the_kernel_is_judged_by_the_tests_of_the_whole_house_as_well(monkeypatch, tmp_path):
+def test_some_packages_are_judged_by_the_tests_of_the_whole_house_as_well(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(TOOLS)
-    from mutate import ABOUT_THE_KERNEL, Tree
+    from mutate import ELSEWHERE, Tree
 
     for name in ("catalog", "plugins/ppo"):
         (tmp_path / name / "src").mkdir(parents=True)
@@ -269,4 +269,5 @@ def test_the_kernel_is_judged_by_the_tests_of_the_whole_house_as_well(monkeypatc
     tree = Tree(tmp_path, tmp_path / "copies", 1)
     assert tree.tests(Path("catalog")) == ["catalog/tests/test_x.py", "tests/contracts/test_x.py"]
     assert tree.tests(Path("plugins/ppo")) == ["plugins/ppo/tests/test_x.py"]
-    assert all((TOOLS.parent / "tests" / name).is_dir() for name in ABOUT_THE_KERNEL)
+    for package, names in ELSEWHERE.items():
+        assert all((TOOLS.parent / package).is_dir() and (TOOLS.parent / "tests" / name).is_dir() for name in names)
