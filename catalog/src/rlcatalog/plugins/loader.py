@@ -1,7 +1,7 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-a plugin is alone in pluggy's manager while its hooks are read, and they are called alone: none can disturb another.
+each plugin has a manager of its own and its hooks are called alone, so that none can disturb another.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import ModuleType
@@ -42,11 +41,6 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     for name, hook in vars(hookspecs).items()
     if name.startswith("rlcatalog_")
 }
-
-#: Knows the hooks, and one plugin at a time.
-_MANAGER = pluggy.PluginManager("rlcatalog")
-_MANAGER.add_hookspecs(hookspecs)
-_ALONE = threading.Lock()
 
 #: Name of the plugin that is being loaded here.
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
@@ -179,18 +173,16 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; what looks like one and is none is an error."""
-    with _ALONE:
-        try:
-            _MANAGER.register(plugin, name)
-            hooks = {hook.name: hook.get_hookimpls()[0].function for hook in _MANAGER.get_hookcallers(plugin) or ()}
-        except pluggy.PluginValidationError as error:
-            hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
-            raise DeclarationError(
-                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
-            ) from error
-        finally:
-            if _MANAGER.is_registered(plugin):
-                _MANAGER.unregister(plugin)
+    manager = pluggy.PluginManager("rlcatalog")
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, name)
+    except pluggy.PluginValidationError as error:
+        hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
+        raise DeclarationError(
+            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
+        ) from error
+    hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
     alike = [key for key, _ in inspect.getmembers(plugin, inspect.isroutine) if key.startswith("rlcatalog_")]
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
