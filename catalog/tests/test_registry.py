@@ -475,7 +475,7 @@ def test_the_installed_framework_is_the_default_one(not_installed, missing, fram
     not_installed(*missing)
     assert default_framework() == framework
     assert framework_for(None) == framework
-    assert framework_for("torch") == "torch"  # a name wins; that it is missing is said later
+    assert framework_for("torch") == "torch"  # a name is taken as it is; a missing framework is reported later
 
 
 @pytest.mark.parametrize(("framework", "module"), [("torch", "torch"), ("tf", "tensorflow")])

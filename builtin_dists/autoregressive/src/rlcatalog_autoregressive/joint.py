@@ -309,7 +309,7 @@ def _conditionals(model: Any, who: str) -> Any:
 
 
 def nothing_left(row: Any, path: str) -> str:
-    """Return what is said of a row in which every value of a part is forbidden."""
+    """Return the message for a row in which every value of a part is forbidden."""
     return (
         f"autoregressive_mask: row {row} leaves nothing of {path}, with what the action mask forbids; each must leave"
         " one value."

@@ -98,11 +98,10 @@ class Catalog:
         return [c for c in self.registry if kind in (None, c.kind)]
 
     def refresh(self) -> list[PluginRecord]:
-        """Find plugins that were installed since the catalog was made, and forget those that were removed.
+        """Find newly installed plugins, and forget removed ones.
 
-        What the program registered stays. A module that was imported
-        before is not imported anew: a plugin of another version than before needs another process. Parts that were
-        built stay as they are.
+        What the program registered stays, and so do parts that were built. A module that was imported before is not
+        imported again: a plugin of another version needs another process.
 
         Returns:
             How the plugins ended that were not there before.
@@ -135,7 +134,7 @@ class Catalog:
 
         Raises:
             DuplicateNameError: A config key is another's.
-            DeclarationError: The struct's keys cannot be read, or the component names a key that nobody declares.
+            DeclarationError: The struct's keys cannot be read, or the component names an undeclared key.
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")

@@ -95,13 +95,7 @@ def action_dist(
     dist_type: str | type | None = None,
     framework: str | None = None,
 ) -> tuple[Any, int]:
-    """Return the distribution class for an action space and the number of model outputs it needs.
-
-    Args:
-        action_space: The action space.
-        config: The model config; its `custom_action_dist` wins.
-        dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
-        framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
+    """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
 
     Raises:
         UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.

@@ -29,7 +29,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class.
         name: Its name; the class's own when missing.
-        **fields: More fields of its declaration; those that are None are left out.
+        **fields: More fields of its declaration; None means the default.
 
     Raises:
         ModelContractError: It is no class of this kind.

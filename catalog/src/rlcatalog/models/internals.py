@@ -36,7 +36,7 @@ class ModelInternals:
         held: The models that `assemble` has built it around, by the names of its constructor's arguments.
         part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
         unclaimed: Inside a head: what that leaves of the observations it is given.
-        asked: Which methods it was asked, of those that count for the model around it; see `nested_losses`.
+        asked: The methods called on it so far, of the keys of `nested_losses.ADDITIONS`.
         timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 

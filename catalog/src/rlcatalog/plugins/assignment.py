@@ -59,7 +59,7 @@ def _refuse_twice(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_claims(records: Sequence[PluginRecord]) -> None:
-    """Leave out the parts that claim another's entry in a table of the process; of two strangers neither has it."""
+    """Leave out parts that claim another's entry in a process-wide table; of two third-party parts, both."""
     claims: dict[tuple[str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
     for record, c in _parts(records):
         for entry in c.declaration.entries:
@@ -79,7 +79,7 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
-    """Fail the plugins with parts for frameworks that nobody has; one may be declared by any plugin."""
+    """Fail plugins whose parts name unknown frameworks; any plugin may declare one."""
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
         error = None if c.declaration.entries else unknown_framework(c, declared)  # whose targets frameworks call
@@ -101,7 +101,7 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
-    """Leave out the parts that name a config key which nobody has."""
+    """Leave out parts that name an undeclared config key."""
     known = {
         key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}"
         for _, c, struct in _holders(records)

@@ -41,7 +41,7 @@ class PluginRecord:
         error: Why it is not loaded, or what of it is left out, as text; None when all is well.
         exception: The exception behind `error` where it failed.
         problems: What is wrong with it, one by one, where it is loaded.
-        parts: The parts it brings, those that are left out aside.
+        parts: The parts it brings, without the ones left out.
         config_classes: Import path → struct that holds config keys of its parts.
     """
 

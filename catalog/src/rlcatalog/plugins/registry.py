@@ -30,7 +30,7 @@ class Registry:
 
     Args:
         records: The plugins, loaded or not.
-        components: The parts of those that are loaded.
+        components: The parts of the loaded plugins.
         classes: Config struct → the distribution that owns its keys.
         paths: Import path, as declarations name it → config struct.
     """
@@ -65,7 +65,7 @@ class Registry:
 
         Raises:
             DuplicateNameError: A config key is another's.
-            DeclarationError: It names a framework or a config key that nobody declares.
+            DeclarationError: It names an undeclared framework or config key.
         """
         if (error := unknown_framework(component)) is not None:
             raise error
@@ -164,7 +164,7 @@ def _keys(struct: type) -> tuple[str, ...]:
 
 
 def unknown_key(component: Component, declared: Collection[str]) -> DeclarationError | None:
-    """Return the error for a component that names a config key which nobody has; one of an absent package may be there.
+    """Return the error for a component that names an undeclared config key, or None. Keys of absent packages pass.
 
     Args:
         component: The component.

@@ -19,7 +19,7 @@ from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
-#: RLlib's keys that have no effect here, and those that are refused.
+#: RLlib's keys without an effect here, and refused ones.
 _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(encoding="utf-8"))
 
 
