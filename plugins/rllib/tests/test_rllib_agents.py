@@ -161,7 +161,6 @@ def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
     again.stop()
 
 
-@pytest.mark.attack  # a single agent does so in test_rllib_algorithms.py
 def test_an_asynchronous_algorithm_runs(by_value):
     # An episode is nine steps: of three, none is cut.
     config = config_of(APPOConfig).env_runners(num_env_runners=1, rollout_fragment_length=27)
