@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import importlib_metadata
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from rlcatalog import Catalog
 from rlcatalog.internals import disabled_reason, find_plugins
@@ -146,6 +147,15 @@ def test_the_disable_list_wins_over_the_allow_list(record):
 def bound(entry_point, *requires: str, kernel: str = "0.1.0") -> str | None:
     (found,) = find_plugins([entry_point("bounded", requires=requires)])
     return incompatible_reason(found, kernel)
+
+
+def test_ranges_mean_what_packaging_says(entry_point):
+    bounds = ["0", "0.1", "0.1.0", "0.1.10", "0.2", "0.2.0", "1", "10.0"]
+    kernels = [*bounds, "0.1.5", "0.2rc1", "0.1.0.dev3"]
+    for end, start, kernel in itertools.product(bounds, bounds, kernels):
+        served = SpecifierSet(f"<{end},>={start}").contains(kernel, prereleases=True)
+        why = bound(entry_point, f"rlcatalog<{end},>={start}", kernel=kernel)
+        assert (why is None) == served, (end, start, kernel)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import FrameworkSpec
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
+from rlcatalog_ppo.advantages import refuse_infinite
+from rlcatalog_ppo.callbacks import Every
 from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.env_errors import EnvErrors
+from rlcatalog_ppo.env_returns import RESET, STEP, ReturnChecker
 from rlcatalog_ppo.learner import FIGURES, Learner, array_rows, minibatches, optimizer_of, set_threads
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, losses
 from rlcatalog_ppo.rollout import Episodes
@@ -194,3 +198,66 @@ def test_a_framework_without_code_here_is_refused_by_name():
     FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
     with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax': nothing here declares"):
         optimizer_of("jax")
+
+
+def test_periods_that_are_complete_are_said_once():
+    every = Every(10)
+    assert [done for done in (0, 9, 10, 10, 19, 20, 45, 49, 50) if every.due(done)] == [10, 20, 45, 50]
+    never = Every(0)
+    assert not any(map(never.due, (0, 1, 10**9)))
+    with pytest.raises(ConfigError, match="every -1 steps: expected 1 or more, or 0 for never"):
+        Every(-1)
+
+
+def test_a_target_that_overflows_is_refused_though_advantage_and_value_are_finite():
+    large, zeros = np.float32([[1.0, 1.0], [1.0, 3e38]]), np.zeros((2, 2), np.float32)
+    refuse_infinite(large, zeros, zeros)
+    with pytest.raises(NonFiniteError, match="environment 1 of 2, step 1 of the rollout") as raised:
+        refuse_infinite(large, zeros, large)
+    assert raised.value.row == 1
+
+
+@pytest.mark.parametrize(("rows", "row", "env"), [(None, 2, 2), (np.array([1, 4]), 1, 4)])
+def test_an_error_about_a_row_names_the_rows_environment(rows, row, env):
+    lengths = np.array([3, 1, 4, 1, 5])
+    message = f"environment {env} of 5, after {lengths[env]} steps of its episode: bad"
+    with pytest.raises(NonFiniteError, match=message) as raised, EnvErrors(lengths, rows):
+        raise NonFiniteError("bad", row)
+    assert raised.value.row == env
+
+
+@pytest.mark.parametrize("error", [NonFiniteError("of no row", None), KeyError("another")])
+def test_an_error_about_no_row_stays_as_it_is(error):
+    with pytest.raises(type(error)) as raised, EnvErrors(np.zeros(2, int)):
+        raise error
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("names", "returned", "hint"),
+    [
+        (STEP, (0, 0.0, True, {}), True),
+        (STEP, [0, 0.0, True, {}], False),
+        (STEP, (0, 0.0, True), False),
+        (RESET, (0, 0.0, True, {}), False),
+    ],
+)
+def test_the_older_interface_is_named_where_it_is_one(names, returned, hint):
+    fault = ReturnChecker(TWO).fault(returned, names)
+    assert fault.startswith(f"returned {len(returned)} values") and ("older interface" in fault) == hint
+
+
+class Number(float):
+    """A number whose type is none of the usual ones."""
+
+
+@pytest.mark.parametrize(
+    ("reward", "taken"),
+    [
+        (1.5, True), (np.float64(1.5), True), (np.array(1.5), True), (Number(1.5), True), (7, True), (True, True),
+        (10**400, False), ("1.5", False), (b"1", False), (np.ones(1), False), ([1.5], False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_reward_is_one_number(reward, taken):
+    fault = ReturnChecker(TWO).fault((0, reward, False, False, {}), STEP)
+    assert fault is None if taken else fault.endswith("expected a number")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,7 +66,7 @@ class Catalog:
         named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: What it is called in other processes, to which it was pickled.
-        self._name = uuid.uuid4().hex
+        self._name = os.urandom(16).hex()
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
         self._changing = threading.RLock()
         self._hold(self._load_plugins())

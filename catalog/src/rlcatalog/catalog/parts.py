@@ -14,7 +14,6 @@ from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
 from rlcatalog.config.values import plain_values
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import require_framework
-from rlcatalog.models import ModelPart, assemble
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.observations.watch import check_answers
@@ -209,6 +208,8 @@ def model(
     Raises:
         PartError: A target cannot be imported, or is no model class of this framework.
     """
+    from rlcatalog.models import ModelPart, assemble  # no lookup needs them
+
     require_framework(framework)
     parts = []
     for slot in MODEL_SLOTS:

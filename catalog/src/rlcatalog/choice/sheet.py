@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 from rlcatalog.errors import one_line
 
@@ -51,11 +50,11 @@ class Sheet:
         """Return it as HTML; what plugins wrote is escaped."""
         tables = ""
         for title, header, rows in self._shown():
-            caption = f"<caption {_LEFT}>{escape(title)}</caption>" if title else ""
+            caption = f"<caption {_LEFT}>{_escape(title)}</caption>" if title else ""
             head = f"<thead>{_html_row('th', header)}</thead>" if header else ""
             body = "".join(_html_row("td", row) for row in rows)
             tables += f"<table>{caption}{head}<tbody>{body}</tbody></table>"
-        return f"<div><p><b>{escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
+        return f"<div><p><b>{_escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
 
     def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
         """Yield title, header and rows of each table: on one line each, and so many that they can be read."""
@@ -74,9 +73,15 @@ def _lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name}: {one_line(text, _LINE)}" for name, text in pairs]
 
 
+def _escape(text: str) -> str:
+    import html  # loading its table of entities takes long, and few explanations become HTML
+
+    return html.escape(text)
+
+
 def _html_row(tag: str, cells: Row) -> str:
-    return f"<tr>{''.join(f'<{tag} {_LEFT}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    return f"<tr>{''.join(f'<{tag} {_LEFT}>{_escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _html_list(pairs: Sequence[tuple[str, str]]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(pairs))}</ul>" if pairs else ""
+    return f"<ul>{''.join(f'<li>{_escape(line)}</li>' for line in _lines(pairs))}</ul>" if pairs else ""

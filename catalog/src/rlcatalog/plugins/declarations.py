@@ -224,7 +224,6 @@ class Declaration:
         return Match(None, f"{self.switch} is not set")
 
 
-@dataclass(frozen=True)
 class PreprocessorSpec(Declaration):
     """A `Preprocessor` class: the codec of one or a few kinds of space."""
 
@@ -232,7 +231,6 @@ class PreprocessorSpec(Declaration):
     targets_allowed = frozenset({"numpy"})
 
 
-@dataclass(frozen=True)
 class FilterSpec(Declaration):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
 
@@ -240,7 +238,6 @@ class FilterSpec(Declaration):
     targets_allowed = frozenset({"numpy"})
 
 
-@dataclass(frozen=True)
 class EnvWrapperSpec(Declaration):
     """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
 
@@ -299,7 +296,6 @@ class ActionDistSpec(Declaration):
             yield "size must be a function of the action SpaceInfo and the config"
 
 
-@dataclass(frozen=True)
 class CommandSpec(Declaration):
     """A sub-command of `rlcatalog`: `targets={"cli": "pkg.cli:function"}` names a typer function."""
 
@@ -307,7 +303,6 @@ class CommandSpec(Declaration):
     targets_allowed = frozenset({"cli"})
 
 
-@dataclass(frozen=True)
 class EngineSpec(Declaration):
     """What trains: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
 
@@ -319,7 +314,6 @@ class EngineSpec(Declaration):
     shows_classes = False
 
 
-@dataclass(frozen=True)
 class CheckSpec(Declaration):
     """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
 

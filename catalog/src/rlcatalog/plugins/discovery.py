@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rlcatalog.plugins.component import Component
 
 GROUP = "rlcatalog.plugins"
+#: A version without suffix.
+_NUMBERS = r"(\d+(?:\.\d+)*)"
 #: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
 _PARSING = threading.Lock()
 
@@ -179,11 +181,23 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
     return None
 
 
+def _lies_between(line: str, version: str) -> bool:
+    """Whether a requirement has the usual form `rlcatalog<0.2,>=0.1` and a version without suffix lies between."""
+    texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
+    if texts is None:
+        return False
+    end, start, found = (tuple(map(int, re.sub(r"(\.0+)+$", "", text).split("."))) for text in texts.groups())
+    return start <= found < end
+
+
 def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
     """Say why a distribution's own metadata rules this kernel out, or None."""
     for line in plugin.requires:
         if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
             continue
+        if _lies_between(line, kernel_version):
+            continue
+        # Imported here: it takes a tenth of a process's first lookup, and what is above will nearly always do.
         from packaging.requirements import Requirement
 
         try:

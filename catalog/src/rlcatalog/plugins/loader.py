@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -35,11 +35,11 @@ from rlcatalog.plugins.discovery import PluginRecord, disabled_reason, find_plug
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
+#: The hooks alone: pluggy looks at every name of what it is given, once for each plugin.
+_HOOKS = SimpleNamespace(**{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")})
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
-    name: get_args(get_type_hints(hook)["return"])[0]
-    for name, hook in vars(hookspecs).items()
-    if name.startswith("rlcatalog_")
+    name: get_args(get_type_hints(hook)["return"])[0] for name, hook in vars(_HOOKS).items()
 }
 
 #: Name of the plugin that is being loaded here.
@@ -174,7 +174,7 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; what looks like one and is none is an error."""
     manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(_HOOKS)
     try:
         manager.register(plugin, name)
     except pluggy.PluginValidationError as error:

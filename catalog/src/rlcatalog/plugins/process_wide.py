@@ -25,7 +25,6 @@ def _are_classes(kinds: Any) -> bool:
     return are_texts(kinds) and kinds != ()
 
 
-@dataclass(frozen=True)
 class ActionCodecSpec(Declaration):
     """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
 
