@@ -119,3 +119,13 @@ def test_what_cannot_be_frozen_collects_as_it_is():
     right.train()
     for name, array in right.policy.model.get_weights().items():
         np.testing.assert_array_equal(array, algo.policy.model.get_weights()[name], err_msg=name)
+
+
+def test_weights_that_are_set_back_act():
+    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
+    obs = algo._envs.single_observation_space.sample()[None].repeat(3, axis=0)
+    state, before = algo.state(), algo.acting.act(obs).value
+    algo.train()
+    assert np.abs(algo.acting.act(obs).value - before).min() > 1e-3
+    algo.set_back(state)
+    np.testing.assert_allclose(algo.acting.act(obs).value, before, atol=1e-6)

@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog import FrameworkSpec
-from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError
+from rlcatalog import FrameworkSpec, SpaceInfo
+from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, ObservationError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.advantages import refuse_infinite
 from rlcatalog_ppo.callbacks import Every
@@ -25,6 +25,7 @@ from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, losses
 from rlcatalog_ppo.rollout import Episodes
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+BOX = SpaceInfo.read(OBS)
 IN_ORDER = SimpleNamespace(permutation=np.arange)
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -244,7 +245,8 @@ def test_an_error_about_no_row_stays_as_it_is(error):
 )
 def test_the_older_interface_is_named_where_it_is_one(names, returned, hint):
     fault = ReturnChecker(TWO).fault(returned, names)
-    assert fault.startswith(f"returned {len(returned)} values") and ("older interface" in fault) == hint
+    assert fault.startswith(f"returned {len(returned)} values")
+    assert ("older interface" in fault) == hint
 
 
 class Number(float):
@@ -261,3 +263,25 @@ class Number(float):
 def test_a_reward_is_one_number(reward, taken):
     fault = ReturnChecker(TWO).fault((0, reward, False, False, {}), STEP)
     assert fault is None if taken else fault.endswith("expected a number")
+
+
+@pytest.mark.parametrize(
+    ("flag", "taken"),
+    [
+        (np.array(True), True), (1, True), (np.uint8(0), True), (np.array([True]), False), (2, False), (1.0, False),
+        ("True", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_flag_is_one_boolean(flag, taken):
+    fault = ReturnChecker(TWO).fault((0, 0.0, flag, False, {}), STEP)
+    assert fault is None if taken else fault.endswith("expected True or False")
+
+
+def test_an_observation_that_is_none_is_named_by_its_environment():
+    def preprocess(observed, update=False):
+        if any(obs is None for obs in observed):
+            raise ObservationError("none")
+
+    policy = SimpleNamespace(preprocess=preprocess, resolution=SimpleNamespace(request=SimpleNamespace(obs=BOX)))
+    with pytest.raises(ObservationError, match="environment 1 of 3, after 4 steps of its episode: none"):
+        EnvErrors(np.array([2, 4, 8])).encode(policy, [0, None, 1])

@@ -247,6 +247,25 @@ def test_times_in_infos_are_no_difference(wrap, tmp_path):
     assert restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint") == ([], True)
 
 
+class Greeting(gym.Wrapper):
+    """Greets in its infos, if it is polite."""
+
+    polite = True
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        return *rest, {**info, **({"greeting": "hello"} if self.polite else {})}
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_an_info_that_is_missing_or_new_is_a_difference(polite):
+    env, other = Resumable(Greeting(drift_env.Drift())), Resumable(Greeting(drift_env.Drift()))
+    env.env.polite, other.env.polite = polite, not polite
+    env.reset(seed=5)
+    env.step(np.array([2, 1]))
+    assert other.go_to([env.where()]) == "played again, its episode shows other infos: greeting"
+
+
 def test_the_episode_before_is_played_again_too():
     """At an episode's start nothing was paid yet: only the one before shows what was lost."""
     env, other = Resumable(Paid(drift_env.Drift())), Resumable(Paid(drift_env.Drift()))

@@ -238,9 +238,13 @@ def test_losses_and_records_are_shown_the_rewards_of_the_environment(framework, 
             return policy_loss
 
     config = {**SHORT, "eager_tracing": False, "framework": framework, "model": {"custom_model": Looks}}
-    PPO(Pays, config, record=tmp_path).train()
+    algo = PPO(Pays, config, record=tmp_path)
+    algo.train()
     assert np.concatenate(seen).tolist() == [1.0] * 24
     assert set(Reader(tmp_path).next()["rewards"].tolist()) == {1.0}
+    algo.train()
+    algo.train()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [f"rollout-0000{i}.npz" for i in range(3)]
 
 
 def test_its_own_environments_may_reuse_their_buffers():

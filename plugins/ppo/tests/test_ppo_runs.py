@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -15,9 +16,12 @@ import pytest
 import typer
 
 import rlcatalog
+from rlcatalog.errors import ConfigError
 from rlcatalog_cli import main
 from rlcatalog_ppo import checkpoints, commands
-from rlcatalog_runs import Interrupted, interruptible, newest_checkpoint, prune_checkpoints
+from rlcatalog_ppo.engine import PPOEngine, PPOOptions
+from rlcatalog_ppo.environments import EnvMaker
+from rlcatalog_runs import Interrupted, RunPlan, interruptible, newest_checkpoint, prune_checkpoints
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
@@ -297,3 +301,16 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(tmp_pat
     for name, array in result(folder)[0].items():
         np.testing.assert_array_equal(array, before[0][name])
     assert train("--resume", folder) == 1
+
+
+def test_the_engine_refuses_a_setting_before_there_is_a_folder():
+    plan = RunPlan("CartPole-v1", PPOOptions(engine="ppo"), "PPO", settings={"gamma": "high"})
+    with pytest.raises(ConfigError, match="gamma"):
+        PPOEngine.check(plan)
+
+
+def test_environments_find_the_catalog_they_were_made_with_elsewhere():
+    own = rlcatalog.Catalog()
+    for catalog in (own, rlcatalog.default_catalog()):
+        maker = pickle.loads(pickle.dumps(EnvMaker("CartPole-v1", {}, {}, catalog)))
+        assert maker._catalog is catalog
