@@ -114,6 +114,7 @@ def test_train_reports_and_changes_weights(framework, tmp_path):
     obs = np.full((1, 1), 2.0, np.float32)
     np.testing.assert_array_equal(rlcatalog.load(tmp_path).act(obs).dist_inputs, algo.policy.act(obs).dist_inputs)
     assert algo.evaluate(3) == [8.0] * 3
+    assert algo.evaluate() == [8.0] * 10
     algo.stop()
 
 

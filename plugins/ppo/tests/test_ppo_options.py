@@ -124,6 +124,17 @@ def test_a_run_that_goes_on_scales_as_it_would_have():
     algo.stop()
 
 
+def test_a_run_that_goes_on_may_begin_to_scale(tmp_path):
+    algo = A2C(Paying, SMALL)
+    algo.train()
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    algo.stop()
+    scaling = A2C.restore(tmp_path / "checkpoint", Paying, config={"reward_scale": True})
+    scaling.train()
+    assert scaling._collector.scale.get_state()["moments"][2] == pytest.approx(60, abs=1e-3)
+    scaling.stop()
+
+
 @frameworks
 def test_the_learning_rate_goes_along_its_schedule(framework):
     """Whatever lr, anneal_lr and total_steps say; the optimiser is given it."""

@@ -314,3 +314,18 @@ def test_environments_find_the_catalog_they_were_made_with_elsewhere():
     for catalog in (own, rlcatalog.default_catalog()):
         maker = pickle.loads(pickle.dumps(EnvMaker("CartPole-v1", {}, {}, catalog)))
         assert maker._catalog is catalog
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_evaluation_shows_its_progress_unless_it_is_told_not_to(quiet, tmp_path, monkeypatch):
+    rlcatalog.build(env=gym.make("CartPole-v1"), config={"fcnet_hiddens": [4]}).save(tmp_path)
+    asked = []
+
+    def shown(*args, quiet, **kwargs):
+        asked.append(quiet)
+        return show_progress(*args, quiet=True, **kwargs)
+
+    show_progress = commands.show_progress
+    monkeypatch.setattr(commands, "show_progress", shown)
+    assert not command("evaluate", tmp_path, "--env", "CartPole-v1", "--episodes", 1, *quiet)
+    assert asked == [bool(quiet)]

@@ -129,6 +129,20 @@ def test_a_worker_that_dies_is_named_and_the_others_end():
     algo.stop()
 
 
+class Parting(Errand):
+    """Leaves a file behind when it is closed."""
+
+    def close(self):
+        self.config["folder"].joinpath(f"closed-{os.getpid()}").touch()
+
+
+def test_workers_close_their_environments(tmp_path):
+    algo = PPO(Parting, {**SMALL, "vector": "async", "env_config": {"folder": tmp_path}})
+    workers = {process.pid for process in algo._envs.processes}
+    algo.stop()
+    assert {int(path.name.partition("-")[2]) for path in tmp_path.iterdir()} >= workers
+
+
 def test_an_algorithm_that_is_refused_leaves_no_process():
     import torch  # not above: the workers import this file
 
