@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlcatalog import default_catalog
+from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
 from rlcatalog_compat.helpers import EnvContext
 from rlcatalog_compat.policy_face import PolicyFace, act
@@ -45,11 +46,7 @@ class _Creator:
         self._env, self._remote = env, remote
 
     def __call__(self, config: Any) -> Any:
-        takes_config = importlib.import_module("rlcatalog_ppo.environments").takes_config
-        if not takes_config(self._env, required=not config):
-            return self._env()
-        context = EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0)
-        return self._env(context)
+        return make_env(self._env, EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0))
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
