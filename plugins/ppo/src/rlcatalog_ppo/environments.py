@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
+from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
 
@@ -69,7 +70,7 @@ class EnvMaker:
         usual = {"env_config": {}, "vector": "sync", "num_envs": self.passed}
         for key, value in {"env_config": self._config, "vector": how, "num_envs": n}.items():
             if value != usual[key]:
-                what, way = self._describe()
+                what, way = describe_env(self._env)
                 raise ConfigError(
                     f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Leave {key} out, or {way}"
                 )
@@ -91,22 +92,12 @@ class EnvMaker:
             return self
         make = _make_again(self._env) if env is None else env
         if make is None or (self.passed and getattr(make, "unwrapped", None) is self._env.unwrapped):  # type: ignore[union-attr]
-            what, way = self._describe()
+            what, way = describe_env(self._env)
             raise ConfigError(
                 f"evaluation: expected environments beside those that train; found {what}. Pass another environment,"
                 f" evaluate(env=...) or Evaluation(..., env=...), or {way}"
             )
         return EnvMaker(make, {}, self._model, self._catalog)
-
-    def _describe(self) -> tuple[str, str]:
-        """Return what was passed, and what to pass instead."""
-        env: Any = self._env
-        name = type(env.unwrapped).__name__
-        if isinstance(env, VectorEnv):
-            what, source = f"a vector environment of {self.passed} ({name})", "MyEnv"
-        else:
-            what, source = f"one environment ({name})", name if env.spec is None else repr(env.spec.id)
-        return what, f"pass the id, the class or a function that makes a single environment: env={source}."
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state; the default catalog is that of the process, and an id comes with what is registered.
