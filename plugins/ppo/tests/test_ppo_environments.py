@@ -65,8 +65,9 @@ def trained(*args, iterations=2, **kwargs):
     return algo, [algo.train() for _ in range(iterations)][-1]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("framework", "n"), [("torch", 1), ("torch", 2), ("tf", 2)])
+@pytest.mark.parametrize(
+    ("framework", "n", "size"), [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)]
+)
 def test_what_is_passed_learns_what_is_made(framework, n, size):
     """One environment and a vector environment take the steps of environments that the algorithm makes."""
     config = {**QUICK, "framework": framework}
@@ -85,11 +86,11 @@ def test_what_is_passed_learns_what_is_made(framework, n, size):
     other.stop()
 
 
-@pytest.mark.parametrize("algorithm", [A2C, PG])
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_every_algorithm_takes_every_form(algorithm):
     forms = {"CartPole-v1": 4, Walk: 3, (lambda: Walk(5)): 5, Walk(5): 5, gym.make("CartPole-v1"): 4, vector(5): 5}
     for env, size in forms.items():
-        algo = algorithm(env, SMALL)
+        algo = algorithm(env, QUICK if algorithm is PPO else SMALL)
         algo.train()
         made = isinstance(env, str) or not hasattr(env, "reset") or isinstance(env, type)
         assert algo.config.num_envs == (8 if made else getattr(env, "num_envs", 1))
@@ -187,6 +188,21 @@ def test_an_evaluation_makes_what_gymnasium_made():
         algo.evaluate(5, env=env.unwrapped)
 
 
+class Unrecorded(gym.Wrapper):
+    """A wrapper whose arguments no spec holds."""
+
+
+def test_an_evaluation_shows_no_window_and_leaves_no_wrapper_out():
+    algo = PPO(gym.make("CartPole-v1", render_mode="rgb_array"), QUICK)
+    assert algo._make_env.beside()().render_mode is None
+    algo = PPO(Unrecorded(gym.make("CartPole-v1")), QUICK)
+    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+        algo.evaluate(2)
+    envs = gym.make_vec("CartPole-v1", 2, "sync")
+    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+        PPO(gym.wrappers.vector.RecordEpisodeStatistics(envs), QUICK).evaluate(2)
+
+
 def test_an_evaluation_takes_an_environment_in_every_form():
     algo = PPO(Walk(), QUICK)
     other = Walk()
@@ -220,11 +236,19 @@ def test_a_passed_environment_goes_on_where_it_was(tmp_path):
         PPO.restore(tmp_path / "checkpoint", vector())
 
 
+class WithoutOptions(SyncVectorEnv):
+    """Refuses options that it does not know, as an environment may."""
+
+    def reset(self, *, seed=None, options=None):
+        assert options is None
+        return super().reset(seed=seed)
+
+
 def test_a_vector_environment_begins_other_episodes(tmp_path):
     first = PPO(vector(), QUICK)
     first.train()
     first.save_checkpoint(tmp_path / "checkpoint")
-    envs = vector()
+    envs = WithoutOptions([Walk] * 2)
     for env in (envs, Walk):
         with pytest.warns(ResumeWarning, match="2 of 2 environments cannot go on.*in a vector environment"):
             again = PPO.restore(tmp_path / "checkpoint", env)

@@ -65,7 +65,7 @@ class Algorithm:
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is what `compute_single_action` does unless it is
             told.
-        env: A Gymnasium id, a name given to `register_env`, or a callable that takes the environment's config, as an
+        env: What `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
             `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.

@@ -88,11 +88,12 @@ class EnvMaker:
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
         """
-        if self.passed is None and (env is None or env is self._env):
+        own: Any = self._env
+        if self.passed is None and (env is None or env is own):
             return self
-        make = _make_again(self._env) if env is None else env
-        if make is None or (self.passed and getattr(make, "unwrapped", None) is self._env.unwrapped):  # type: ignore[union-attr]
-            what, way = describe_env(self._env)
+        make = _make_again(own) if env is None else env
+        if make is None or (self.passed and getattr(make, "unwrapped", None) is own.unwrapped):
+            what, way = describe_env(own)
             raise ConfigError(
                 f"evaluation: expected environments beside those that train; found {what}. Pass another environment,"
                 f" evaluate(env=...) or Evaluation(..., env=...), or {way}"

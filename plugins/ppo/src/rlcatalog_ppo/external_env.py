@@ -18,6 +18,8 @@ _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 class ExternalVectorEnv(VectorWrapper):
     """A vector environment that the caller made, and closes; it names what is wrong with what that returns.
 
+    Under SAME_STEP its members must hand out copies: they are reset before an episode's last observation is read.
+
     Args:
         env: The vector environment.
 
