@@ -88,11 +88,12 @@ class Algorithm:
         own_env, explore = given.pop("env", None), given.pop("explore", True)
         env = own_env if env is None else env
         self._explore = explore is None or bool(explore)
-        config = self._own(given)
+        passed = None if env is None or isinstance(env, str) or callable(env) else getattr(env, "num_envs", 1)
+        config = self._own(given, passed)
         self._env = _environment(env, config.get("vector"))
         self._algorithm = _own_class(self._name)(env=self._env, config=config)
 
-    def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _own(self, given: Mapping[str, Any], passed: int | None) -> dict[str, Any]:
         name, idle = type(self).__name__, sorted(given.keys() & set(_KEYS["without_effect"]))
         if idle:
             text = f"{name}: these keys of RLlib's have no effect here: {', '.join(idle)}."
@@ -111,7 +112,7 @@ class Algorithm:
         if found.get("framework") in ("tf2", "tfe"):
             found["framework"] = "tf"
         if steps is not None:
-            runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or 8)
+            runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or passed or 8)
             unit = runners * int(found.pop("rollout_fragment_length", 1))
             found |= {"num_envs": runners, "rollout_length": math.ceil(int(steps) / unit) * unit // runners}
         for key in ("minibatch_size", "sgd_minibatch_size"):

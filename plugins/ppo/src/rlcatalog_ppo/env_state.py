@@ -160,7 +160,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def close(self) -> None:
         """Close the environment, unless it is the caller's."""
         if self._closes:
-            super().close()
+            super().close()  # type: ignore[no-untyped-call]
 
     def _check(self, returned: Any, names: tuple[str, ...]) -> None:
         if (fault := self._returns.fault(returned, names)) is not None:

@@ -58,7 +58,7 @@ class EnvMaker:
         """Return an environment, for a place among those stepped side by side."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
-    def vector(self, n: int, how: str = "sync") -> VectorEnv[Any, Any, Any]:
+    def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
         """Return `n` environments stepped side by side (see `vector`); those that were passed stay open.
 
         Raises:
