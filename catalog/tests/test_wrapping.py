@@ -130,8 +130,6 @@ def test_what_is_no_single_environment_is_refused(catalog):
     catalog = catalog(double)
     with pytest.raises(ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"):
         catalog.wrap_env("CartPole-v1")
-    with pytest.raises(ModelContractError, match=r"env: expected an environment.*gymnasium\.make\('CartPole-v1'\)"):
-        rlcatalog.build(env="CartPole-v1", catalog=catalog)
     with pytest.raises(ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"):
         catalog.wrap_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
 

@@ -200,3 +200,16 @@ def test_ray_itself_does_nothing():
     assert ray.init(num_cpus=4) is None
     assert ray.is_initialized()
     ray.shutdown()
+
+
+@pytest.mark.parametrize("algorithm", [ppo.PPOTrainer, a3c.A3CTrainer])
+def test_an_environment_may_be_passed(algorithm):
+    """It says how many there are, by which the length of rollouts is reckoned."""
+    config = {key: SMALL[key] for key in ("model", "train_batch_size")} | {"framework": "torch"}
+    config |= {"minibatch_size": 8, "num_epochs": 1} if algorithm is ppo.PPOTrainer else {}
+    for env, n in ((gym.make("CartPole-v1"), 1), (gym.make_vec("CartPole-v1", 2, "sync"), 2)):
+        trainer = algorithm(env=env, config=config)
+        assert trainer.config.num_envs * trainer.config.rollout_length == 16
+        assert trainer.config.num_envs == n
+        trainer.train()
+        trainer.stop()

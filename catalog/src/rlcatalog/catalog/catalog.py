@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog import parts, registrations
+from rlcatalog.catalog.environments import make_env
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
@@ -19,7 +20,7 @@ from rlcatalog.config import KernelConfig, keys_of
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
-from rlcatalog.errors import DuplicateNameError, ModelContractError, UnsupportedSpaceError
+from rlcatalog.errors import DuplicateNameError, UnsupportedSpaceError
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
@@ -30,6 +31,8 @@ from rlcatalog.reporting import tell
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv
+
+    AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 T = TypeVar("T")
 
@@ -219,7 +222,7 @@ class Catalog:
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None,
+        env: AnyEnv | None = None,
     ) -> Explanation:
         """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
 
@@ -230,14 +233,15 @@ class Catalog:
             action_space: Its action space.
             config: The model config.
             framework: See `resolve`.
-            env: An environment, instead of the two spaces; its wrappers are explained too.
+            env: An environment, or what makes one (see `rlcatalog.catalog.make_env`), instead of the two spaces; its
+                wrappers are explained too.
 
         Raises:
             CatalogError: See `resolve`.
         """
-        wrappers: Sequence[Verdict] = ()
+        name, wrappers = "", list[Verdict]()
         if env is not None:
-            obs_space, action_space, wrappers = self.spaces_of(env, config)
+            obs_space, action_space, name, wrappers = self.spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         spaces = obs_space, action_space
@@ -246,8 +250,6 @@ class Catalog:
             self.slots, ("explanation", framework), spaces, config,
             lambda: find_resolution(self, *spaces, config, framework),
         )  # fmt: skip
-        spec = getattr(env, "spec", None)
-        name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
         return Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
@@ -315,26 +317,33 @@ class Catalog:
 
     # --- environments ----------------------------------------------------------------------------------------------
 
-    def spaces_of(
-        self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
-    ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
+    def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> tuple[Any, Any, str, list[Verdict]]:
         """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
 
+        Args:
+            env: An environment, or what makes one (see `rlcatalog.catalog.make_env`), which is then closed.
+            config: The model config.
+
         Returns:
-            The two spaces, and the answer of each wrapper that was asked; none for a vector environment.
+            The two spaces, the environment's name, and the answer of each wrapper that was asked; none for a vector
+            environment.
 
         Raises:
-            ModelContractError: It is no environment.
+            CatalogError: It is no environment, or makes none.
         """
-        vector: Any = env  # or what has the spaces of one
-        if hasattr(vector, "single_observation_space"):
-            values = self.parse_config(config)
-            check_wrapped(self.slots.env_wrappers(values), vector, values)
-            return vector.single_observation_space, vector.single_action_space, []
-        if isinstance(env, str):
-            raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
-        env, verdicts = self.explain_wrapping(vector, config)
-        return env.observation_space, env.action_space, verdicts
+        made = make_env(env)
+        try:
+            spec = getattr(made, "spec", None)
+            name = type(getattr(made, "unwrapped", made)).__name__ if spec is None else spec.id
+            if hasattr(made, "single_observation_space"):  # a vector environment, or what has the spaces of one
+                values = self.parse_config(config)
+                check_wrapped(self.slots.env_wrappers(values), made, values)
+                return made.single_observation_space, made.single_action_space, name, []
+            wrapped, verdicts = self.explain_wrapping(made, config)
+            return wrapped.observation_space, wrapped.action_space, name, verdicts
+        finally:
+            if made is not env and hasattr(made, "close"):
+                made.close()
 
     def wrap_env(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None

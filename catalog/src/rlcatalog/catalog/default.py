@@ -1,18 +1,14 @@
-"""The default catalog, its lookups as functions, and environments by id."""
+"""The default catalog, and its lookups as functions."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 import threading
 from collections.abc import Callable
 from functools import cache, wraps
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from rlcatalog.catalog.catalog import Catalog
-from rlcatalog.errors import UnknownNameError, reason, shown
 from rlcatalog.plugins.loader import refuse_while_loading
 
 P = ParamSpec("P")
@@ -62,33 +58,3 @@ register_model = _of_default(Catalog.register_model)
 register_action_dist = _of_default(Catalog.register_action_dist)
 register_preprocessor = _of_default(Catalog.register_preprocessor)
 register_filter = _of_default(Catalog.register_filter)
-
-
-def look_here(module: str) -> None:
-    """Let a module that was named and lies in the working folder be found, as `python` finds it; others come first."""
-    root, here = module.partition(".")[0], Path.cwd()
-    if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
-        return
-    if str(here) not in sys.path and importlib.util.find_spec(root) is None:
-        sys.path.append(str(here))
-
-
-def make_env(env_id: str, **arguments: Any) -> Any:
-    """Make a Gymnasium environment.
-
-    Raises:
-        UnknownNameError: Gymnasium does not know it, or cannot make it.
-    """
-    import gymnasium
-
-    module, colon, _ = env_id.partition(":")
-    if colon:
-        look_here(module)
-    try:
-        return gymnasium.make(env_id, **arguments)
-    except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment
-        hint = ""
-        if isinstance(error, gymnasium.error.UnregisteredEnv) and ":" not in env_id:
-            hint = f" Where a package registers it when imported, name the package: PACKAGE:{env_id}."
-        text = f"Environment {shown(env_id)} cannot be made: {reason(error)}{hint}"
-        raise UnknownNameError(text) from error

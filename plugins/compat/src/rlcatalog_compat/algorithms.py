@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlcatalog import default_catalog
+from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
 from rlcatalog_compat.helpers import EnvContext
 from rlcatalog_compat.policy_face import PolicyFace, act
@@ -45,11 +46,7 @@ class _Creator:
         self._env, self._remote = env, remote
 
     def __call__(self, config: Any) -> Any:
-        takes_config = importlib.import_module("rlcatalog_ppo.environments").takes_config
-        if not takes_config(self._env, required=not config):
-            return self._env()
-        context = EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0)
-        return self._env(context)
+        return make_env(self._env, EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0))
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
@@ -68,7 +65,7 @@ class Algorithm:
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is what `compute_single_action` does unless it is
             told.
-        env: A Gymnasium id, a name given to `register_env`, or a callable that takes the environment's config, as an
+        env: What `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
             `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
@@ -91,11 +88,12 @@ class Algorithm:
         own_env, explore = given.pop("env", None), given.pop("explore", True)
         env = own_env if env is None else env
         self._explore = explore is None or bool(explore)
-        config = self._own(given)
+        passed = None if env is None or isinstance(env, str) or callable(env) else getattr(env, "num_envs", 1)
+        config = self._own(given, passed)
         self._env = _environment(env, config.get("vector"))
         self._algorithm = _own_class(self._name)(env=self._env, config=config)
 
-    def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _own(self, given: Mapping[str, Any], passed: int | None) -> dict[str, Any]:
         name, idle = type(self).__name__, sorted(given.keys() & set(_KEYS["without_effect"]))
         if idle:
             text = f"{name}: these keys of RLlib's have no effect here: {', '.join(idle)}."
@@ -114,7 +112,7 @@ class Algorithm:
         if found.get("framework") in ("tf2", "tfe"):
             found["framework"] = "tf"
         if steps is not None:
-            runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or 8)
+            runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or passed or 8)
             unit = runners * int(found.pop("rollout_fragment_length", 1))
             found |= {"num_envs": runners, "rollout_length": math.ceil(int(steps) / unit) * unit // runners}
         for key in ("minibatch_size", "sgd_minibatch_size"):

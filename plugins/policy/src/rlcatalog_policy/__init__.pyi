@@ -35,6 +35,6 @@ from .space_json import (
     space_to_json as space_to_json,
 )
 from .state import State as State
-from .stepper import Stepper as Stepper, autoreset_of as autoreset_of
+from .stepper import Stepper as Stepper, autoreset_of as autoreset_of, describe_env as describe_env
 from .summary import Summary as Summary
 from .tensors import TensorFile as TensorFile, to_bytes as to_bytes

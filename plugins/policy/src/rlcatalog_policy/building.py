@@ -35,8 +35,8 @@ def build(
         action_space: Its action space.
         config: The model config.
         framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
-        env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then acts on
-            what `policy.wrap_env(env)` emits.
+        env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
+            function, an environment or a vector environment. The policy then acts on what `policy.wrap_env(env)` emits.
         catalog: The catalog to choose from; the process's when None.
         pins: What an earlier lookup chose, to be repeated.
         defaults: Defaults of an engine's own; see `Catalog.resolve`.
@@ -45,12 +45,12 @@ def build(
         CatalogError: See `Catalog.resolve`; also when the framework is not installed.
 
     Example:
-        >>> policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"), config={"fcnet_hiddens": [64, 64]})
+        >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [64, 64]})
         >>> step = policy.act(observations)
     """
     catalog = catalog or default_catalog()
     if env is not None:
-        obs_space, action_space, _ = catalog.spaces_of(env, config)
+        obs_space, action_space, *_ = catalog.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
     spaces = obs_space, action_space

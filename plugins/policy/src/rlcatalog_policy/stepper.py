@@ -38,6 +38,20 @@ def autoreset_of(envs: Any) -> str:
     return _named(mode)
 
 
+def describe_env(env: Any) -> tuple[str, str]:
+    """Return what an environment is that was passed, and what to pass where several are needed, for messages.
+
+    Args:
+        env: A single environment or a vector environment.
+    """
+    name, spec = type(env.unwrapped).__name__, getattr(env, "spec", None)
+    if hasattr(env, "num_envs"):
+        what, source = f"a vector environment of {env.num_envs} ({name})", "MyEnv"
+    else:
+        what, source = f"one environment ({name})", name if spec is None else repr(spec.id)
+    return what, f"pass the id, the class or a function that makes a single environment: env={source}."
+
+
 class Stepper:
     """Acts in `n` environments and keeps their states, over the ends of episodes.
 

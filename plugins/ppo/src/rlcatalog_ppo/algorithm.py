@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -23,14 +23,14 @@ from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
-from rlcatalog_ppo.environments import EnvMaker, registered_id, vector
+from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
 from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits, numbers_of
+from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_other_draws
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
@@ -40,7 +40,8 @@ class OnPolicy:
     """An on-policy algorithm over a catalog lookup; what is learned from a rollout, and how, a subclass says.
 
     Args:
-        env: A Gymnasium id, or a callable that makes the environment (from its config, or from nothing).
+        env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
+            environment, or a vector environment. The latter two are not closed by `stop`, and set `num_envs`.
         config: The algorithm's keys (see `config_class`), the model config under `model`.
         catalog: Where the parts are looked up; the default catalog when missing.
         record: Folder to write what was experienced into, for a `Reader`.
@@ -74,7 +75,7 @@ class OnPolicy:
 
     def __init__(
         self,
-        env: str | Callable[..., Any],
+        env: AnyEnv,
         config: Mapping[str, Any] | None = None,
         *,
         catalog: Catalog | None = None,
@@ -84,7 +85,7 @@ class OnPolicy:
         policy: Policy | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
-        self.config = parse(config, self.config_class)
+        self.config = parse(config, self.config_class, count_passed(env))
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
@@ -93,8 +94,10 @@ class OnPolicy:
         self._env_id = env if isinstance(env, str) else None
         catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = EnvMaker(env, self.config.env_config, self.config.model, catalog)
+        for callback in callbacks:
+            callback.check_env(self._make_env)
         self._rng = np.random.default_rng(self.config.seed)
-        self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
+        self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
             self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
@@ -198,9 +201,23 @@ class OnPolicy:
         """
         self.stopping = reason
 
-    def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
-        """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played."""
-        with kept(self.policy), closing(vector(self._make_env, min(episodes, SIDE_BY_SIDE))) as envs:
+    def evaluate(
+        self, episodes: int = 10, *, env: AnyEnv | None = None, seed: int | None = None, explore: bool = False
+    ) -> list[float]:
+        """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played.
+
+        Args:
+            episodes: How many.
+            env: The environment to play in; fresh ones like those that train when missing.
+            seed: Seed of the environments.
+            explore: Sample actions; else take the most likely ones.
+
+        Raises:
+            ConfigError: The environment that trains was passed, and Gymnasium cannot make another one.
+        """
+        make = self._make_env.beside(env)
+        n = make.passed or min(episodes, SIDE_BY_SIDE)
+        with kept(self.policy), closing(make.vector(n)) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -208,7 +225,7 @@ class OnPolicy:
         self.policy.save(directory)
 
     def stop(self) -> None:
-        """Close the environments."""
+        """Close the environments; one that was passed stays open."""
         self._envs.close()
 
     # --- the whole state ---------------------------------------------------------------------------------------------
@@ -259,7 +276,8 @@ class OnPolicy:
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.
         set_state(self.acting, state["randomness"])
-        self._check_frozen(state)
+        if self._frozen:
+            warn_of_other_draws(state, self.acting)
         self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
         if count := len(self.begun_anew):
             self._collector.begin_anew(np.array([why is not None for why in reasons]))
@@ -283,7 +301,7 @@ class OnPolicy:
     def restore(
         cls,
         directory: str | os.PathLike[str],
-        env: str | Callable[..., Any] | None = None,
+        env: AnyEnv | None = None,
         *,
         config: Mapping[str, Any] | None = None,
         catalog: Catalog | None = None,
@@ -328,7 +346,7 @@ class OnPolicy:
         manifest = read_manifest(source)
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
-        spaces = unwritten_spaces(manifest, make)
+        spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
         policy = load(source, **spaces, catalog=catalog)
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
@@ -357,16 +375,6 @@ class OnPolicy:
         self._frozen, policy, config = frozen, self.policy, self.config
         # Where a policy cannot be frozen, it acts as it is.
         self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
-
-    def _check_frozen(self, state: Mapping[str, Any]) -> None:
-        """Warn where actions were drawn by a frozen policy, and none can be had here."""
-        lost = state["randomness"]["policy"].keys() - self.acting.random_state().keys()
-        if self._frozen and lost and isinstance(self.acting, Frozen):
-            warnings.warn(
-                f"the run collected with a frozen policy, which cannot be had here: {self.acting.reason}. It goes on"
-                " with the policy itself, whose draws differ.",
-                ResumeWarning, stacklevel=4,
-            )  # fmt: skip
 
     def _take_over(self) -> None:
         """Let a frozen policy act with the weights of now."""

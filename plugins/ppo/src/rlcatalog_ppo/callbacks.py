@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rlcatalog_runs.evaluation import summarize
 
 if TYPE_CHECKING:
     from rlcatalog_ppo.algorithm import OnPolicy
+    from rlcatalog_ppo.environments import AnyEnv, EnvMaker
     from rlcatalog_ppo.rollout import Rollout
 
 
@@ -24,6 +26,9 @@ class Callback:
 
     They are called in the order in which they are given. What one raises ends the run.
     """
+
+    def check_env(self, make_env: EnvMaker) -> None:
+        """Raise where the algorithm's environments do not suffice; called before a policy is built."""
 
     def on_start(self, algo: OnPolicy) -> None:
         """`learn` begins, or goes on after `restore`."""
@@ -93,17 +98,25 @@ class Evaluation(Callback):
         episodes: How many episodes of each kind.
         folder: Where the best policy is saved; nowhere when missing.
         seed: Seed of the environments, the same at each evaluation.
+        env: The environment to play in, as for `OnPolicy.evaluate`.
     """
 
-    def __init__(self, every: int, episodes: int = 10, folder: Path | None = None, seed: int = 10_000) -> None:
-        self.every, self.episodes, self.folder, self.seed = Every(every), episodes, folder, seed
+    def __init__(
+        self, every: int, episodes: int = 10, folder: Path | None = None, seed: int = 10_000, env: AnyEnv | None = None
+    ) -> None:
+        self.every, self.episodes, self.folder, self.seed, self.env = Every(every), episodes, folder, seed, env
         self.best: float | None = None
+
+    def check_env(self, make_env: EnvMaker) -> None:
+        """Raise where there is no environment to play in."""
+        make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Evaluate where it is time."""
         if not self.every.due(result["timesteps_total"]):
             return
-        returns, sampled = (algo.evaluate(self.episodes, seed=self.seed, explore=draws) for draws in (False, True))
+        play = partial(algo.evaluate, self.episodes, env=self.env, seed=self.seed)
+        returns, sampled = play(), play(explore=True)
         figures = result["evaluation"] = summarize(returns, sampled)
         if self.best is None or figures["return_mean"] > self.best:
             self.best = figures["return_mean"]

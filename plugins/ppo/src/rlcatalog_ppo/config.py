@@ -238,12 +238,18 @@ Config = TypeVar("Config", bound=OnPolicyConfig)
 _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
 
 
-def parse(config: Mapping[str, Any] | None, kind: type[Config] = PPOConfig) -> Config:  # type: ignore[assignment]
+def parse(
+    config: Mapping[str, Any] | None,
+    kind: type[Config] = PPOConfig,  # type: ignore[assignment]
+    num_envs: int | None = None,
+) -> Config:
     """Check an algorithm's config; the caller's object is not changed.
 
     Args:
         config: The config.
         kind: The algorithm's struct.
+        num_envs: Default of that key, where environments were passed. If they are few, the default of `rollout_length`
+            is larger: a rollout has as many steps in all as with the usual number.
 
     Raises:
         UnknownConfigKeyError: A key the algorithm does not know.
@@ -267,6 +273,10 @@ def parse(config: Mapping[str, Any] | None, kind: type[Config] = PPOConfig) -> C
             values["model"] = {**value, **values.get("model", {})}
         else:
             values[name] = convert(plain(value), rows[name], f"{kind.algorithm} config key")
+    if num_envs is not None:
+        usual = kind()
+        length = max(usual.rollout_length, usual.num_envs * usual.rollout_length // num_envs)
+        values = {"num_envs": num_envs, "rollout_length": length, **values}
     found = kind(**values)
     found.check()
     return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import NonFiniteError, ObservationError
+from rlcatalog.errors import CatalogError, NonFiniteError, ObservationError, reason
 from rlcatalog.observations import rows
 
 Array = np.ndarray[Any, Any]
@@ -57,3 +59,25 @@ class EnvErrors:
 
     def _where(self, i: int) -> str:
         return f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
+
+
+def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an environment's method; return what it returns.
+
+    Args:
+        fault: Makes the error of what went wrong.
+        method: The method.
+        *args: Its arguments.
+        **kwargs: More of them.
+
+    Raises:
+        EnvironmentFaultError: The method raised; the message has the place.
+    """
+    try:
+        return method(*args, **kwargs)
+    except CatalogError:  # of a wrapper, and says what is wrong
+        raise
+    except (Exception, SystemExit) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename}:{place.lineno}, in {place.name}"
+        raise fault(f"raised {reason(error)} ({where})") from error

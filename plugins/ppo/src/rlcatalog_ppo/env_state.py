@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -24,7 +23,8 @@ import numpy as np
 from gymnasium import wrappers
 
 from rlcatalog.config import plain
-from rlcatalog.errors import CatalogError, EnvironmentFaultError, reason
+from rlcatalog.errors import EnvironmentFaultError, reason
+from rlcatalog_ppo.env_errors import call_env
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
@@ -91,13 +91,15 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment.
         index: Its place among those stepped side by side.
         count: How many these are.
+        closes: Whether closing this closes the environment.
 
     Attributes:
         obs: The last observation, or None.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1, *, closes: bool = True) -> None:
         super().__init__(env)
+        self._closes = closes
         self.metadata = dict(env.metadata)  # vector environments write their mode into it
         self.index, self.count = index, count
         self._levels = _levels(env)
@@ -119,7 +121,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._levels is None:
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
         self._steps = 0
-        returned = self._ask(self.env.reset, seed=seed, options=options)
+        returned = call_env(self._fault, self.env.reset, seed=seed, options=options)
         self._check(returned, RESET)
         self.obs, self._info = returned
         return self.obs, {}
@@ -134,7 +136,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if episode is not None:
             episode.actions.append(action if isinstance(action, np.generic) else deepcopy(action))
         self._steps += 1
-        returned = self._ask(self.env.step, action)
+        returned = call_env(self._fault, self.env.step, action)
         try:
             obs, reward, terminated, truncated, self._info = returned
             usual = (
@@ -155,15 +157,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._episode = None
         return obs, reward, terminated, truncated, {}
 
-    def _ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(*args, **kwargs)
-        except CatalogError:  # of a wrapper, and says what is wrong
-            raise
-        except (Exception, SystemExit) as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename}:{place.lineno}, in {place.name}"
-            raise self._fault(f"raised {reason(error)} ({where})") from error
+    def close(self) -> None:
+        """Close the environment, unless it is the caller's."""
+        if self._closes:
+            super().close()  # type: ignore[no-untyped-call]
 
     def _check(self, returned: Any, names: tuple[str, ...]) -> None:
         if (fault := self._returns.fault(returned, names)) is not None:
@@ -211,7 +208,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
             self._episode = self._former = None  # they do not lead to the episode that is to begin
-            _set_generator(self.env, place["generator"])
+            if place["generator"]:  # a vector environment's were not kept
+                _set_generator(self.env, place["generator"])
         return failed
 
     def _go_to(self, place: Mapping[str, Any]) -> str | None:

@@ -1,20 +1,25 @@
-"""Environments, made from an id or a callable."""
+"""Environments: made from an id, a class or a function, or passed by the caller."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
+from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
+from rlcatalog_ppo.external_env import ExternalVectorEnv
+
+#: What stands for an environment.
+AnyEnv: TypeAlias = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
 class EnvConfig(dict[str, Any]):
@@ -31,36 +36,69 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Makes one environment, with the wrappers of the installed plugins.
+    """Makes environments, with the wrappers of the installed plugins, or hands out the one that was passed.
 
     It can be pickled where its parts can, and finds the same environment elsewhere.
 
     Args:
-        env: A Gymnasium id, or a callable that takes the environment's config, or nothing.
+        env: What `rlcatalog.catalog.make_env` takes.
         env_config: The environment's config.
         model: The model config, for the wrappers.
         catalog: Where the wrappers are looked up.
 
-    Raises:
-        ConfigError: `env` is neither.
+    Attributes:
+        passed: How many environments were passed (see `count_passed`); the caller closes them.
     """
 
-    def __init__(
-        self, env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
-    ) -> None:
-        if not isinstance(env, str) and not callable(env):
-            raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
+    def __init__(self, env: AnyEnv, env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
+        self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
         """Return an environment, for a place among those stepped side by side."""
-        env, config = self._env, self._config
-        if isinstance(env, str):
-            made = make_env(env, **config)
-        else:
-            takes = takes_config(env, required=not config)
-            made = env(EnvConfig(config, index)) if takes else env()
-        return self._catalog.wrap_env(made, self._model)
+        return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
+
+    def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
+        """Return `n` environments stepped side by side (see `vector`); those that were passed stay open.
+
+        Raises:
+            ConfigError: The config asks for others than were passed.
+            ModelContractError: The members of a vector environment lack a wrapper.
+        """
+        if self.passed is None:
+            return vector(self, n, how=how)
+        usual = {"env_config": {}, "vector": "sync", "num_envs": self.passed}
+        for key, value in {"env_config": self._config, "vector": how, "num_envs": n}.items():
+            if value != usual[key]:
+                what, way = describe_env(self._env)
+                raise ConfigError(
+                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Leave {key} out, or {way}"
+                )
+        if not isinstance(self._env, VectorEnv):
+            return vector(self, 1)
+        self._catalog.spaces_of(self._env, self._model)  # refuses members that lack a wrapper
+        return ExternalVectorEnv(self._env)
+
+    def beside(self, env: AnyEnv | None = None) -> EnvMaker:
+        """Return what makes environments beside those of this one, for an evaluation during training.
+
+        Args:
+            env: The environment to evaluate in; like the training environment when missing.
+
+        Raises:
+            ConfigError: The training environment was passed, and Gymnasium cannot make another one.
+        """
+        own: Any = self._env
+        if self.passed is None and (env is None or env is own):
+            return self
+        make = _make_again(own) if env is None else env
+        if make is None or (self.passed and getattr(make, "unwrapped", None) is own.unwrapped):
+            what, way = describe_env(own)
+            raise ConfigError(
+                f"evaluation: expected environments beside those that train; found {what}. Pass another environment,"
+                f" evaluate(env=...) or Evaluation(..., env=...), or {way}"
+            )
+        return EnvMaker(make, {}, self._model, self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state; the default catalog is that of the process, and an id comes with what is registered.
@@ -78,6 +116,26 @@ class EnvMaker:
         if spec is not None:
             gymnasium.registry.setdefault(spec.id, spec)
         self.__dict__ |= {**state, "_catalog": state["_catalog"] or default_catalog()}
+
+
+def count_passed(env: AnyEnv) -> int | None:
+    """Return how many environments were passed: one, or those of a vector environment; None where one is to be made."""
+    if isinstance(env, VectorEnv):
+        return env.num_envs
+    return 1 if isinstance(env, gymnasium.Env) else None
+
+
+def _make_again(env: Any) -> Callable[[], Any] | None:
+    """Return a function that makes an environment as Gymnasium made it, without its window; None if nothing says how.
+
+    A vector environment's is one of its members; what is wrapped around all of them says nothing about that.
+    """
+    single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
+    spec = deepcopy(getattr(single, "spec", None))
+    if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        return None
+    spec.kwargs.pop("render_mode", None)
+    return partial(gymnasium.make, spec)
 
 
 def vector(
@@ -103,17 +161,9 @@ def vector(
 
 
 def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
-    return Resumable(make(index) if isinstance(make, EnvMaker) else make(), index, count)
-
-
-def takes_config(env: Callable[..., Any], required: bool) -> bool:
-    """Whether the callable has a positional parameter (one without default, where `required`)."""
-    try:
-        parameters = inspect.signature(env).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return any(p.default is p.empty for p in positional) if required else bool(positional)
+    if not isinstance(make, EnvMaker):
+        return Resumable(make(), index, count)
+    return Resumable(make(index), index, count, closes=make.passed is None)
 
 
 def registered_id(folder: Path, env: str | None) -> str:

@@ -257,7 +257,7 @@ class Collector:
         Args:
             rows: Booleans `[N]`.
         """
-        observed, _ = self.envs.reset(options={"reset_mask": rows})
+        observed, _ = self.envs.reset(options=None if rows.all() else {"reset_mask": rows})
         encoded = self._env_errors.encode(self.policy, observed, update=rows)
         self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
         mask = self.policy.action_mask(observed, idle=~rows)

@@ -6,6 +6,7 @@ for, and `check_like` that arrays fit the algorithm that goes on.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
@@ -14,7 +15,8 @@ import msgspec
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import shown
+from rlcatalog.errors import ResumeWarning, shown
+from rlcatalog_policy import Frozen
 from rlcatalog_ppo.trees import take_apart
 
 Array = np.ndarray[Any, Any]
@@ -155,6 +157,22 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name, array in seen.items():
             if array.shape[:1] != (count,):
                 raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
+
+
+def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
+    """Warn where actions were drawn by a frozen policy, and none can be had here.
+
+    Args:
+        state: The state that a run goes on from.
+        acting: What collects now.
+    """
+    lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
+    if lost and isinstance(acting, Frozen):
+        warnings.warn(
+            f"the run collected with a frozen policy, which cannot be had here: {acting.reason}. It goes on with the"
+            " policy itself, whose draws differ.",
+            ResumeWarning, stacklevel=4,
+        )  # fmt: skip
 
 
 def check_generators(tree: Any) -> None:

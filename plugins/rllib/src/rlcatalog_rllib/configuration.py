@@ -13,12 +13,12 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogError, UnreadKeysWarning
+from rlcatalog.errors import CatalogError, ConfigError, UnreadKeysWarning, shown
 from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import EncodeObservations, EnvToModule, ModuleToEnv, behind, module_to_env
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
-from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
+from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
 from rlcatalog_rllib.recipe import Recipe, choose_parts
@@ -47,7 +47,7 @@ def configure(
             `MARWILConfig()`, or a subclass's; changed and returned. BC and MARWIL encode what they read: data as the
             environment has it.
             After `multi_agent(...)` each policy has parts of its own.
-        env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
+        env: A Gymnasium id, a name registered with Ray Tune, a class or a function; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
             defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds` and the
@@ -95,7 +95,7 @@ def configure(
         check_encoding(
             options, policy, lambda other: choose_parts(seen, action_space, {**first, **other}, catalog, defaults)[1]
         )
-    if wrapped is not made or not batches_as_arrays(obs_space):
+    if wrapped is not made or not batches_as_arrays(obs_space) or not is_made_by_ray(env):
         given = {"env": env, "env_config": env_config, "model": packed(first), "catalog": recipe.catalog}
         env, env_config = CatalogEnv, given
     if learns_offline(config):
@@ -111,6 +111,8 @@ def configure(
 def _configure_agents(
     config: Any, module: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
 ) -> Any:
+    if not is_made_by_ray(env):
+        raise ConfigError(f"env: expected an environment class whose first argument is its config, found {shown(env)}.")
     with closing(create_env(env, env_config)) as made:
         observations, actions = spaces_of_agents(made)
         observations = behind(own[0], made, observations, actions)

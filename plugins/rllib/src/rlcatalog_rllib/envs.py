@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from inspect import Parameter
 from typing import Any
 
 import gymnasium
@@ -14,7 +16,7 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogError, ConfigError
-from rlcatalog_policy import Encoder
+from rlcatalog_policy import Encoder, describe_env
 from rlcatalog_rllib.parcels import content_of, unpacked
 from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
@@ -27,7 +29,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment behind the wrappers of the installed plugins, as `configure` hands it to Ray.
 
     Args:
-        config: `"env"`: a Gymnasium id, a name registered with Ray Tune, or a class; `"env_config"`: its config;
+        config: `"env"`: what `create_env` takes; `"env_config"`: its config;
             `"model"`: the model config, for the wrappers; `"catalog"`: the catalog they come from, or None.
 
     Raises:
@@ -93,7 +95,8 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     """Make one environment, as Ray would.
 
     Args:
-        env: A Gymnasium id, a name registered with Ray Tune, or a class or function that takes a config.
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function; where that takes no config, Ray
+            cannot make it, but this does.
         env_config: The environment's config.
         context: The `EnvContext` of the worker, or None.
 
@@ -101,17 +104,35 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
         UnknownNameError: Gymnasium does not know the id.
         ConfigError: `env` is none of these.
     """
-    given = dict(env_config or {})
-    registry: Any = _global_registry
-    if isinstance(env, str) and not registry.contains(ENV_CREATOR, env):
-        return make_env(env, **given)
-    if isinstance(env, str):
-        env = registry.get(ENV_CREATOR, env)
-    if not callable(env):
-        raise ConfigError(f"env: expected a Gymnasium id, a name registered with Ray Tune or a class, found {env!r}.")
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
               if hasattr(context, name)}  # fmt: skip
-    return env(EnvContext(given, **{"worker_index": 0, **places}))
+    config = EnvContext(dict(env_config or {}), **{"worker_index": 0, **places})
+    registry: Any = _global_registry
+    if isinstance(env, str) and registry.contains(ENV_CREATOR, env):
+        return registry.get(ENV_CREATOR, env)(config)
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        what, way = describe_env(env)
+        raise ConfigError(
+            f"env: expected what Ray's runners make environments of; found {what}. To have them made, {way}"
+            " config.env_runners(num_envs_per_env_runner=N) says how many are stepped side by side."
+        )
+    return env(config) if takes_context(env) else make_env(env, config)
+
+
+def takes_context(env: Any) -> bool:
+    """Whether a class or function is called with an `EnvContext`: its first argument has no default, None or a dict."""
+    try:
+        first = next(iter(inspect.signature(env).parameters.values()), None)
+    except (TypeError, ValueError):  # it is neither, or written in another language
+        return False
+    if first is None or first.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
+        return False
+    return first.default in (Parameter.empty, None) or isinstance(first.default, Mapping)
+
+
+def is_made_by_ray(env: Any) -> bool:
+    """Whether Ray itself makes an environment of this: of an id, a name, or a class that takes its config."""
+    return isinstance(env, str) or (isinstance(env, type) and takes_context(env))
 
 
 def batches_as_arrays(space: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from rlcatalog import Catalog, default_catalog
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
 from rlcatalog.internals import look_here
 from rlcatalog_policy import Manifest, forget, locked, read_json, write_file
@@ -271,11 +272,17 @@ def policy_of(directory: Path) -> Path:
     return policy if policy.is_dir() else directory
 
 
-def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not write down, by name."""
+def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = None) -> dict[str, Any]:
+    """Return the environment's spaces that a saved policy could not write down, by name.
+
+    Args:
+        manifest: What the policy says about itself.
+        env: The environment, or what makes one (see `rlcatalog.catalog.make_env`).
+        catalog: The catalog whose wrappers are applied; the process's when None.
+    """
     names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
     if not names:
         return {}
-    env = make()
-    env.close()
-    return {name: getattr(env, name) for name in names}
+    obs_space, action_space, *_ = (catalog or default_catalog()).spaces_of(env, manifest.config)
+    spaces = {"observation_space": obs_space, "action_space": action_space}
+    return {name: spaces[name] for name in names}

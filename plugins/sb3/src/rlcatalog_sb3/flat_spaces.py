@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -82,7 +82,9 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def for_sb3(
-    env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None = None, catalog: Catalog | None = None
+    env: str | Callable[..., Any] | gym.Env[Any, Any],
+    model_config: Mapping[str, Any] | None = None,
+    catalog: Catalog | None = None,
 ) -> FlattenSpaces:
     """Flatten an environment's spaces, so that Stable-Baselines3 takes it.
 
@@ -91,21 +93,20 @@ def for_sb3(
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
-        env: A single environment, or a Gymnasium id.
+        env: A single environment, its Gymnasium id, its class or a function that makes it.
         model_config: The model config, where it shapes observations or actions; see `FlattenSpaces`.
         catalog: The catalog the parts come from, for policies in this environment, too; the process's when None.
 
     Raises:
-        ModelContractError: It is no single environment.
+        ModelContractError: It is a vector environment.
+        ConfigError: It is no environment, and makes none.
     """
-    if isinstance(env, str):
-        env = make_env(env)
-    if not isinstance(env, gym.Env):
+    if hasattr(env, "num_envs"):
         raise ModelContractError(
-            f"for_sb3: expected a gymnasium.Env or an id, found {type(env).__name__}. Vector environments are made of"
-            " wrapped ones: make_vec_env(id, n, wrapper_class=for_sb3)."
+            f"for_sb3: expected a single environment, found {type(env).__name__} of {env.num_envs}. Stable-Baselines3"
+            " takes vector environments of its own, of wrapped ones: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
-    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(env, model_config)
+    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
     return FlattenSpaces(wrapped, model_config, catalog)
 
 

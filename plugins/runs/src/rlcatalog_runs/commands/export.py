@@ -44,7 +44,6 @@ def export(
 
 
 def _make_env(run: Path, modules: list[str]) -> Any:
-    """Make the environment of a run, with the wrappers of the installed plugins."""
+    """Make the environment of a run."""
     config = read_config(run, modules)
-    env = make_env(config["env"], **config["algorithm"]["env_config"])
-    return default_catalog().wrap_env(env, read_manifest(run / POLICY).config)
+    return make_env(config["env"], config["algorithm"]["env_config"])

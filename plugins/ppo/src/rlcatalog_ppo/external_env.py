@@ -1,0 +1,68 @@
+"""Vector environments that the caller made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from rlcatalog.errors import EnvironmentFaultError, shown
+from rlcatalog_policy import autoreset_of
+from rlcatalog_ppo.env_errors import call_env
+
+#: What `step` returns between observations and infos, and the kinds of its dtype.
+_COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
+
+
+class ExternalVectorEnv(VectorWrapper):
+    """A vector environment that the caller made, and closes; it names what is wrong with what that returns.
+
+    Under SAME_STEP its members must hand out copies: they are reset before an episode's last observation is read.
+
+    Args:
+        env: The vector environment.
+
+    Raises:
+        ConfigError: It does not say when it resets its environments.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self._has_final_obs = autoreset_of(env) == "same_step"
+
+    def reset(self, **options: Any) -> Any:
+        """Begin an episode in every environment, or in those of `options["reset_mask"]`."""
+        return call_env(self._fault, self.env.reset, **options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in every environment.
+
+        Raises:
+            EnvironmentFaultError: The environment raised, or returned something else than it should.
+        """
+        returned = call_env(self._fault, self.env.step, actions)
+        try:
+            obs, *columns, infos = returned
+            arrays = dict(zip(_COLUMNS, map(np.asarray, columns), strict=True))
+        except (TypeError, ValueError):
+            raise self._fault(f"returned {shown(returned)}; expected (obs, {', '.join(_COLUMNS)}, infos)") from None
+        for name, array in arrays.items():
+            if array.shape != (self.num_envs,) or array.dtype.kind not in _COLUMNS[name]:
+                expected = f"shape ({self.num_envs},) and {'numbers' if name == 'reward' else 'booleans'}"
+                raise self._fault(f"returned {name} of shape {array.shape} and {array.dtype}; expected {expected}")
+        reward, terminated, truncated = arrays.values()
+        if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
+            raise self._fault('returned no infos["final_obs"], which mode SAME_STEP requires where an episode ends')
+        return obs, reward, terminated, truncated, infos
+
+    def call(self, name: str, *_: Any) -> tuple[Any, ...]:
+        """Return what a `Resumable` would, for each environment: they do not say where they stand, and go nowhere."""
+        why = "it is in a vector environment that was passed, which does not say its state"
+        return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
+
+    def close(self, **kwargs: Any) -> None:
+        """Leave it open."""
+
+    def _fault(self, what: str) -> EnvironmentFaultError:
+        return EnvironmentFaultError(f"the vector environment {type(self.env).__name__} {what}")
