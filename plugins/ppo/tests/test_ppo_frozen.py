@@ -122,10 +122,10 @@ def test_what_cannot_be_frozen_collects_as_it_is():
 
 
 def test_weights_that_are_set_back_act():
-    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
-    obs = algo._envs.single_observation_space.sample()[None].repeat(3, axis=0)
+    algo = PPO(Drift, {**SMALL, "lr": 0.1, "model": NET, "frozen": "always"})
+    obs = algo._collector._encoded
     state, before = algo.state(), algo.acting.act(obs).value
     algo.train()
-    assert np.abs(algo.acting.act(obs).value - before).min() > 1e-3
+    assert np.abs(algo.acting.act(obs).value - before).max() > 1e-2
     algo.set_back(state)
     np.testing.assert_allclose(algo.acting.act(obs).value, before, atol=1e-6)
