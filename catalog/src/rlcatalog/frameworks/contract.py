@@ -107,6 +107,12 @@ class PolicyParts(Protocol):
     def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
         """Score stored actions under the current weights."""
 
+    def to(self, device: str) -> Any:
+        """Move the policy to a device."""
+
+    def as_module(self) -> Any:
+        """Return model and action distribution as one module."""
+
 
 class Backend(Protocol):
     """What a framework does for a policy."""

@@ -244,6 +244,24 @@ class Policy:
         """
         return self.masks.of(obs, idle)
 
+    def as_module(self) -> Any:
+        """Return the model and the action distribution as one module of the framework, which shares the weights.
+
+        `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean masks `[B, m]` as
+        tensors, on the model's device. `dist` is the distribution of raw actions, and `value` the value estimates
+        `[B]`, or None; gradients reach the weights of both. In PyTorch it is an `nn.Module`, in TensorFlow a
+        `tf.Module` with `trainable_variables`.
+
+        Raises:
+            NotServedError: The model has a memory, or looks at past steps.
+        """
+        if self._states.carries:
+            raise NotServedError(
+                f"as_module: {self.model_name} has a memory or looks at past steps, and a module sees one step. Act"
+                " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
+            )
+        return load_extension(self.framework, "policy_module")(self)
+
     def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
         """Score stored actions under the current weights, for training.
 
