@@ -8,6 +8,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+ENGINES := .venv-engines
 SEED ?= 0
 STEPS ?= 100000
 OUT ?= runs/cartpole-$(SEED)
@@ -32,9 +33,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest engines learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest engines generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -45,7 +46,7 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: $(VENV)/.dev  ## all tests, a short learning run included
+test: $(VENV)/.dev $(VENV)/.skrl  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
@@ -54,7 +55,7 @@ quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since mai
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
 	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
 
-attack: $(VENV)/.dev  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
+attack: $(VENV)/.dev $(VENV)/.skrl  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
 	$(BIN)/python -m pytest -m attack -n 2 --dist worksteal $(PYTEST_ARGS)
 	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
 
@@ -102,6 +103,9 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
+engines: $(ENGINES)/.done  ## the examples of engines that need other packages than the rest: tianshou
+	$(ENGINES)/bin/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
+
 generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pages of the docs, code in docs/plugins.md
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
@@ -128,7 +132,7 @@ docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
-	rm -rf $(VENV) $(LOWEST) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(ENGINES) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
@@ -151,6 +155,10 @@ $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
+$(VENV)/.skrl: requirements/skrl.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/skrl -r $<
+	touch $@
+
 $(VENV)/.dist: requirements/dist.txt $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
@@ -167,4 +175,13 @@ $(LOWEST)/.done: tools/lowest.py requirements/torch.txt requirements/demo.txt $(
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(BIN)/python tools/lowest.py > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt
+	touch $@
+
+# PyTorch and the tests' own needs, without TensorFlow, Ray and Stable-Baselines3.
+$(ENGINES)/.done: requirements/engines.txt requirements/torch.txt requirements/demo.txt requirements/build.txt $(PACKAGES)
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv was found on the path. Name one:" \
+	"make engines PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(ENGINES)
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -r requirements/build.txt
+	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@

@@ -11,8 +11,10 @@ these are programs with options, which take longer than a build may.
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
+#: The same programs without the catalog.
+HAND_WRITTEN = EXAMPLES / "hand_written"
 TARGET = ROOT / "docs/examples"
 RECORDS = TARGET / "records.json"
 #: What an example is run with for its page; all others with `--iterations 8`.
@@ -35,9 +39,13 @@ ARGUMENTS = {
     "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
     "sac": ["--steps", "1500", "--episodes", "2"],
 }
+#: The interpreter of an example that needs an environment of its own.
+PYTHONS = {"tianshou_ppo": ROOT / ".venv-engines/bin/python"}
+#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt.
+BESIDE = {"skrl_ppo": ROOT / ".venv/skrl"}
 #: Words of names that are not written small.
-WORDS = {"api": "API", "cartpole": "CartPole", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM", "ppo": "PPO",
-         "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
+WORDS = {"api": "API", "cartpole": "CartPole", "cleanrl": "CleanRL", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM",
+         "ppo": "PPO", "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
          "env": "environment"}  # fmt: skip
 #: Lines of output that are shown at most.
 MOST = 24
@@ -62,12 +70,14 @@ def records() -> dict[str, dict[str, Any]]:
 def run(names: list[str]) -> None:
     """Run examples, each in an empty folder, and keep what they print."""
     for name in names or examples():
-        arguments = ARGUMENTS.get(name, ["--iterations", "8"])
+        arguments, python = ARGUMENTS.get(name, ["--iterations", "8"]), PYTHONS.get(name, sys.executable)
+        paths = [str(BESIDE.get(name, "")), os.environ.get("PYTHONPATH", "")]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with tempfile.TemporaryDirectory() as folder:
             begin = time.perf_counter()
             done = subprocess.run(
-                [sys.executable, "-W", "ignore", str(EXAMPLES / f"{name}.py"), *arguments],
-                cwd=folder, capture_output=True, text=True, check=False,
+                [python, "-W", "ignore", str(EXAMPLES / f"{name}.py"), *arguments],
+                cwd=folder, env=environ, capture_output=True, text=True, check=False,
             )  # fmt: skip
             seconds = time.perf_counter() - begin
         if done.returncode:
@@ -83,6 +93,17 @@ def shows(path: Path) -> tuple[str, str]:
     """Return the first line of an example's docstring, and the rest."""
     first, _, rest = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
     return " ".join(first.split()), rest
+
+
+def replaced(path: Path) -> list[str]:
+    """Return what the catalog replaces in a hand-written program, as a unified diff; docstrings left out."""
+    programs = [HAND_WRITTEN / path.name, path]
+    if not programs[0].exists():
+        return []
+    texts = [program.read_text(encoding="utf-8") for program in programs]
+    lines = [text.splitlines()[ast.parse(text).body[0].end_lineno :] for text in texts]
+    names = [f"examples/hand_written/{path.name}", f"examples/{path.name}"]
+    return list(difflib.unified_diff(*lines, *names, n=1, lineterm=""))
 
 
 def title(name: str) -> str:
@@ -103,6 +124,10 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
     """Return an example's page."""
     first, rest = shows(path)
     command = " ".join(["python", f"examples/{name}.py", *record["arguments"]])
+    difference = replaced(path)
+    if difference:
+        rest += f"\n\n## What it replaces in [the hand-written script](../../examples/hand_written/{name}.py)\n\n"
+        rest += "\n".join(["```diff", *difference, "```"])
     return "\n".join([
         f"# {title(name)}", "", first, "", *([rest, ""] if rest else []),
         f"## What it prints in {record['seconds']} seconds", "",

@@ -1,13 +1,19 @@
 """Every example runs, in a process of its own; the list is what lies in the folder.
 
-`make test` runs each in one framework, `make attack` in the other.
+`make test` runs each in one framework, `make attack` in the other, and the hand-written scripts that some replace.
+`make engines` runs those of tianshou.
 """
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 import warm
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+
+from gallery import BESIDE, HAND_WRITTEN, replaced
 
 BOTH = [["--iterations", "1"], ["--iterations", "1", "--framework", "tf"]]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -20,6 +26,7 @@ RUNS = {
         ["--steps", "300", "--updates", "50", "--episodes", "2", "--env", env, "--framework", framework]
         for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
     ],
+    "cleanrl_ppo.py": [["--iterations", "1"]],
     "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "1"]],
     "custom_action_dist.py": [["--iterations", "1"]],
     "custom_loss.py": BOTH,
@@ -36,11 +43,13 @@ RUNS = {
     "rnn_model.py": BOTH,
     "sac.py": [["--steps", "1050", "--episodes", "2"], ["--steps", "1050", "--episodes", "2", "--framework", "tf"]],
     "self_supervised_loss.py": BOTH,
+    "skrl_ppo.py": [["--iterations", "1"]],
+    "tianshou_ppo.py": [["--iterations", "1"]],
     "torchrl_ppo.py": [["--iterations", "1"]],
     "trajectory_views.py": BOTH,
 }
 #: What an example needs beside what the packages bring.
-NEEDS = {"torchrl_ppo.py": "torchrl"}
+NEEDS = {"torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl"}
 #: What an example prints in the end, where it is not one of the two usual lines.
 SAYS = {
     "behaviour_cloning.py": "mean return over 2 episodes: ",
@@ -57,6 +66,9 @@ def test_every_example_is_run():
 
 
 CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs}
+#: The scripts without the catalog, which would rot unseen.
+BESIDES = {f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
+           for path in sorted(HAND_WRITTEN.glob("*.py"))}  # fmt: skip
 #: These have no code of one framework; PyTorch is quicker.
 ALIKE = ("action_masking.py", "attention_net.py", "autoregressive_action_dist.py", "parametric_actions_cartpole.py")
 #: Of the other examples with a run in each framework, every other one runs in TensorFlow in `make test`.
@@ -68,13 +80,30 @@ LEFT = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.attack) if case in LEFT else case for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.attack) if case in LEFT or case in BESIDES else case
+        for case in CASES | BESIDES
+    ],
 )
 def test_example(case, tmp_path):
-    name, arguments = CASES[case]
-    if NEEDS.get(name) and importlib.util.find_spec(NEEDS[name]) is None:
-        pytest.skip(f"{NEEDS[name]} is not installed")
-    run = warm.run([str(EXAMPLES / name), *arguments], tmp_path)
+    name, arguments = (CASES | BESIDES)[case]
+    script, needed = EXAMPLES / name, NEEDS.get(Path(name).name)
+    folder = BESIDE.get(script.stem)
+    if needed and importlib.util.find_spec(needed) is None and not (folder and (folder / needed).exists()):
+        pytest.skip(f"{needed} is not installed")
+    command = [str(script)]
+    if folder is not None:  # the process is forked from one that has its path already
+        beside = "import runpy, sys; sys.path.append(sys.argv[1]); sys.argv[:2] = []"
+        command = ["-c", f"{beside}; runpy.run_path(sys.argv[0], None, '__main__')", str(folder), str(script)]
+    run = warm.run([*command, *arguments], tmp_path)
     assert run.returncode == 0, run.stderr
     usual = "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HAND_WRITTEN.glob("*.py")))
+def test_a_loop_takes_the_catalogs_net_in_15_lines(name):
+    lines = replaced(EXAMPLES / name)[2:]
+    for sign in "-+":
+        assert 0 < sum(line.startswith(sign) and len(line.strip()) > 1 for line in lines) <= 15

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -69,6 +72,7 @@ class PolicyParts(Protocol):
         views: What the model sees beside the observation: `training` are the names.
         preprocessor: The preprocessor of the observation space.
         masks: What reads action masks.
+        encoder: What encodes observations, and checks that a batch of them is encoded.
         device: Where it computes.
     """
 
@@ -82,6 +86,7 @@ class PolicyParts(Protocol):
     views: Any
     preprocessor: Any
     masks: Any
+    encoder: Any
     device: str
 
     @property
@@ -102,17 +107,27 @@ class PolicyParts(Protocol):
     def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
         """Score stored actions under the current weights."""
 
+    def to(self, device: str) -> Any:
+        """Move the policy to a device."""
+
+    def as_module(self) -> Any:
+        """Return model and action distribution as one module."""
+
 
 class Backend(Protocol):
     """What a framework does for a policy."""
 
     def act(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
-    ) -> tuple[Any, ...]:
-        """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | Tensor | None,
+        explore: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays.
 
-    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
-        """Return value estimates `[B]`; no action distribution is made."""
+        Where `obs` is a tensor, so are they, on the policy's device and without a gradient; memory stays NumPy.
+        """
+
+    def values(self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+        """Return value estimates `[B]`, a tensor where `obs` is one; no action distribution is made."""
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Return the evaluation of a training batch, with the entropy or without."""

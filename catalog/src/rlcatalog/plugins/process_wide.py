@@ -15,7 +15,9 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: What a framework's own declaration may name.
-_TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
+_TARGETS = frozenset({
+    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before", "policy_module",
+})  # fmt: skip
 
 
 _load = cache(resolve_name)
@@ -59,6 +61,7 @@ class FrameworkSpec(Declaration):
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
+    - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
     - `"before"`: a function to be called before anything of the framework is imported.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function

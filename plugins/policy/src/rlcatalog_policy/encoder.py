@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, ActionMasks
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
+from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
@@ -48,6 +49,38 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
             f" Policy.preprocess returns them, found shape {tuple(given)}."
             + (f" This is a single one: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
         )
+
+
+def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
+    """Raise unless an array or a tensor is action masks `[rows, m]` as `Policy.action_mask` returns them.
+
+    Args:
+        masks: Reads the masks of the action space.
+        mask: The array or tensor.
+        rows: Number of rows.
+        name: What the caller calls it.
+
+    Raises:
+        ActionMaskError: It has another shape, holds other numbers than 0 and 1, or allows nothing in some row.
+    """
+    if masks.size and tuple(mask.shape) != (rows, masks.size):
+        raise ActionMaskError(
+            f"{name}: expected shape ({rows}, {masks.size}), as Policy.action_mask returns it, found shape"
+            f" {tuple(mask.shape)}."
+        )
+    if (values := host_values(mask)) is not None:
+        masks.matrix(values, len(values))
+
+
+def host_values(value: Any) -> Any:
+    """Return an array, or a tensor in the CPU's memory, as an array; None for other tensors, and while tracing."""
+    device = str(getattr(value, "device", "")).lower()
+    return None if device and "cpu" not in device else to_array(value)
+
+
+def to_array(value: Any) -> Any:
+    """Return a tensor as an array, from whichever device it is on; None stays None."""
+    return value if value is None or isinstance(value, np.ndarray) else ops_of(value).array(value)
 
 
 class Encoder:
@@ -123,10 +156,16 @@ class Encoder:
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
         return encoded, own
 
-    def resolve_mask(self, encoded: Array, mask: Any = None) -> Array | None:
-        """Return the action masks that go with observations `[B, m]`; raise unless these have the encoded shape."""
+    def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
+        """Return the action masks that go with observations `[B, m]`; raise unless these have the encoded shape.
+
+        Masks that are a tensor stay one.
+        """
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        return None if mask is None else self.masks.matrix(mask, len(encoded))
+        if mask is None or ops_of(mask).framework == "numpy":
+            return None if mask is None else self.masks.matrix(mask, len(encoded))
+        check_columns(self.masks, mask, encoded.shape[0], "mask")
+        return mask
 
     def transform_batch(self, obs: Any) -> Array:
         """Encode a batch of observations.

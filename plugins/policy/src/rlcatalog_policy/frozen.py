@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
 from rlcatalog.frameworks import Step
+from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.policy import Policy, load_extension
 
 Array = np.ndarray[Any, Any]
@@ -80,12 +81,12 @@ class Frozen(Policy):
         return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
-        self, encoded: Array, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
     ) -> Step:
-        """Choose actions for encoded observations; see `Policy.act_encoded`."""
+        """Choose actions for encoded observations; see `Policy.act_encoded`. For tensors, too, the step is NumPy."""
         policy = self.policy
-        mask = policy.encoder.resolve_mask(encoded, mask)
-        return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
+        mask = to_array(policy.encoder.resolve_mask(encoded, mask))
+        return policy._step(self._acting, to_array(encoded), state, prev_reward, mask, explore)
 
     def update(self) -> None:
         """Take over the weights of now; to be called whenever they may have changed: after each learning step."""

@@ -18,7 +18,7 @@ from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Encoder
+from rlcatalog_policy.encoder import Encoder, host_values, to_array
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
@@ -141,21 +141,29 @@ class Policy:
         return self._step(self.backend, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
-        self, encoded: Array, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
     ) -> Step:
-        """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        """Choose actions as `act` does, for observations that `preprocess` returned (a training loop stores those).
+
+        Tensors are served as well, with `mask` a boolean tensor `[B, m]`. Then `raw_action`, `logp`, `value` and
+        `dist_inputs` of the step are tensors on the policy's device, without a gradient; `action` and `state` are NumPy
+        as ever. Numbers on another device than the CPU are not checked for NaN, which would wait for the device.
+        """
         mask = self.encoder.resolve_mask(encoded, mask)
         return self._step(self.backend, encoded, state, prev_reward, mask, explore)
 
     def _step(
-        self, acting: Backend, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool
+        self, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
     ) -> Step:
         """Let the backend, or what stands in for it in a frozen policy, choose actions; carry the state on."""
         states, before = self._states, None
+        array = encoded
+        if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
+            array = to_array(encoded)
         memory: tuple[Array, ...] = ()
         views: Mapping[str, Any] = {}
         if states.carries:
-            before = states.resume(encoded, state, prev_reward)
+            before = states.resume(array, state, prev_reward)
             memory, views = before.memory, states.shown(before)
         with self._passing:
             try:
@@ -164,11 +172,16 @@ class Policy:
                 self.contract.blame(error)
                 raise
         steps = before.history.t if before is not None and states.looks_back else None
-        check_step(logp, value, inputs, encoded, self.preprocessor, steps)
+        drawn = raw, logp, value, inputs
+        if tensors:
+            raw, mask = to_array(raw), to_array(mask)
+            logp, value, inputs, encoded = map(host_values, (logp, value, inputs, encoded))
+        if logp is not None:
+            check_step(logp, value, inputs, encoded, self.preprocessor, steps)
         if self.contract.checks_actions:
             self.contract.check_actions(raw, mask)
-        after = None if before is None else states.after(before, encoded, raw, new_memory)
-        return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, after)
+        after = None if before is None else states.after(before, array, raw, new_memory)
+        return Step(self.action_codec.adapt(raw), *drawn, after)
 
     def adapt(self, raw: Array) -> Any:
         """Return the environment's actions for raw ones `[B, width]` that a backend drew."""
@@ -181,14 +194,15 @@ class Policy:
     ) -> dict[str, Any]:
         """Return what `Backend.act` would be given by `act_encoded`, by name: `obs`, `views`, `memory`, `mask`."""
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
-        before = self._states.resume(encoded, state, prev_reward)
+        array = to_array(encoded) if self._states.looks_back else encoded
+        before = self._states.resume(array, state, prev_reward)
         return {"obs": encoded, "views": self._states.shown(before), "memory": before.memory, "mask": mask}
 
-    def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
+    def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
         """Return value estimates `[B]` where nobody acts, such as of an episode's last observation.
 
-        They are float32, or float64 where the model's are. No action is drawn, and no action mask is asked for. The
-        arguments are those of `act_encoded`; the state stays as it was.
+        They are float32, or float64 where the model's are; for a tensor, a tensor. No action is drawn, and no action
+        mask is asked for. The arguments are those of `act_encoded`; the state stays as it was.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -199,8 +213,9 @@ class Policy:
         self.encoder.resolve_mask(encoded)
         given = self.backend_inputs(encoded, state, prev_reward)
         with self._passing, self.contract.blaming():
-            value: Array = self.backend.values(encoded, given["views"], given["memory"])
-        check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
+            value = self.backend.values(encoded, given["views"], given["memory"])
+        if (array := host_values(value)) is not None:
+            check_rows(array, "its value estimate", "look at its observation, and at the model's weights")
         return value
 
     def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
@@ -228,6 +243,24 @@ class Policy:
             idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
         """
         return self.masks.of(obs, idle)
+
+    def as_module(self) -> Any:
+        """Return the model and the action distribution as one module of the framework, which shares the weights.
+
+        `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean masks `[B, m]` as
+        tensors, on the model's device. `dist` is the distribution of raw actions, and `value` the value estimates
+        `[B]`, or None; gradients reach the weights of both. In PyTorch it is an `nn.Module`, in TensorFlow a
+        `tf.Module` with `trainable_variables`.
+
+        Raises:
+            NotServedError: The model has a memory, or looks at past steps.
+        """
+        if self._states.carries:
+            raise NotServedError(
+                f"as_module: {self.model_name} has a memory or looks at past steps, and a module sees one step. Act"
+                " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
+            )
+        return load_extension(self.framework, "policy_module")(self)
 
     def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
         """Score stored actions under the current weights, for training.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ActionError, ActionMaskError, MissingColumnError, shown
-from rlcatalog.frameworks import ops_of
-from rlcatalog_policy.encoder import check_encoded
+from rlcatalog.errors import ActionError, MissingColumnError, shown
+from rlcatalog_policy.encoder import check_columns, check_encoded, host_values
 from rlcatalog_policy.non_finite import check_observations
 
 if TYPE_CHECKING:
@@ -50,18 +49,13 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
             f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
         )
     mask = None if batch.get("mask") is None else _shaped(batch["mask"])
-    if mask is not None and policy.masks.size and tuple(mask.shape) != (rows, policy.masks.size):
-        raise ActionMaskError(
-            f"batch['mask']: expected shape ({rows}, {policy.masks.size}), as Policy.action_mask returns it, found"
-            f" shape {tuple(mask.shape)}."
-        )
-    if (actions := _values(raw)) is not None:
+    if mask is not None:
+        check_columns(policy.masks, mask, rows, "batch['mask']")
+    if (actions := host_values(raw)) is not None:
         if actions.dtype.kind not in "biuf":
             raise ActionError(f"batch['raw_action']: expected numbers, found dtype {actions.dtype}.")
         codec.check_raw(actions.reshape(len(actions), codec.width))
-    if mask is not None and (masks := _values(mask)) is not None:
-        policy.masks.matrix(masks, len(masks))
-    if (encoded := _values(obs)) is not None:
+    if (encoded := host_values(obs)) is not None:
         check_observations(encoded, policy.preprocessor)
 
 
@@ -83,10 +77,3 @@ def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
 
 def _shaped(value: Any) -> Any:
     return value if hasattr(value, "shape") else np.asarray(value)
-
-
-def _values(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value
-    device = str(getattr(value, "device", "")).lower()
-    return None if device and "cpu" not in device else ops_of(value).array(value)

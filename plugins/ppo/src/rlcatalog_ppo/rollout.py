@@ -340,7 +340,8 @@ class Collector:
             return 0.0
         state = None if state is None else state.rows(cut)
         with EnvErrors(self._lengths, np.flatnonzero(cut)):
-            return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
+            values: Array = self.policy.values(last, state, prev_reward=self._rewards[cut])
+            return self.gamma * values
 
     def _finish(self, ended: Array, observed: Any) -> Any:
         """Note the episodes that ended; return what is observed now, first observations where it falls to us."""

@@ -69,11 +69,11 @@ class TFBackend:
         return self.inputs_of(obs, views, policy.memory.start(1))
 
     def act(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        """Return raw actions, logp, value or None, inputs and new memory; NumPy arrays, for a tensor all but memory."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
-            mask = None if mask is None else np.ones((1, *mask.shape[1:]), np.bool_)
+            mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)
             return tuple(tf.nest.map_structure(lambda part: part[:0], step))
         act = self._program(explore, mask is not None)
@@ -86,7 +86,9 @@ class TFBackend:
             # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
             self._runner(explore, mask is not None)(*arguments)
             raise
-        step = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
+        step = (raw, logp, value if self.has_value else None, inputs)
+        if isinstance(obs, np.ndarray):
+            step = tuple(None if part is None else part.numpy() for part in step)
         rows = len(obs)
         if any(part is not None and len(part) != rows for part in step):  # a trace does not know how many there are
             self._runner(explore, mask is not None)(*arguments)
@@ -96,26 +98,27 @@ class TFBackend:
         self._last = (memory, returned)
         return *step, memory
 
-    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
-        """Return value estimates, as a NumPy array; no distribution is made."""
+    def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+        """Return value estimates, as a NumPy array, or a tensor for a tensor; no distribution is made."""
         if not len(obs):
             return self.values(*self._one_row(obs, views))[:0]
-        value = self._program(None, False)(*self._arguments(obs, views, memory)).numpy()
+        value = self._program(None, False)(*self._arguments(obs, views, memory))
         check_values(self.model, value, len(obs))
-        return value  # type: ignore[no-any-return]
+        return value.numpy() if isinstance(obs, np.ndarray) else value
 
-    def _one_row(self, obs: Array, views: Mapping[str, Any]) -> tuple[Array, dict[str, Any], tuple[Array, ...]]:
+    def _one_row(self, obs: Any, views: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
         """Return inputs like these, and a memory, of one row."""
 
-        def one(part: Array) -> Array:
-            return np.zeros((1, *part.shape[1:]), part.dtype)
+        def one(part: Any) -> Any:
+            zeros = tf.zeros([1, *part.shape[1:]], part.dtype)
+            return zeros.numpy() if isinstance(part, np.ndarray) else zeros
 
         return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
 
-    def _arguments(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
+    def _arguments(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
         """Return the inputs and the memory as a trace takes them."""
         if obs.dtype != self.dtype:
-            obs = obs.astype(self.dtype)
+            obs = obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
         arrays, tensors = self._last
         states = tensors if memory is arrays else self._tensors(list(memory))
         if not views:  # they are of the right dtype; `tf.nest` and `tf.cast` take as long as a small layer

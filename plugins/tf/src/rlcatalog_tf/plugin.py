@@ -19,6 +19,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
                 "kit": "rlcatalog_tf.kit:TFKit",
+                "policy_module": "rlcatalog_tf.policy_module:PolicyModule",
             },
             "TensorFlow 2 with Keras 3",
             module="tensorflow",

@@ -118,18 +118,19 @@ class TorchBackend:
         return flat, logp, params_given(dist, sample)
 
     def act(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        """Return raw actions, logp, value or None, inputs and new memory; NumPy arrays, for a tensor all but memory."""
         if self.model.training:
             self.model.eval()
-        rows, array = len(obs), self.numpy
+        rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
-        with torch.inference_mode():
+        before = _versions(inputs) if given else {}
+        with torch.no_grad() if given else torch.inference_mode():  # which forbids to learn from what is returned
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(inputs, states, allowed, explore, rows)
-            if views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
-                self._check_untouched({}, _versions(inputs, states))
+            if given or views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
+                self._check_untouched(before, _versions(inputs, states))
             new_memory: tuple[Array, ...] = ()
             if states:
                 # What inference mode did not make is an input or a weight: the state must not change with it.
@@ -137,21 +138,26 @@ class TorchBackend:
                 new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
                 if not self.on_cpu:
                     self._last = (new_memory, new_states)
-            raw = array(sample)
+            raw = sample if given else array(sample)
             if raw.ndim != 2:
                 raw = raw.reshape(rows, self.width)
+            if given:
+                return raw, logp, value, dist_inputs, new_memory
             return raw, array(logp), None if value is None else array(value), array(dist_inputs), new_memory
 
-    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
-        """Return value estimates, as a NumPy array; no distribution is made."""
+    def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+        """Return value estimates, as a NumPy array, or a tensor for a tensor; no distribution is made."""
         if self.model.training:
             self.model.eval()
         inputs, states = self.inputs_of(obs, views, memory)
-        with torch.inference_mode():
+        given = isinstance(obs, Tensor)
+        with torch.no_grad() if given else torch.inference_mode():
+            before = _versions(inputs) if given else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
-            self._check_untouched({}, _versions(inputs, states))
-            return self.numpy(values_of(self.model, len(obs)))
+            self._check_untouched(before, _versions(inputs, states))
+            value = values_of(self.model, len(obs))
+            return value if given else self.numpy(value)
 
     def inputs_of(
         self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]

@@ -18,6 +18,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
                 "learner": "rlcatalog_torch.learner:TorchLearner",
                 "kit": "rlcatalog_torch.kit:TorchKit",
+                "policy_module": "rlcatalog_torch.policy_module:PolicyModule",
             },
             "PyTorch",
             module="torch",

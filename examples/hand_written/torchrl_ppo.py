@@ -1,0 +1,71 @@
+"""TorchRL's PPO with TorchRL's nets.
+
+`examples/torchrl_ppo.py` is the same script with the catalog's nets. Run this one with
+`python examples/hand_written/torchrl_ppo.py`, where TorchRL is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import gymnasium as gym
+import torch
+from tensordict.nn import TensorDictModule
+from torch import nn
+from torch.distributions import Categorical
+from torchrl.collectors import Collector
+from torchrl.envs import GymWrapper, RewardSum, TransformedEnv
+from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+
+def main() -> None:
+    """Train and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--iterations", type=int, default=60)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    env = TransformedEnv(GymWrapper(gym.make(arguments.env), categorical_action_encoding=True), RewardSum())
+    env.set_seed(0)
+
+    inputs, actions = env.observation_spec["observation"].shape[0], env.action_spec.n
+    net = MLP(inputs, actions, num_cells=[64, 64], activation_class=nn.Tanh)
+    value_net = MLP(inputs, 1, num_cells=[64, 64], activation_class=nn.Tanh)
+    dist_class = Categorical
+    module = TensorDictModule(net, in_keys=["observation"], out_keys=["logits"])
+    actor = ProbabilisticActor(
+        module, in_keys=["logits"], distribution_class=dist_class, return_log_prob=True, spec=env.action_spec
+    )
+    critic = ValueOperator(value_net, in_keys=["observation"])
+
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic, average_gae=True)
+    loss = ClipPPOLoss(actor, critic, entropy_coeff=0.0, critic_coeff=0.5)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
+    collector = Collector(
+        env,
+        actor,
+        frames_per_batch=1024,
+        total_frames=1024 * arguments.iterations,
+        auto_register_policy_transforms=False,
+    )
+    for number, rollout in enumerate(collector, 1):
+        for _ in range(10):
+            with torch.no_grad():
+                advantage(rollout)
+            rows = rollout.reshape(-1)
+            for drawn in torch.randperm(len(rows)).split(256):
+                losses = loss(rows[drawn])
+                optimizer.zero_grad()
+                (losses["loss_objective"] + losses["loss_critic"]).backward()
+                nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
+                optimizer.step()
+        ended = rollout["next", "done"]
+        returns = rollout["next", "episode_reward"][ended]
+        print(f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}")
+    collector.shutdown()
+
+
+if __name__ == "__main__":
+    main()

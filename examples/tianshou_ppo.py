@@ -1,0 +1,81 @@
+"""The catalog's nets and distribution in tianshou's PPO; the algorithm and the trainer are untouched.
+
+tianshou takes an actor, a critic and a function from the actor's outputs to a `torch.distributions.Distribution`.
+`rlcatalog_torch.actor_critic(policy)` returns them. tianshou's collector passes arrays, and its actors return a state,
+so a small class stands between. Run the script with `python examples/tianshou_ppo.py`, where tianshou 2 is installed;
+`make engines` installs it in an environment of its own, because it needs older packages than the other engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import gymnasium as gym
+import numpy as np
+import torch
+from tianshou.algorithm import PPO
+from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Collector, VectorReplayBuffer
+from tianshou.env import DummyVectorEnv
+from tianshou.trainer import OnPolicyTrainerParams
+from torch import nn
+
+import rlcatalog
+from rlcatalog_torch import actor_critic
+
+NUM_ENVS, STEPS = 8, 1024
+
+
+class Part(nn.Module):
+    """An actor or a critic, called as tianshou calls them."""
+
+    def __init__(self, net: nn.Module, *, actor: bool) -> None:
+        super().__init__()
+        self.net, self.actor = net, actor
+
+    def forward(self, obs, state=None, info=None):
+        """Return logits and state, or values."""
+        outputs = self.net(torch.as_tensor(obs))
+        return (outputs, state) if self.actor else outputs
+
+
+def main() -> None:
+    """Train, and print the mean return of recent episodes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--iterations", type=int, default=60, help=f"of {STEPS} steps")
+    arguments = parser.parse_args()
+    np.random.seed(0)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    parts = [gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env)) for _ in range(NUM_ENVS)]
+    envs, env = DummyVectorEnv([lambda part=part: part for part in parts]), parts[0]
+    envs.seed(0)
+
+    config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
+    net, value_net, dist_fn = actor_critic(rlcatalog.build(env=env, config=config, framework="torch"))
+    actor, critic = Part(net, actor=True), Part(value_net, actor=False)
+
+    policy = ProbabilisticActorPolicy(
+        actor=actor, dist_fn=dist_fn, action_space=env.action_space, action_scaling=False, action_bound_method=None
+    )
+    adam = AdamOptimizerFactory(lr=1e-3)
+    algorithm = PPO(policy=policy, critic=critic, optim=adam, ent_coef=0.0, max_grad_norm=0.5)
+    params = OnPolicyTrainerParams(
+        training_collector=Collector(algorithm, envs, VectorReplayBuffer(STEPS, NUM_ENVS)),
+        max_epochs=arguments.iterations,
+        epoch_num_steps=STEPS,
+        collection_step_num_env_steps=STEPS,
+        update_step_num_repetitions=10,
+        batch_size=256,
+        verbose=False,
+        show_progress=False,
+    )
+    algorithm.run_training(params)
+    returns = [value for part in parts for value in list(part.return_queue)[-3:]]
+    print(f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}")
+
+
+if __name__ == "__main__":
+    main()

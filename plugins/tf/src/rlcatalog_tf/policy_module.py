@@ -1,0 +1,67 @@
+"""A TensorFlow policy as one module, for training loops written for modules: `policy.as_module()`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog.frameworks import PolicyParts
+from rlcatalog_tf.dtypes import to_float32_at_least
+from rlcatalog_tf.nn import values_of
+from rlcatalog_tf.random import drawing_from
+
+
+class PolicyModule(tf.Module):  # type: ignore[misc]
+    """Model and action distribution of a policy; it shares the policy's variables.
+
+    It is a `tf.Module` and no Keras layer, because layers return tensors alone and this returns a distribution. Keras'
+    optimizers take its `trainable_variables`.
+
+    Args:
+        policy: The policy; one without memory.
+    """
+
+    def __init__(self, policy: PolicyParts) -> None:
+        super().__init__(name="policy")
+        self.policy = policy
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """All variables of the model."""
+        return tuple(self.policy.model.variables())
+
+    @property
+    def trainable_variables(self) -> tuple[Any, ...]:
+        """The variables that are trained."""
+        return tuple(self.policy.model.trainable_variables())
+
+    @property
+    def non_trainable_variables(self) -> tuple[Any, ...]:
+        """The other variables, such as the statistics of batch normalisation."""
+        trained = {id(variable) for variable in self.trainable_variables}
+        return tuple(variable for variable in self.variables if id(variable) not in trained)
+
+    def __call__(self, obs: Any, mask: Any = None, training: bool = False) -> tuple[Any, Any]:
+        """Return the distribution of raw actions, which draws from `tf.random`, and the value estimates `[B]` or None.
+
+        Args:
+            obs: Encoded observations `[B, ...]`.
+            mask: Action masks, booleans `[B, m]`.
+            training: Whether layers such as dropout behave as in training.
+
+        Raises:
+            ObservationError: The observations have another shape than encoded ones.
+            ActionMaskError: The masks have another shape, or one allows nothing.
+        """
+        policy, backend = self.policy, self.policy.backend
+        obs = backend.tensor(obs, backend.floats)
+        mask = policy.encoder.resolve_mask(obs, mask)
+        with tf.device(backend.device), drawing_from(backend.generator):
+            outputs, _ = policy.model({"obs": obs, "is_training": training}, [], None)
+            policy.contract.check_outputs(outputs, obs.shape[0])
+            inputs = to_float32_at_least(outputs)
+            if mask is not None:
+                inputs = policy.dist_class.masked(inputs, tf.cast(mask, tf.bool))
+            value = values_of(policy.model, obs.shape[0]) if policy.has_value else None
+        return policy.dist_class(inputs, policy.model), value

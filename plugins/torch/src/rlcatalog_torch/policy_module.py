@@ -1,0 +1,157 @@
+"""A PyTorch policy as modules, for training loops that were written for modules.
+
+`policy.as_module()` returns one module for actor and critic. `actor_critic(policy)` returns one for each, and the
+distribution under the names of `torch.distributions`, as TorchRL and tianshou take them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rlcatalog.actions import entropy_of
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import PolicyParts
+from rlcatalog_torch.dtypes import dtype_of, floats_as, to_float32_at_least
+from rlcatalog_torch.nn import values_of
+from rlcatalog_torch.ops import flat_sample
+
+
+class PolicyModule(nn.Module):
+    """Model and action distribution of a policy; it shares the policy's weights.
+
+    Moved to a device, it takes the policy along. A deep copy has weights of its own, as a target network needs.
+
+    Args:
+        policy: The policy; one without memory.
+    """
+
+    def __init__(self, policy: PolicyParts) -> None:
+        super().__init__()
+        self.policy, self.model = policy, policy.model
+
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Any:
+        """Return the distribution of raw actions, and the value estimates `[B]` or None.
+
+        Args:
+            obs: Encoded observations `[B, ...]`.
+            mask: Action masks, booleans `[B, m]`.
+
+        Raises:
+            ObservationError: The observations have another shape than encoded ones.
+            ActionMaskError: The masks have another shape, or one allows nothing.
+        """
+        inputs, value = self._run(obs, mask)
+        return self.policy.dist_class(inputs, self.model), value
+
+    def _run(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the parameters of the distribution `[B, n]`, masks included, and the value estimates."""
+        policy, model = self.policy, self.model
+        if model.training is not self.training:  # acting and scoring set the model's own mode
+            model.train(self.training)
+        mask = policy.encoder.resolve_mask(obs, mask)
+        outputs, _ = model({"obs": floats_as(obs, dtype_of(model)), "is_training": self.training}, [], None)
+        policy.contract.check_outputs(outputs, len(obs))
+        inputs = to_float32_at_least(outputs)
+        if mask is not None:
+            inputs = policy.dist_class.masked(inputs, torch.as_tensor(mask, device=inputs.device).bool())
+        return inputs, values_of(model, len(obs)) if policy.has_value else None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        place = next((str(weight.device) for weight in self.model.parameters()), "cpu")
+        if self.policy.model is self.model and place != self.policy.device:
+            self.policy.to(place)
+        return moved
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        twin = copy.copy(self)
+        twin.__dict__["_modules"] = copy.deepcopy(self._modules, memo)
+        return twin
+
+
+class _Part(PolicyModule):
+    """The actor or the critic of a policy; see `actor_critic`."""
+
+    def __init__(self, policy: PolicyParts, index: int) -> None:
+        super().__init__(policy)
+        self.index = index
+
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Run the model on rows, whatever the batch's axes are."""
+        axes = obs.shape[: obs.ndim - len(self.policy.preprocessor.shape)]
+        masks = None if mask is None else mask.reshape(-1, mask.shape[-1])
+        outputs: Any = self._run(obs.reshape(-1, *obs.shape[len(axes) :]), masks)[self.index]
+        return outputs.reshape(*axes, -1)  # type: ignore[no-any-return]
+
+
+class TorchDistribution(torch.distributions.Distribution):
+    """A distribution of the catalog under the names of `torch.distributions`, over batches of any axes.
+
+    Args:
+        dist_class: The catalog's class, `dist_class(inputs, model)`.
+        model: The model that made the inputs.
+        inputs: Its parameters `[..., n]`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, dist_class: Any, model: Any, inputs: Tensor) -> None:
+        super().__init__(inputs.shape[:-1], validate_args=False)
+        self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draw raw actions, `[...]` for a single Discrete, else `[..., width]`; before them the axes asked for."""
+        draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
+        return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density `[...]` of raw actions."""
+        logp: Tensor = self.dist.logp(value.reshape(-1, *value.shape[len(self.batch_shape) :]))
+        return logp.reshape(self.batch_shape)
+
+    def entropy(self) -> Tensor:
+        """Return the entropy `[...]`, or an unbiased estimate where there is no closed form."""
+        entropy: Tensor = entropy_of(self.dist, flat_sample)[0]
+        return entropy.reshape(self.batch_shape)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most likely raw actions."""
+        return self._shaped(flat_sample(self.dist.deterministic_sample()))
+
+    deterministic_sample = mode  # as TorchRL calls it
+
+    @property
+    def variance(self) -> Tensor:
+        """NaN, as of `torch.distributions.Categorical`; loops record it, and the catalog's distributions know none."""
+        return torch.full_like(self.mode, torch.nan, dtype=torch.float32)
+
+    def _shaped(self, rows: Tensor) -> Tensor:
+        return rows.reshape(self.batch_shape + rows.shape[1:])
+
+
+def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], TorchDistribution]]:
+    """Return a policy in the three parts that engines such as TorchRL, skrl and tianshou take.
+
+    Args:
+        policy: The policy.
+
+    Returns:
+        - The actor, from encoded observations `[..., *shape]`, and masks `[..., m]` where there are any, to the
+          parameters `[..., n]` of the action distribution.
+        - The critic, from the same to value estimates `[..., 1]`. Both share the policy's weights.
+        - What makes a `torch.distributions.Distribution` of raw actions from the parameters.
+
+    Raises:
+        NotServedError: The model has a memory, looks at past steps, or has no value branch.
+    """
+    policy.as_module()  # which refuses what a module cannot do
+    if not policy.has_value:
+        raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
+    return _Part(policy, 0), _Part(policy, 1), partial(TorchDistribution, policy.dist_class, policy.model)
