@@ -15,7 +15,16 @@ from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
-from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, activation, dense, features_of, flatten_rows, initialize
+from rlcatalog_torch import (
+    OPS,
+    OutputLayers,
+    TorchDistribution,
+    TorchModelV2,
+    activation,
+    dense,
+    features_of,
+    initialize,
+)
 
 
 class Conditionals(nn.Module):
@@ -123,7 +132,7 @@ class Run:
         if part.single:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
-        seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
+        seen = self.made.encoded(OPS.flat(value), self.dtype, part.encoded, part.raw.start)
         self.sums += torch.mm(seen, self.rows[part.place])
 
 
@@ -133,11 +142,10 @@ def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
     return nn.Parameter(weight)
 
 
-class AutoregressiveDistribution(JointDistribution):
+class AutoregressiveDistribution(TorchDistribution, JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
-    framework_of_class = "torch"
-    ops, run_class = OPS, Run
+    run_class = Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
