@@ -69,10 +69,12 @@ def as_kl(view, other):
     return td.kl_divergence(view, other.as_torch())
 
 
-def test_a_view_leaves_the_last_sample_as_it_is():
+def test_a_view_leaves_the_last_sample_and_the_generator_as_they_are():
     dist = dependent(MultiDiscrete([2, 3]), DEPENDENT["multi_discrete, autoregressive"][1])
     drawn = dist.sample()
+    before = torch.get_rng_state()
     view = dist.as_torch()
+    assert (torch.get_rng_state() == before).all()
     view.sample((3,))
     assert dist.last_sample is drawn
     torch.testing.assert_close(dist.sampled_action_logp(), view.log_prob(drawn))

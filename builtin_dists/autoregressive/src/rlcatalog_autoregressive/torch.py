@@ -23,6 +23,7 @@ from rlcatalog_torch import (
     activation,
     dense,
     features_of,
+    flatten_rows,
     initialize,
 )
 
@@ -132,7 +133,7 @@ class Run:
         if part.single:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
-        seen = self.made.encoded(OPS.flat(value), self.dtype, part.encoded, part.raw.start)
+        seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
         self.sums += torch.mm(seen, self.rows[part.place])
 
 

@@ -17,7 +17,7 @@ from rlcatalog.spaces import SpaceInfo
 #: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
 _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
     "model": ("custom_model", ModelSpec, "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2"),
-    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution, or come with num_inputs="),
+    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution; a function needs num_inputs="),
     "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
     "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
 }

@@ -28,14 +28,14 @@ Maker = Callable[[Tensor], Distribution]
 
 
 @cache
-def adapted_dist(source: Any, num_inputs: Any = None) -> Any:
+def adapted_dist(source: Any, num_inputs: Any) -> Any:
     """Return an action-distribution class for a class of `torch.distributions`, or for a factory of them.
 
     Args:
         source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` say what the inputs become; or,
             with `num_inputs`, a function or class that is called with the inputs `[B, num_inputs]` and returns a
             distribution of batch `[B]` or `[B, d]`.
-        num_inputs: Number of inputs, or a function of the action space that returns it.
+        num_inputs: Number of inputs, a function of the action space that returns it, or None.
 
     Returns:
         The class; for anything that is no distribution, `source` itself.
@@ -155,8 +155,9 @@ class AdaptedDistribution(TorchDistribution):
                 f"{type(self).__name__} has no mode, which acting with explore=False takes. Register a subclass that"
                 " has the property `mode`, or act with explore=True."
             ) from None
-        with suppress(NotImplementedError):
-            mode = torch.where(mode.isnan(), self.dist.mean, mode)
+        if mode.is_floating_point():
+            with suppress(NotImplementedError):
+                mode = torch.where(mode.isnan(), self.dist.mean, mode)
         self.last_sample = drawn = self._raw(mode)
         return drawn
 
@@ -304,6 +305,6 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
             " (torch.distributions.TransformedDistribution), with num_inputs=."
         )
     support = getattr(support, "base_constraint", support)
-    lowest = getattr(support, "lower_bound", None)
+    lowest = 0 if support is constraints.simplex else getattr(support, "lower_bound", None)
     is_number = isinstance(lowest, int | float) and not support.is_discrete
     return float(lowest) + torch.finfo(torch.float32).tiny if is_number else None  # type: ignore[arg-type]
