@@ -15,7 +15,17 @@ from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
-from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, activation, dense, features_of, flatten_rows, initialize
+from rlcatalog_torch import (
+    OPS,
+    OutputLayers,
+    TorchDistribution,
+    TorchModelV2,
+    activation,
+    dense,
+    features_of,
+    flatten_rows,
+    initialize,
+)
 
 
 class Conditionals(nn.Module):
@@ -133,11 +143,10 @@ def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
     return nn.Parameter(weight)
 
 
-class AutoregressiveDistribution(JointDistribution):
+class AutoregressiveDistribution(TorchDistribution, JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
-    framework_of_class = "torch"
-    ops, run_class = OPS, Run
+    run_class = Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:

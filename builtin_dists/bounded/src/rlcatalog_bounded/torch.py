@@ -6,19 +6,17 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_torch import OPS, tensor_interval, to_float32_at_least
+from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_least
 
 
-class _Shares(SharesContract):
+class _Shares(TorchDistribution, SharesContract):
     """What Beta and Dirichlet have in common; see `SharesContract`."""
-
-    framework_of_class, ops = "torch", OPS
 
     concentration: Tensor
 
@@ -77,6 +75,12 @@ class Beta(BetaContract, _Shares):
         result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
         return result
 
+    def moment(self, name: str) -> Tensor:
+        first, second = self.concentration.unbind(1)
+        of_share: Tensor = getattr(distributions.Beta(first, second, validate_args=False), name)
+        low, width = self.bounds.low, self.bounds.width
+        return of_share * width.square() if name == "variance" else torch.addcmul(low, width, of_share)
+
 
 class Dirichlet(DirichletContract, _Shares):
     """Points of a simplex, flat `[B, rows * n]`; see `DirichletContract`."""
@@ -113,6 +117,10 @@ class Dirichlet(DirichletContract, _Shares):
         logs = x.log() - x.sum(dim=-1, keepdim=True).log()
         result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
         return result
+
+    def moment(self, name: str) -> Tensor:
+        of_rows: Tensor = getattr(distributions.Dirichlet(self.concentration, validate_args=False), name)
+        return of_rows.flatten(1)
 
 
 #: The smallest share that is scored as it is: the smallest normal float32.

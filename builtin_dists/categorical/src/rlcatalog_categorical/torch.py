@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 from torch.nn import functional
 
 from rlcatalog.actions import same_kind
 from rlcatalog_categorical import contract
 from rlcatalog_categorical.choice_columns import ChoiceColumns, layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
-from rlcatalog_torch import HALF, HIGHEST, LOWEST, OPS, to_float32_at_least
+from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32_at_least
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -39,7 +39,7 @@ def race(probs: Tensor) -> Tensor:
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
 
-class _Choices:
+class _Choices(TorchDistribution):
     """Normalised log probabilities `[..., n]` of choices, and what is computed of them at first use."""
 
     log_probs: Tensor
@@ -72,8 +72,6 @@ class _Choices:
 
 class Categorical(_Choices, contract.CategoricalContract):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
-
-    framework_of_class = "torch"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not isinstance(inputs, Tensor):
@@ -110,6 +108,9 @@ class Categorical(_Choices, contract.CategoricalContract):
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
         return divergence.sum(dim=-1)
 
+    def as_torch(self) -> distributions.Distribution:
+        return distributions.Categorical(logits=self.log_probs, validate_args=False)
+
 
 @lru_cache(maxsize=256)
 def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -125,7 +126,7 @@ def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) ->
 class MultiCategorical(_Choices, contract.MultiCategoricalContract):
     """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
-    framework_of_class, ops, choice = "torch", OPS, Categorical
+    choice = Categorical
 
     def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
         self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
@@ -187,14 +188,17 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         divergences: Tensor = self._probs() * (self._finite() - other._finite())
         return divergences
 
+    def as_torch(self) -> distributions.Distribution:
+        choices = distributions.Categorical(logits=self.log_probs, validate_args=False)
+        return distributions.Independent(choices, 1)
+
 
 Categorical.joint = MultiCategorical
 
 
-class Bernoulli(contract.BernoulliContract):
+class Bernoulli(TorchDistribution, contract.BernoulliContract):
     """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
-    framework_of_class, ops = "torch", OPS
     last_sample: Tensor
 
     # Probabilities of 1 and of 0, computed at first use.
@@ -264,15 +268,19 @@ class Bernoulli(contract.BernoulliContract):
             self._both = self.log_p.exp(), self.log_q.exp()
         return self._both
 
+    def moment(self, name: str) -> Tensor:
+        p, q = self._probs()
+        moments: dict[str, Tensor] = {"mean": p, "variance": p * q, "mode": (self.inputs > 0).long()}
+        return moments[name]
+
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
-class GumbelSoftmax(contract.GumbelSoftmaxContract):
+class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
 
-    framework_of_class = "torch"
     last_sample: Tensor
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
@@ -375,3 +383,10 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         known = (codes[place] == code) & ((items >= 0) & (items < self.slates.items)).all(dim=-1)
         found = self._finite().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
         return torch.where(known, found, LOWEST[found.dtype])
+
+    as_torch = TorchDistribution.as_torch  # over slates, not over their numbers
+
+    def moment(self, name: str) -> Tensor:
+        if name != "mode":
+            return super().moment(name)
+        return _tensors(self.slates, self.inputs.device)[0][self.inputs.argmax(dim=-1)]

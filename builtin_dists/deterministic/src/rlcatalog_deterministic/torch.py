@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from rlcatalog_deterministic.contract import DeterministicContract
-from rlcatalog_torch import OPS
+from rlcatalog_torch import TorchDistribution
 
 
-class Deterministic(DeterministicContract):
+class Deterministic(TorchDistribution, DeterministicContract):
     """A point mass: the action is the inputs `[B, d]`; see `DeterministicContract`."""
-
-    framework_of_class, ops = "torch", OPS
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
@@ -27,3 +25,6 @@ class Deterministic(DeterministicContract):
         """Return 0, `[B]`: nothing is left to chance."""
         result: Tensor = self.inputs.new_zeros(self.inputs.shape[0])
         return result
+
+    def moment(self, name: str) -> Tensor:
+        return torch.zeros_like(self.inputs) if name == "variance" else self.inputs

@@ -7,23 +7,22 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_torch import HALF, LOWEST, OPS, tensor_interval, to_float32_at_least
+from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals(NormalsContract):
+class _Normals(TorchDistribution, NormalsContract):
     """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, at first use."""
 
-    framework_of_class, ops = "torch", OPS
     mean: Tensor
     log_std: Tensor
 
@@ -78,6 +77,9 @@ class DiagGaussian(_Normals, DiagGaussianContract):
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
         return self._log_norms.sum(-1) + 0.5 * self.mean.shape[-1]
+
+    def as_torch(self) -> distributions.Distribution:
+        return distributions.Independent(distributions.Normal(self.mean, self.std, validate_args=False), 1)
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from rlcatalog.frameworks import tensor_ops
+from torch import Tensor
+
 from rlcatalog_multi_action.composite import CompositeDistribution
+from rlcatalog_torch import TorchDistribution, as_torch
 
 
-class MultiActionDistribution(CompositeDistribution):
+class MultiActionDistribution(TorchDistribution, CompositeDistribution):
     """Independent distributions of a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
 
-    framework_of_class = "torch"
-    ops = tensor_ops("torch")
     #: Of this very class, not of subclasses: inside another composite, its parts become parts of that one.
     taken_apart = True
+
+    def moment(self, name: str) -> Tensor:
+        return self.ops.columns([getattr(as_torch(part), name) for part in self.flat_child_distributions])  # type: ignore[no-any-return]

@@ -58,9 +58,18 @@ def register_action_dist(
     match: Callable[..., Any] | None = None,
     config: type | None = None,
     reads: tuple[str, ...] = (),
+    num_inputs: int | Callable[[Any], int] | None = None,
 ) -> Any:
-    """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`."""
-    return _register(catalog, "action_dist", name, cls, config, reads=reads, match=match)
+    """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`.
+
+    A class of `torch.distributions` will do where its `arg_constraints` say what the model's outputs become. Others are
+    registered with `num_inputs`, the number of model outputs or a function of the action space that returns it; the
+    class, or a function in its place, is called with the outputs `[B, num_inputs]` and returns the distribution.
+
+    Example:
+        >>> catalog.register_action_dist("laplace", torch.distributions.Laplace)
+    """
+    return _register(catalog, "action_dist", name, cls, config, reads=reads, match=match, num_inputs=num_inputs)
 
 
 def register_preprocessor(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
+from rlcatalog.frameworks.table import framework_of
 from rlcatalog.observations import Filter, Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, PreprocessorSpec
 from rlcatalog.plugins.declarations import Declaration
@@ -16,7 +17,7 @@ from rlcatalog.spaces import SpaceInfo
 #: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
 _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
     "model": ("custom_model", ModelSpec, "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2"),
-    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution"),
+    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution; a function needs num_inputs="),
     "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
     "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
 }
@@ -35,6 +36,8 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         ModelContractError: It is no class of this kind.
     """
     taker, spec, base = _KINDS[kind]
+    if kind == "action_dist":
+        cls = _adapted_dist(cls, fields.pop("num_inputs", None))
     framework: Any = getattr(cls, "framework_of_class", None)
     served: list[str] = ["numpy"]
     own: dict[str, Any] = {}
@@ -55,6 +58,20 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     summary = (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"
     declaration = spec(name or cls.__name__, dict.fromkeys(served, path_of(cls)), summary, **own)
     return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
+
+
+def _adapted_dist(cls: Any, num_inputs: int | Callable[..., int] | None) -> Any:
+    """Return an action-distribution class for a framework's own class of distributions, or for a factory of them.
+
+    Anything else, and what no framework here adapts, is returned as it is.
+    """
+    own = framework_of(cls) if isinstance(cls, type) and not hasattr(cls, "logp") else None
+    if not callable(cls) or (own is None and num_inputs is None):
+        return cls
+    for framework in frameworks().values() if own is None else (own,):
+        if framework.target("distribution") is not None and framework.is_installed:
+            return framework.load("distribution")(cls, num_inputs)
+    return cls
 
 
 def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:

@@ -16,7 +16,8 @@ from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts,
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({
-    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before", "policy_module",
+    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "distribution", "policy_module", "kit",
+    "before",
 })  # fmt: skip
 
 
@@ -60,6 +61,8 @@ class FrameworkSpec(Declaration):
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
+    - `"distribution"`: a function that returns an action-distribution class for a class of the framework's own
+      distributions, or for a factory of them and its number of inputs; of anything else what it was given;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
     - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
     - `"before"`: a function to be called before anything of the framework is imported.

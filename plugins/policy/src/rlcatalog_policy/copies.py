@@ -6,7 +6,7 @@ where they are imported from.
 
 from __future__ import annotations
 
-import sys
+import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -73,24 +73,19 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
             continue
         for cls in set(component.objects.values()):
             where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"
-            if _import(cls) is not cls:
+            try:
+                pickle.dumps(cls)
+            except (pickle.PicklingError, AttributeError):
                 raise SavedPolicyError(
                     f"{where} cannot be imported from {cls.__module__}, so that a policy with it cannot be"
                     " pickled. Define it at the top level of a module; copy.deepcopy works as it is."
-                )
+                ) from None
             if component not in list(registry):
                 raise SavedPolicyError(
                     f"{where} stands in the config itself; a policy with it can be pickled once it has a name. Register"
                     " it (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
                 )
         yield component
-
-
-def _import(cls: Any) -> Any:
-    value: Any = sys.modules.get(cls.__module__)
-    for name in cls.__qualname__.split("."):
-        value = getattr(value, name, None)
-    return value
 
 
 def _numbers(policy: Policy) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from .dtypes import (
     floats_as as floats_as,
     to_float32_at_least as to_float32_at_least,
 )
+from .distribution_views import TorchDistribution as TorchDistribution, as_torch as as_torch
 from .learner import TorchLearner as TorchLearner
 from .load_order import before_torch_optimizers as before_torch_optimizers
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2

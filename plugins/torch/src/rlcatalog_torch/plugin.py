@@ -16,6 +16,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "host": "rlcatalog_torch.model:TorchHost",
                 "separate_value": "rlcatalog_torch.model:TorchSeparateValue",
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
+                "distribution": "rlcatalog_torch.distribution_adapter:adapted_dist",
                 "learner": "rlcatalog_torch.learner:TorchLearner",
                 "kit": "rlcatalog_torch.kit:TorchKit",
                 "policy_module": "rlcatalog_torch.policy_module:PolicyModule",

@@ -1,0 +1,310 @@
+"""Distributions of `torch.distributions` as action distributions: `register_action_dist("laplace", Laplace)`."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Size, Tensor
+from torch.distributions import Distribution, Independent, constraints, kl_divergence, transform_to
+
+from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionCodec, action_codec, hashable_bound, read_bounds, same_kind
+from rlcatalog.errors import ModelContractError, NoClosedFormError, UnsupportedSpaceError, shown
+from rlcatalog.spaces import Simplex
+from rlcatalog_torch.distribution_views import TorchDistribution
+from rlcatalog_torch.dtypes import to_float32_at_least
+from rlcatalog_torch.ops import OPS, tensor_interval
+
+#: What makes a distribution of inputs `[B, size]`.
+Maker = Callable[[Tensor], Distribution]
+
+
+@cache
+def adapted_dist(source: Any, num_inputs: Any) -> Any:
+    """Return an action-distribution class for a class of `torch.distributions`, or for a factory of them.
+
+    Args:
+        source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` say what the inputs become; or,
+            with `num_inputs`, a function or class that is called with the inputs `[B, num_inputs]` and returns a
+            distribution of batch `[B]` or `[B, d]`.
+        num_inputs: Number of inputs, a function of the action space that returns it, or None.
+
+    Returns:
+        The class; for anything that is no distribution, `source` itself.
+
+    Raises:
+        ModelContractError: The class does not say enough about its arguments.
+    """
+    if num_inputs is None and not (isinstance(source, type) and issubclass(source, Distribution)):
+        return source
+    name = getattr(source, "__name__", type(source).__name__).strip("<>")
+    doc = f"{name} of {source.__module__}, as an action distribution."
+    fields: dict[str, Any] = {"source": staticmethod(source), "num_inputs": num_inputs, "__doc__": doc}
+    if num_inputs is None:
+        fields["transforms"] = transforms = _transforms(source)
+        fields["maskable"] = [(n, t.codomain.event_dim) for n, t in transforms.items()] == [("logits", 1)]
+        kinds: dict[Any, str] = {constraints.unit_interval: "bounded", constraints.one_hot: "onehot"}
+        fields["raw_kind"] = kinds.get(getattr(source, "support", None), "values")
+    return _Adapted(name, (AdaptedDistribution,), fields | {"__module__": source.__module__, "__qualname__": name})
+
+
+class _Adapted(type):
+    """The type of adapted classes, which are pickled as what they were made from."""
+
+
+copyreg.pickle(_Adapted, lambda cls: (adapted_dist, (cls.source, cls.num_inputs)))  # type: ignore[attr-defined]
+
+
+def _transforms(source: type[Distribution]) -> dict[str, Any]:
+    """Return what makes each argument of a class from numbers; whole numbers stay at their defaults.
+
+    Raises:
+        ModelContractError: Its `arg_constraints` do not say enough.
+    """
+    parameters = inspect.signature(source).parameters
+    wanted: Any = source.arg_constraints
+    try:
+        wanted = {name: constraint for name, constraint in wanted.items() if not constraint.is_discrete}
+        if "logits" in wanted:
+            wanted.pop("probs", None)
+        transforms = {name: transform_to(constraint) for name, constraint in wanted.items()}
+    except (AttributeError, NotImplementedError):  # they depend on one another, or on the instance
+        transforms = {}
+    required = {n for n, p in parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+    alternatives = [n for n in transforms if n in parameters and parameters[n].default is None]
+    if transforms and required <= transforms.keys() and len(alternatives) < 2:
+        return transforms
+    name = source.__name__
+    raise ModelContractError(
+        f"{name} does not say by arg_constraints how model outputs become its arguments"
+        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that takes the outputs"
+        f" [B, n] and returns a {name}, and say how many: register_action_dist(name, function, num_inputs=n)."
+    )
+
+
+class AdaptedDistribution(TorchDistribution):
+    """A distribution of `torch.distributions` over raw actions; `adapted_dist` makes a subclass of each.
+
+    Args:
+        inputs: Model output `[B, size]`. Half precisions are widened to float32.
+        model: The model that made it, or None.
+        make: Makes the distribution of the inputs.
+        whole: Whether raw actions are choices, int64.
+        entropy_kind: See `ActionDistribution`.
+        bounds: Lower and upper bounds that values of [0, 1] are moved into, and their number; or None.
+        least: The lowest value that is scored as it is, where the support is bounded below.
+
+    Attributes:
+        dist: The distribution of `torch.distributions`, batch `[B]`; of values of [0, 1] where `bounds` are given.
+    """
+
+    maskable = False
+    source: ClassVar[Any]
+    num_inputs: ClassVar[Any]
+    transforms: ClassVar[Mapping[str, Any]]
+
+    def __init__(
+        self, inputs: Any, model: Any = None, *, make: Maker, whole: bool = False, entropy_kind: str = "exact",
+        bounds: tuple[Any, Any, int] | None = None, least: float | None = None,
+    ) -> None:  # fmt: skip
+        self.inputs, self.model, self.whole, self.least = torch.as_tensor(inputs), model, whole, least
+        self.entropy_kind = entropy_kind  # type: ignore[misc]  # a class variable elsewhere
+        x = to_float32_at_least(self.inputs)
+        dist = make(x)
+        extra = len(dist.batch_shape) - 1
+        self.dist: Any = Independent(dist, extra, validate_args=False) if extra else dist
+        self.bounds = None if bounds is None else tensor_interval(*bounds, x.dtype, x.device)
+
+    @classmethod
+    def required_model_output_shape(cls, action_space: Any, model_config: Any = None) -> int:
+        """Return the number of inputs that the arguments take."""
+        return _served(cls, SpaceInfo.read(action_space, "action"), model_config or {})[0]
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return how the class serves the space."""
+        return _served(cls, action, config)[1]
+
+    def sample(self) -> Tensor:
+        """Draw raw actions, without gradient."""
+        self.last_sample = drawn = self._raw(self.dist.sample())
+        return drawn
+
+    def rsample(self) -> Tensor:
+        """Draw raw actions, with gradient where the class has such draws."""
+        return self._raw(self.dist.rsample() if self.dist.has_rsample else self.dist.sample())
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the modes; in place of one that is NaN the mean.
+
+        Raises:
+            NoClosedFormError: The class has no mode.
+        """
+        try:
+            mode = self.dist.mode
+        except NotImplementedError:
+            raise NoClosedFormError(
+                f"{type(self).__name__} has no mode, which acting with explore=False takes. Register a subclass that"
+                " has the property `mode`, or act with explore=True."
+            ) from None
+        if mode.is_floating_point():
+            with suppress(NotImplementedError):
+                mode = torch.where(mode.isnan(), self.dist.mean, mode)
+        self.last_sample = drawn = self._raw(mode)
+        return drawn
+
+    def _raw(self, drawn: Tensor) -> Tensor:
+        if self.bounds is not None:
+            return torch.addcmul(self.bounds.low, self.bounds.width, drawn)
+        return drawn.long() if self.whole else drawn
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log density `[B]` of raw actions."""
+        x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.dist.batch_shape + self.dist.event_shape)
+        dtype = to_float32_at_least(self.inputs).dtype
+        if self.bounds is None:
+            x = x.to(dtype)
+            return self.dist.log_prob(x if self.least is None else x.clamp(min=self.least))  # type: ignore[no-any-return]
+        # In double precision: near the upper bound, float32 has few digits left.
+        share = ((x.double() - self.bounds.low) / self.bounds.width).clamp(_NEAR_0, _NEAR_1)
+        return self.dist.log_prob(share).to(dtype) - self.bounds.log_volume  # type: ignore[no-any-return]
+
+    def entropy(self) -> Tensor:
+        """Return the entropy `[B]` in nats."""
+        try:
+            return self.dist.entropy() + (0.0 if self.bounds is None else self.bounds.log_volume)  # type: ignore[no-any-return]
+        except NotImplementedError:
+            return super().entropy()  # type: ignore[no-any-return]
+
+    def entropy_estimate(self) -> Tensor:
+        """Return minus the log density `[B]` of a fresh draw: an unbiased estimate, as its gradient is."""
+        logp = self.logp(self.rsample())
+        held = logp.detach()
+        # Without gradient through the draw, the score function stands in, with value 0.
+        return -logp if self.dist.has_rsample else -logp - held * (logp - held)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the divergence `[B]`, where `torch.distributions` has it; the highest finite number for more."""
+        same_kind(self, other)
+        try:
+            return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[no-any-return]
+        except NotImplementedError:
+            return super().kl(other)  # type: ignore[no-any-return]
+
+    def as_torch(self) -> Distribution:
+        return self.dist if self.bounds is None else super().as_torch()
+
+    def moment(self, name: str) -> Tensor:
+        if name == "variance":
+            return self.dist.variance * (1.0 if self.bounds is None else self.bounds.width.square())  # type: ignore[no-any-return]
+        return self._raw(self.dist.mean) if name == "mean" else self.deterministic_sample()
+
+
+#: The lowest and the highest float32 between 0 and 1, the lowest of them a normal number.
+_NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
+
+
+# --- how a class serves a space --------------------------------------------------------------------------------------
+
+
+def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the number of inputs for an action space, and options of the constructor.
+
+    Raises:
+        UnsupportedSpaceError: Its values have another shape, or its support does not fit.
+        ModelContractError: A factory returns something else.
+    """
+    if action.is_empty:
+        raise action.without_values(cls.__name__)
+    if action.is_composite:
+        raise UnsupportedSpaceError(f"{action.path}: {cls.__name__} serves single parts, found {action.describe()}.")
+    codec = action_codec(action, config.get("action_bounds", "clip"), {action.path: cls.raw_kind})
+    raw, shapes = () if codec.scalar else (codec.width,), []
+    for size, make in _ways(cls, action, codec, raw):
+        # Two rows that differ: a support that moves with its arguments is seen.
+        probe: Any = make(torch.stack([torch.zeros(size), torch.ones(size)]))
+        if not isinstance(probe, Distribution):
+            raise ModelContractError(
+                f"{cls.__name__} must return a torch.distributions.Distribution, found {type(probe).__name__}."
+            )
+        shapes.append(f"[B{''.join(f', {n}' for n in (probe.batch_shape + probe.event_shape)[1:])}]")
+        if probe.batch_shape + probe.event_shape != (2, *raw):
+            continue
+        options: dict[str, Any] = {"make": make, "whole": codec.whole}
+        if cls.raw_kind == "bounded":
+            options["bounds"] = (*map(hashable_bound, read_bounds(action, cls.__name__)), codec.width)
+        else:
+            options["least"] = _check_support(cls.__name__, probe, codec)
+        try:
+            probe.entropy()
+        except NotImplementedError:
+            options["entropy_kind"] = "estimate"
+        return size, options
+    raise UnsupportedSpaceError(
+        f"{action.path}: {action.describe()} takes raw actions [B{''.join(f', {n}' for n in raw)}], and"
+        f" {cls.__name__} draws {' or '.join(shapes)}."
+    )
+
+
+def _ways(
+    cls: type[AdaptedDistribution], action: SpaceInfo, codec: ActionCodec, raw: tuple[int, ...]
+) -> Iterator[tuple[int, Maker]]:
+    """Yield numbers of inputs and what takes them: value by value, then all values as one event."""
+    if cls.num_inputs is not None:
+        yield int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs), cls.source
+        return
+    options = {"validate_args": False} if "validate_args" in inspect.signature(cls.source).parameters else {}
+    for elements, n in ((raw, max(codec.counts or (1,)) if codec.whole else 1), ((), codec.width)):
+        domains = [(t, (*elements, *[n] * t.codomain.event_dim)) for t in cls.transforms.values()]
+        shapes = [Size(transform.inverse_shape(domain)) for transform, domain in domains]
+        widths = [shape.numel() for shape in shapes]
+
+        def make(inputs: Tensor, widths: list[int] = widths, shapes: list[Size] = shapes) -> Distribution:
+            rows = zip(cls.transforms.items(), inputs.split_with_sizes(widths, 1), shapes, strict=True)
+            arguments = {name: transform(x.reshape(-1, *shape)) for (name, transform), x, shape in rows}
+            return cls.source(**arguments, **options)  # type: ignore[no-any-return]
+
+        yield sum(widths), make
+
+
+def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float | None:
+    """Raise unless every action can be drawn, and the action codec brings what else is drawn into the space.
+
+    Returns:
+        The lowest number inside of a continuous support that is bounded below, or None.
+
+    Raises:
+        UnsupportedSpaceError: The support does not fit.
+    """
+    try:
+        support: Any = probe.support
+    except NotImplementedError:  # it does not say; what it draws is checked
+        return None
+    space = copy.deepcopy(codec.info.space)
+    space.seed(0)
+    inside = torch.as_tensor(codec.invert(np.stack([space.sample() for _ in range(64)])).astype(np.float32))
+    outside = 2 * inside if isinstance(space, Simplex) else inside[:0]
+    if codec.whole:
+        outside = torch.tensor([codec.counts, [-1] * codec.width], dtype=torch.float32)
+    like, fits = probe.batch_shape + probe.event_shape, support.is_discrete or codec.counts is None
+    for x, expected in ((inside, True), (outside, False)):
+        if fits and len(x):
+            fits = (support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected).all()
+    if not fits:
+        raise UnsupportedSpaceError(
+            f"{codec.info.path}: {name} draws from {shown(support, 80)}, which does not fit {codec.info.describe()}."
+            " Choose another distribution, or register a function that returns it moved into the space"
+            " (torch.distributions.TransformedDistribution), with num_inputs=."
+        )
+    support = getattr(support, "base_constraint", support)
+    lowest = 0 if support is constraints.simplex else getattr(support, "lower_bound", None)
+    is_number = isinstance(lowest, int | float) and not support.is_discrete
+    return float(lowest) + torch.finfo(torch.float32).tiny if is_number else None  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""The catalog's distributions as `torch.distributions` has them: `dist.as_torch()`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Size, Tensor
+from torch.distributions import Distribution, register_kl
+
+from rlcatalog.actions import ActionDistribution
+from rlcatalog.errors import NoClosedFormError
+from rlcatalog_torch.ops import OPS, flat_sample
+
+
+class TorchDistribution(ActionDistribution):
+    """Base class for action distributions in PyTorch; see `rlcatalog.ActionDistribution`."""
+
+    framework_of_class, ops = "torch", OPS
+
+    def as_torch(self) -> Distribution:
+        """Return the same distribution of raw actions, batch `[B]`, as a `torch.distributions.Distribution`.
+
+        Masks are part of it, as they are of the inputs. Samples are flat, `[B, width]`, or `[B]` for a single Discrete,
+        also where those of `sample` are a structure. What has no closed form raises NotImplementedError.
+        """
+        return DistributionView(self)
+
+    def moment(self, name: str) -> Tensor:
+        """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the shape of a flat sample.
+
+        Raises:
+            NoClosedFormError: It has no closed form.
+        """
+        raise NoClosedFormError(f"{type(self).__name__} has no closed form for its {name}.")
+
+
+def as_torch(dist: ActionDistribution) -> Distribution:
+    """Return an action distribution in PyTorch as `torch.distributions` has them; see `TorchDistribution.as_torch`."""
+    return dist.as_torch() if isinstance(dist, TorchDistribution) else DistributionView(dist)
+
+
+class DistributionView(Distribution):
+    """An action distribution behind the interface of `torch.distributions`.
+
+    Args:
+        dist: The action distribution; the view draws from a copy, so that the last sample of `dist` stays.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, dist: ActionDistribution) -> None:
+        self.dist: Any = copy.copy(dist)
+        self.has_rsample = _has_rsample(dist)
+        with torch.random.fork_rng([self.dist.inputs.device] if self.dist.inputs.is_cuda else []):
+            shape = flat_sample(copy.copy(dist).sample()).shape
+        super().__init__(shape[:1], shape[1:], validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draw `[*sample_shape, B, *event]`, without gradient."""
+        return self._draw(self.dist.sample, Size(sample_shape))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Draw as `sample` does, with gradient."""
+        if not self.has_rsample:
+            raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradient; use sample().")
+        return self._draw(self.dist.rsample, Size(sample_shape))
+
+    def _draw(self, draw: Callable[[], Any], sample_shape: Size) -> Tensor:
+        drawn = [flat_sample(draw()) for _ in range(sample_shape.numel())]
+        return torch.stack(drawn).reshape(self._extended_shape(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density of `[*sample_shape, B, *event]`, `[*sample_shape, B]`."""
+        one = self._extended_shape()
+        shape = torch.broadcast_shapes(value.shape, one)  # type: ignore[no-untyped-call]
+        before = Size(shape[: len(shape) - len(one)])
+        batches = value.expand(shape).reshape(before.numel(), *one)
+        logps: Tensor = torch.stack([self.dist.logp(batch) for batch in batches])
+        return logps.reshape(before + self.batch_shape)
+
+    def entropy(self) -> Tensor:
+        """Return the entropy `[B]` in nats."""
+        return self.dist.entropy()  # type: ignore[no-any-return]
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of raw actions `[B, *event]`."""
+        return self.dist.moment("mean")  # type: ignore[no-any-return]
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of raw actions `[B, *event]`."""
+        return self.dist.moment("variance")  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """The most likely raw actions `[B, *event]`."""
+        return self.dist.moment("mode")  # type: ignore[no-any-return]
+
+
+def _has_rsample(dist: Any) -> bool:
+    """Whether gradients pass through all that a distribution draws."""
+    if groups := getattr(dist, "groups", None):
+        return all(map(_has_rsample, groups))
+    return type(dist).rsample is not ActionDistribution.rsample
+
+
+@register_kl(DistributionView, DistributionView)  # type: ignore[no-untyped-call, untyped-decorator]
+def _kl(p: DistributionView, q: DistributionView) -> Tensor:
+    return p.dist.kl(q.dist)  # type: ignore[no-any-return]

@@ -1,0 +1,114 @@
+"""Classes of `torch.distributions`, an action space that each fits, and the same distribution made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from torch import distributions as td
+from torch.distributions import Independent, MixtureSameFamily
+
+from rlcatalog.spaces import Simplex
+
+FREE = Box(-np.inf, np.inf, (2,), np.float32)
+POSITIVE = Box(0, np.inf, (2,), np.float32)
+BOUNDED = Box(-2, 3, (2,), np.float32)
+COUNTS = Box(0, 20, (2,), np.int64)
+
+
+def mixture(x):
+    """Return a mixture of three normal distributions for each of two values."""
+    weights, means, log_stds = x.reshape(-1, 3, 2, 3).unbind(1)
+    return MixtureSameFamily(td.Categorical(logits=weights), td.Normal(means, log_stds.exp()))
+
+
+class Peaked(MixtureSameFamily):
+    """A mixture that says which of its means is the most likely one, from inputs."""
+
+    def __init__(self, x):
+        made = mixture(x)
+        super().__init__(made.mixture_distribution, made.component_distribution)
+
+    @property
+    def mode(self):
+        """Mean of the heaviest component."""
+        best = self.mixture_distribution.logits.argmax(-1, keepdim=True)
+        return self.component_distribution.mean.gather(-1, best)[..., 0]
+
+
+def halves(x):
+    """Return the inputs of the first and of the second argument, `[B, 2]` each."""
+    return x[:, :2], x[:, 2:]
+
+
+def by_value(dist):
+    """Return a distribution of two independent values as one."""
+    return Independent(dist, 1)
+
+
+def of_two(cls):
+    """Return what makes a class with a location and a scale by hand."""
+    return lambda x: by_value(cls(halves(x)[0], halves(x)[1].exp()))
+
+
+def positive(cls):
+    """Return what makes a class with two positive arguments by hand."""
+    return lambda x: by_value(cls(halves(x)[0].exp(), halves(x)[1].exp()))
+
+
+def moved(cls):
+    """Return what makes a class of values of [0, 1], moved into [-2, 3], by hand."""
+    move = td.AffineTransform(-2.0, 5.0)
+    return lambda x: by_value(td.TransformedDistribution(cls(halves(x)[0].exp(), halves(x)[1].exp()), move))
+
+
+#: Name → what is registered, the action space, number of inputs, and the same distribution made by hand.
+CASES = {
+    "Normal": (td.Normal, FREE, 4, of_two(td.Normal)),
+    "Laplace": (td.Laplace, FREE, 4, of_two(td.Laplace)),
+    "StudentT": (td.StudentT, FREE, 6, lambda x: by_value(td.StudentT(x[:, :2].exp(), x[:, 2:4], x[:, 4:].exp()))),
+    "VonMises": (td.VonMises, Box(-np.pi, np.pi, (2,), np.float32), 4, of_two(td.VonMises)),
+    "LogNormal": (td.LogNormal, POSITIVE, 4, of_two(td.LogNormal)),
+    "Gumbel": (td.Gumbel, FREE, 4, of_two(td.Gumbel)),
+    "Gamma": (td.Gamma, POSITIVE, 4, positive(td.Gamma)),
+    "Beta": (td.Beta, BOUNDED, 4, moved(td.Beta)),
+    "Kumaraswamy": (td.Kumaraswamy, BOUNDED, 4, moved(td.Kumaraswamy)),
+    "Categorical": (td.Categorical, Discrete(4, start=-1), 4, lambda x: td.Categorical(logits=x)),
+    "several Categoricals": (
+        td.Categorical, MultiDiscrete([3, 3]), 6, lambda x: by_value(td.Categorical(logits=x.reshape(-1, 2, 3))),
+    ),
+    "OneHotCategorical": (td.OneHotCategorical, Discrete(4), 4, lambda x: td.OneHotCategorical(logits=x)),
+    "Bernoulli": (td.Bernoulli, MultiBinary(3), 3, lambda x: by_value(td.Bernoulli(logits=x))),
+    "Poisson": (td.Poisson, COUNTS, 2, lambda x: by_value(td.Poisson(x.exp()))),
+    "Dirichlet": (td.Dirichlet, Simplex((3,)), 3, lambda x: td.Dirichlet(x.exp())),
+    "MixtureSameFamily": (mixture, FREE, 18, lambda x: by_value(mixture(x))),
+    "a class with num_inputs": (Peaked, FREE, 18, lambda x: by_value(mixture(x))),
+}  # fmt: skip
+
+#: What has no closed form in `torch.distributions`.
+NO_ENTROPY = {"VonMises", "Poisson", "MixtureSameFamily", "a class with num_inputs"}
+NO_KL = {"StudentT", "VonMises", "Kumaraswamy", "MixtureSameFamily", "a class with num_inputs"}
+#: `TransformedDistribution` leaves its entropy out; that of what is moved into bounds is checked apart.
+MOVED = {"Beta", "Kumaraswamy"}
+
+
+def within(x):
+    """Say which rows lie off the bounds -2 and 3, near which float32 loses digits."""
+    return ((x > -1.999) & (x < 2.999)).all(1)
+
+
+def register(catalog, case):
+    """Register a case's class or function as "own"; return the config that names it."""
+    source, _, size, _ = CASES[case]
+    is_plain = isinstance(source, type) and source.__module__.startswith("torch.")
+    catalog.register_action_dist("own", source, num_inputs=None if is_plain else size)
+    return {"custom_action_dist": "own", "fcnet_hiddens": [8]}
+
+
+def two(catalog, case):
+    """Return two distributions of a case, and both by hand."""
+    _, space, size, by_hand = CASES[case]
+    cls, outputs = catalog.action_dist(space, register(catalog, case), framework="torch")
+    assert outputs == size
+    inputs = torch.randn(2, 50, size, generator=torch.Generator().manual_seed(3))
+    return [cls(x, None) for x in inputs], [by_hand(x) for x in inputs]
