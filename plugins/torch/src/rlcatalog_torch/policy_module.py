@@ -90,7 +90,7 @@ class _Part(PolicyModule):
         return outputs.reshape(*axes, -1)  # type: ignore[no-any-return]
 
 
-class TorchDistribution(torch.distributions.Distribution):
+class ActorDistribution(torch.distributions.Distribution):
     """A distribution of the catalog under the names of `torch.distributions`, over batches of any axes.
 
     Args:
@@ -136,7 +136,7 @@ class TorchDistribution(torch.distributions.Distribution):
         return rows.reshape(self.batch_shape + rows.shape[1:])
 
 
-def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], TorchDistribution]]:
+def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
     """Return a policy in the three parts that engines such as TorchRL, skrl and tianshou take.
 
     Args:
@@ -154,4 +154,4 @@ def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[T
     policy.as_module()  # which refuses what a module cannot do
     if not policy.has_value:
         raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
-    return _Part(policy, 0), _Part(policy, 1), partial(TorchDistribution, policy.dist_class, policy.model)
+    return _Part(policy, 0), _Part(policy, 1), partial(ActorDistribution, policy.dist_class, policy.model)
