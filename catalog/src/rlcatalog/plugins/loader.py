@@ -36,7 +36,7 @@ from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
 #: The hooks alone: pluggy looks at every name of what it is given, once for each plugin.
-_HOOKS = SimpleNamespace(**{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")})
+_HOOKS: Any = SimpleNamespace(**{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")})
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
     name: get_args(get_type_hints(hook)["return"])[0] for name, hook in vars(_HOOKS).items()
