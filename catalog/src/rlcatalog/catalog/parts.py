@@ -158,7 +158,8 @@ def _find_model(
     framework = framework_for(framework, custom)
     # The catalog's models see an environment's Dict or Tuple encoded; a class in RLlib's form sees it as it stands.
     stays = hasattr(obs_space, "original_space") or (custom is not None and custom.undeclared)
-    if not stays and SpaceInfo.read(obs_space).is_composite:
+    is_plain = custom is not None and getattr(custom.declaration, "plain", False)
+    if not stays and (SpaceInfo.read(obs_space).is_composite or (is_plain and SpaceInfo.read(obs_space).kind != "box")):
         obs_space = catalog.preprocessor_for(obs_space, values, check="never").observation_space
     original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None

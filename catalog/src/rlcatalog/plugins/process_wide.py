@@ -15,7 +15,9 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: What a framework's own declaration may name.
-_TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
+_TARGETS = frozenset(
+    {"backend", "ops", "learner", "host", "plain", "separate_value", "add_time_dimension", "kit", "before"}
+)
 
 
 _load = cache(resolve_name)
@@ -57,6 +59,7 @@ class FrameworkSpec(Declaration):
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
+    - `"plain"`: its `rlcatalog.models.PlainModel`, for modules that are no models;
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
@@ -68,14 +71,17 @@ class FrameworkSpec(Declaration):
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
         aliases: Other names for it.
+        packages: Other top-level modules whose classes are the framework's, such as `("keras",)`.
     """
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
-    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS}
+    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS,
+                                "packages": TEXTS}  # fmt: skip
 
     module: str = ""
     aliases: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -14,7 +14,7 @@ from rlcatalog.actions import action_codec, unbind
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import public_index
+from rlcatalog.internals import copying_instances, public_index
 from rlcatalog.models import ModelV2, SeparateValue, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
@@ -84,7 +84,7 @@ class Policy:
         self.contract = ContractChecker(self)
 
         # The model, and what it remembers of an episode.
-        self.model = self.make_model() if model is None else model
+        self.model = self._new_model() if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
@@ -379,7 +379,11 @@ class Policy:
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with fresh weights."""
+        """Build another model like this policy's, with fresh weights; of an instance, with a deep copy of that."""
+        with copying_instances():
+            return self._new_model()
+
+    def _new_model(self) -> ModelV2:
         resolution = self.resolution
         choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
         return self.catalog.model(

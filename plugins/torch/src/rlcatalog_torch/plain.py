@@ -1,0 +1,86 @@
+"""Plain modules of PyTorch as models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlcatalog.models import PlainModel
+from rlcatalog_torch.dtypes import dtype_of, floats_as
+from rlcatalog_torch.model import TorchModelV2
+from rlcatalog_torch.nn import DenseStack, OutputLayers
+
+
+class TorchPlainModel(PlainModel, TorchModelV2):
+    """A `torch.nn.Module` and the layers behind it; see `rlcatalog.models.PlainModel`."""
+
+    stack_class, outputs_class = DenseStack, OutputLayers
+    channels_first: ClassVar[bool] = True
+
+    @staticmethod
+    def is_module(value: Any) -> bool:
+        """Whether a value is an `nn.Module`, or a class of such."""
+        return issubclass(value if isinstance(value, type) else type(value), nn.Module)
+
+    @staticmethod
+    def forward_of(module: Any) -> Any:
+        """Return the module's `forward`."""
+        return module.forward
+
+    def copied(self, module: nn.Module) -> nn.Module:
+        """Return a deep copy of a module."""
+        return copy.deepcopy(module)
+
+    def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
+        """Return the module's outputs."""
+        return module(x)
+
+    def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
+        """Run a module in eval mode, and set back its mode, its buffers and the random state."""
+        tensors = list(chain(module.parameters(), module.buffers()))
+        device = tensors[0].device if tensors else torch.device("cpu")
+        encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
+        with torch.no_grad(), _as_before(module, device):
+            module.eval()
+            return module(self.show(encoded))
+
+    def seen(self, x: Tensor, leaf: Any) -> Tensor:
+        """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
+        if leaf.axes is not None:
+            x = x.permute(0, *(axis + 1 for axis in leaf.axes))
+        dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
+        x = x.to(dtype, memory_format=torch.contiguous_format)  # what follows a convolution may be a view
+        if leaf.span is None:
+            return x
+        low, span = leaf.low, leaf.span
+        if not isinstance(span, float):
+            low, span = torch.as_tensor(low, dtype=dtype, device=x.device), torch.as_tensor(span, device=x.device)
+        return (x - low) / span if isinstance(low, Tensor) or low else x / span
+
+
+@contextmanager
+def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Set back what a pass may change of a module, and the random state.
+
+    Lazy layers draw their weights in their first pass, as others do when they are made: what they drew stays drawn.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))
+    buffers = [(part, name, buffer, None if nn.parameter.is_lazy(buffer) else buffer.clone())
+               for part in module.modules() for name, buffer in part.named_buffers(recurse=False)]  # fmt: skip
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=not is_lazy):
+        yield
+    for part, name, buffer, before in buffers:
+        if before is not None:
+            buffer.copy_(before)
+            if getattr(part, name) is not buffer:
+                setattr(part, name, buffer)
+    for part, mode in modes:
+        part.training = mode
