@@ -221,4 +221,12 @@ def model(
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         parts.append(ModelPart(cls, slot, own, component))
-    return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist)
+    trunk = choices.get("trunk")
+
+    def fresh() -> FlatConfig:
+        values = config.fresh()
+        if trunk is not None and trunk.declaration.plain:  # type: ignore[attr-defined]
+            values["custom_model"] = trunk.name  # an instance in the config would be found among its model's weights
+        return values
+
+    return assemble(parts, obs_space, action_space, num_outputs, fresh, name, interface, unclaimed, action_dist)

@@ -95,16 +95,19 @@ class PlainModel(ModelV2):
     channels_first: ClassVar[bool]
     #: The class, instance or factory, alone in a tuple: a function would become a method.
     _rlcatalog_source: ClassVar[tuple[Any]]
+    _rlcatalog_base: ClassVar[type[PlainModel]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args)
         config, num_outputs = self.model_config, self.num_outputs
         source, codec = self._rlcatalog_source[0], self._rlcatalog.preprocessor
-        space: Any = self.obs_space
-        rows = np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
-        shown, info = (rows, SpaceInfo.read(space)) if codec is None else (codec.restore(rows, NUMPY_OPS), codec.info)
-        is_first = None if config.get("module_images") == "as_is" else self.channels_first
-        self.input_space, self._plan = _inputs_of(shown, info, is_first, config.get("image_layout") == "chw")
+        rows = _example_rows(self.obs_space)
+        self.input_space, self._plan = self.obs_space, None
+        if len(rows) > 1:
+            info = SpaceInfo.read(self.obs_space) if codec is None else codec.info
+            is_first = None if config.get("module_images") == "as_is" else self.channels_first
+            shown = rows if codec is None else codec.restore(rows, NUMPY_OPS)
+            self.input_space, self._plan = _inputs_of(shown, info, is_first, config.get("image_layout") == "chw")
         self.is_instance = not isinstance(source, type) and self.is_module(source)
         parameters = {} if self.is_instance else inspect.signature(source).parameters
         wants = parameters.get("num_outputs")
@@ -129,8 +132,8 @@ class PlainModel(ModelV2):
     def of(cls, source: Any) -> type[Self]:
         """Return the model class of a plain module: a class, an instance or a factory."""
         code = code_of(source)
-        names = {"__module__": code.__module__, "__qualname__": code.__qualname__, "__doc__": code.__doc__}
-        return type(code.__name__, (cls,), {**names, "_rlcatalog_source": (source,), "_rlcatalog_base": cls})
+        fields = {"__doc__": code.__doc__, "_rlcatalog_source": (source,), "_rlcatalog_base": cls}
+        return type(code.__name__, (cls,), fields)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
@@ -304,6 +307,13 @@ class Leaf:
     axes: tuple[int, ...] | None = None
     low: Any = 0.0
     span: Any = None
+
+
+def _example_rows(space: Any) -> Array:
+    """Return an encoded observation; of a Box, the lowest and the highest too."""
+    if hasattr(space, "low"):
+        return np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
+    return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(space.dtype)
 
 
 def _seen(plan: Any, value: Any, model: PlainModel) -> Any:

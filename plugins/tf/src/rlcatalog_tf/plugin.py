@@ -15,6 +15,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "backend": "rlcatalog_tf.backend:TFBackend",
                 "ops": "rlcatalog_tf.ops:OPS",
                 "host": "rlcatalog_tf.model:TFHost",
+                "plain": "rlcatalog_tf.plain:TFPlainModel",
                 "separate_value": "rlcatalog_tf.model:TFSeparateValue",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
@@ -23,5 +24,6 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "TensorFlow 2 with Keras 3",
             module="tensorflow",
             aliases=("tf2",),
+            packages=("keras", "tf_keras"),
         ),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog.models import PlainModel
+from rlcatalog.models import Leaf, PlainModel
 from rlcatalog_torch.dtypes import dtype_of, floats_as
 from rlcatalog_torch.model import TorchModelV2
 from rlcatalog_torch.nn import DenseStack, OutputLayers
@@ -51,7 +51,7 @@ class TorchPlainModel(PlainModel, TorchModelV2):
             module.eval()
             return module(self.show(encoded))
 
-    def seen(self, x: Tensor, leaf: Any) -> Tensor:
+    def seen(self, x: Tensor, leaf: Leaf) -> Tensor:
         """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
         if leaf.axes is not None:
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
