@@ -60,7 +60,10 @@ def code_of(source: Any) -> Any:
     """Return what names a plain module in a program: its class or function; of an instance, its class."""
     while isinstance(source, functools.partial):
         source = source.func
-    return source if hasattr(source, "__qualname__") else type(source)
+    if hasattr(source, "__qualname__"):
+        return source
+    spec = framework_of(type(source))
+    return type(source) if spec is None else type(spec.load("plain").unwrapped(source))
 
 
 class PlainModel(ModelV2):
@@ -168,6 +171,11 @@ class PlainModel(ModelV2):
         raise NotImplementedError
 
     @staticmethod
+    def unwrapped(module: Any) -> Any:
+        """Return the module behind one that was compiled, whose weights it names as that does."""
+        return module
+
+    @staticmethod
     def forward_of(module: Any) -> Any:
         """Return the method of a module that computes its outputs."""
         raise NotImplementedError
@@ -227,7 +235,7 @@ class PlainModel(ModelV2):
                     f"custom_model_config: {self._name} is an instance, which takes no arguments; found"
                     f" {', '.join(map(repr, options))}. Pass its class."
                 )
-            return self.copied(source) if _COPYING.get() else source
+            return self.unwrapped(self.copied(source) if _COPYING.get() else source)
         given, arguments = {**options, **({"num_outputs": self.num_outputs} if self._alone else {})}, []
         parameters = inspect.signature(source).parameters.values()
         left = [p for p in parameters if p.name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -253,7 +261,7 @@ class PlainModel(ModelV2):
                 f"{self._name}({called}) must return a module of framework {self.framework!r}, found"
                 f" {type(module).__name__}. Pass framework= where it makes another framework's."
             )
-        return module
+        return self.unwrapped(module)
 
     def _width(self, module: Any, rows: Array) -> int:
         """Run a module on two observations and return the width of its features, or of its outputs."""

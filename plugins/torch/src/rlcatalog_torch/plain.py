@@ -30,6 +30,14 @@ class TorchPlainModel(PlainModel, TorchModelV2):
         return issubclass(value if isinstance(value, type) else type(value), nn.Module)
 
     @staticmethod
+    def unwrapped(module: Any) -> Any:
+        """Return the module behind one of `torch.compile`, which it then remembers, to be run by."""
+        if (inner := getattr(module, "_orig_mod", None)) is None:
+            return module
+        vars(inner)["_rlcatalog_compiled"] = module  # not as an attribute: a module inside a module has weights
+        return inner
+
+    @staticmethod
     def forward_of(module: Any) -> Any:
         """Return the module's `forward`."""
         return module.forward
@@ -40,7 +48,7 @@ class TorchPlainModel(PlainModel, TorchModelV2):
 
     def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
         """Return the module's outputs."""
-        return module(x)
+        return vars(module).get("_rlcatalog_compiled", module)(x)
 
     def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
         """Run a module in eval mode, and set back its mode, its buffers and the random state."""
