@@ -253,7 +253,8 @@ class PlainModel(ModelV2):
                 f"{self._name} needs {', '.join(map(repr, required))} beside the observation space. Give"
                 f" custom_model_config={{{', '.join(f'{name!r}: ...' for name in required)}}}."
             )
-        called = ", ".join([*map(str, arguments), *(f"{name}={value!r}" for name, value in given.items())])
+        spaces = [SpaceInfo.read(space).describe() for space in arguments]
+        called = ", ".join([*spaces, *(f"{name}={value!r}" for name, value in given.items())])
         with raised_as(lambda why: ModelContractError(f"{self._name}({called}) raised {why}"), CatalogError):
             module = source(*arguments, **given)
         if isinstance(module, type) or not self.is_module(module):
@@ -271,7 +272,7 @@ class PlainModel(ModelV2):
             parameters = {}
         if "seq_lens" in parameters:
             raise NotServedError(f"{self._name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
-        where = f"for a batch of two observations of {self.input_space}"
+        where = f"for a batch of two observations of {SpaceInfo.read(self.input_space).describe()}"
         with raised_as(lambda why: ModelContractError(f"{self._name} raised {why}, {where}."), CatalogError):
             output = self.try_module(module, rows)
         parts = list(output) if isinstance(output, tuple | list) else [output]
@@ -308,8 +309,8 @@ class Leaf:
 
     Attributes:
         axes: The axes of an image in the order in which the module reads them, or None.
-        low: What is subtracted: a number or an array of the leaf's own shape.
-        span: What is divided by then, or None for neither.
+        low: What is subtracted then: a number, or an array of the shape that the module is shown.
+        span: What is divided by, or None for neither.
     """
 
     axes: tuple[int, ...] | None = None
@@ -365,7 +366,7 @@ def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, 
 def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
     from gymnasium.spaces import Box
 
-    low, high = rows[1:]
+    low, high = rows[1:]  # the first is an example
     if not (low <= high).all():  # what restoring makes of bounds may be none
         kind = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else None
         low, high = (np.full(low.shape, -np.inf if kind is None else kind.min, rows.dtype),
@@ -385,5 +386,7 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
         if is_first != channels_first:
             axes = (2, 0, 1) if channels_first else (1, 2, 0)
             low, high = low.transpose(axes), high.transpose(axes)
+            if isinstance(span, np.ndarray):
+                start, span = start.transpose(axes), span.transpose(axes)
     space = Box(low, high, low.shape, np.float32)
     return space, None if axes is None and span is None and rows.dtype.kind == "f" else Leaf(axes, start, span)

@@ -75,6 +75,5 @@ class TFPlainModel(PlainModel, TFModelV2):
     def seen(self, x: Any, leaf: Leaf) -> Any:
         """Return a leaf of the observation as the layer is shown it."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
-        if leaf.span is not None:
-            x = (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
-        return x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
+        x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
+        return x if leaf.span is None else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
