@@ -27,5 +27,5 @@ from .model import (
     last_values as last_values,
 )
 from .past_inputs import PastInputs as PastInputs, memory_outputs as memory_outputs
-from .plain import Leaf as Leaf, PlainModel as PlainModel
+from .plain import Leaf as Leaf, PlainModel as PlainModel, copying_instances as copying_instances
 from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

@@ -135,7 +135,8 @@ class PlainModel(ModelV2):
     def of(cls, source: Any) -> type[Self]:
         """Return the model class of a plain module: a class, an instance or a factory."""
         code = code_of(source)
-        fields = {"__doc__": code.__doc__, "_rlcatalog_source": (source,), "_rlcatalog_base": cls}
+        fields = {"__doc__": code.__doc__, "__module__": cls.__module__}
+        fields |= {"_rlcatalog_source": (source,), "_rlcatalog_base": cls}
         return type(code.__name__, (cls,), fields)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:

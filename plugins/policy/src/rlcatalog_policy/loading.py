@@ -153,7 +153,9 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    way = "".join(f" Or bring its code: rlcatalog.load({str(source)!r}, model={name})." for name in models)
+    way = "".join(
+        f" Or bring its code with model={name}: rlcatalog.load({str(source)!r}, model={name})." for name in models
+    )
     try:
         yield
     except CatalogError as error:

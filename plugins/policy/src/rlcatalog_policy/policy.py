@@ -14,8 +14,8 @@ from rlcatalog.actions import action_codec, unbind
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import copying_instances, public_index
-from rlcatalog.models import ModelV2, SeparateValue, models_inside
+from rlcatalog.internals import public_index
+from rlcatalog.models import ModelV2, SeparateValue, copying_instances, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder
