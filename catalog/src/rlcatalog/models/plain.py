@@ -96,6 +96,10 @@ class PlainModel(ModelV2):
     stack_class: Any
     outputs_class: Any
     channels_first: ClassVar[bool]
+    hidden: Any
+    value_module: Any
+    value_hidden: Any
+    outputs: Any
     #: The class, instance or factory, alone in a tuple: a function would become a method.
     _rlcatalog_source: ClassVar[tuple[Any]]
     _rlcatalog_base: ClassVar[type[PlainModel]]
@@ -123,12 +127,14 @@ class PlainModel(ModelV2):
             return
         layers = output_plan(config, width, post_fcnet(config), num_outputs)
         self.num_outputs = layers.outputs
-        self.hidden = self.stack_class(layers.inputs, layers.hidden)
+        if layers.hidden:
+            self.hidden = self.stack_class(layers.inputs, layers.hidden)
         if num_outputs is not None:
             if not layers.share:
                 self.value_module = self._make(options)
                 self._width(self.value_module, rows[:1].repeat(2, axis=0))
-                self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+                if layers.hidden:
+                    self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
             self.outputs = self.outputs_class(layers)
 
     @classmethod
@@ -146,23 +152,25 @@ class PlainModel(ModelV2):
             x = _seen(self._plan, x, self)
         features = self.run_module(self.module, x, input_dict)
         if self._alone:
-            features, self._features = features
-            return features, state
-        features, outputs = self.hidden(features), self.outputs
-        if outputs is None:
+            outputs, self._features = features
+            return outputs, state
+        if self.hidden is not None:
+            features = self.hidden(features)
+        if self.outputs is None:
             return features, state
         self._features = features
         if self.value_module is not None:
-            self._features = self.value_hidden(self.run_module(self.value_module, x, input_dict))
-        return outputs(features), state
+            values = self.run_module(self.value_module, x, input_dict)
+            self._features = values if self.value_hidden is None else self.value_hidden(values)
+        return self.outputs(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
         return self._features if self._alone and self._features is not None else last_values(self, self._features)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        _, _, *rest = super().__reduce_ex__(protocol)  # its class is found by its source alone
-        return (_empty, (self._rlcatalog_base, self._rlcatalog_source[0]), *rest)
+        state: Any = super().__reduce_ex__(protocol)  # its class is found by its source alone
+        return (_empty, (self._rlcatalog_base, self._rlcatalog_source[0]), *state[2:])
 
     # --- of the framework ------------------------------------------------------------------------------------------
 
@@ -268,10 +276,10 @@ class PlainModel(ModelV2):
     def _width(self, module: Any, rows: Array) -> int:
         """Run a module on two observations and return the width of its features, or of its outputs."""
         try:
-            parameters = inspect.signature(self.forward_of(module)).parameters
+            takes_lengths = "seq_lens" in inspect.signature(self.forward_of(module)).parameters
         except (TypeError, ValueError):  # a scripted module's
-            parameters = {}
-        if "seq_lens" in parameters:
+            takes_lengths = False
+        if takes_lengths:
             raise NotServedError(f"{self._name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
         where = f"for a batch of two observations of {SpaceInfo.read(self.input_space).describe()}"
         with raised_as(lambda why: ModelContractError(f"{self._name} raised {why}, {where}."), CatalogError):
@@ -374,20 +382,25 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
                      np.full(low.shape, np.inf if kind is None else kind.max, rows.dtype))  # fmt: skip
     if info is None or info.kind != "box" or channels_first is None:
         return Box(low, high, low.shape, rows.dtype.type), None
-    axes, start, span = None, 0.0, None
+    axes, start, span = None, np.zeros_like(low), None
     low, high = low.astype(np.float32), high.astype(np.float32)
     if low.ndim == 3:
-        if info.dtype == "uint8" and np.array_equal(low, info.low) and np.array_equal(high, info.high):  # unfiltered
+        own: Any = info
+        if own.dtype == "uint8" and np.array_equal(low, own.low) and np.array_equal(high, own.high):  # unfiltered
             start, span = low, np.where(high > low, high - low, 1).astype(np.float32)
             low, high = np.zeros_like(low), (high > low).astype(np.float32)
-            if (start == start.flat[0]).all() and (span == span.flat[0]).all():
-                start, span = float(start.flat[0]), float(span.flat[0])
         # A stack of frames has its few channels first, whatever the layout of the environment's single images.
         is_first = is_chw or low.shape[0] < min(low.shape[1:])
         if is_first != channels_first:
             axes = (2, 0, 1) if channels_first else (1, 2, 0)
-            low, high = low.transpose(axes), high.transpose(axes)
-            if isinstance(span, np.ndarray):
-                start, span = start.transpose(axes), span.transpose(axes)
+            low, high, start = low.transpose(axes), high.transpose(axes), start.transpose(axes)
+            span = None if span is None else span.transpose(axes)
     space = Box(low, high, low.shape, np.float32)
-    return space, None if axes is None and span is None and rows.dtype.kind == "f" else Leaf(axes, start, span)
+    if axes is None and span is None and rows.dtype.kind == "f":
+        return space, None
+    return space, Leaf(axes, _one_number(start), None if span is None else _one_number(span))
+
+
+def _one_number(array: Array) -> Any:
+    """Return an array of one number everywhere as that number."""
+    return float(array.flat[0]) if (array == array.flat[0]).all() else array

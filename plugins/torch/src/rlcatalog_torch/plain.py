@@ -61,16 +61,17 @@ class TorchPlainModel(PlainModel, TorchModelV2):
 
     def seen(self, x: Tensor, leaf: Leaf) -> Tensor:
         """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
+        own = x
         if leaf.axes is not None:
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
         dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
         x = x.to(dtype, memory_format=torch.contiguous_format)  # what follows a convolution may be a view
         if leaf.span is None:
             return x
-        low, span = leaf.low, leaf.span
-        if not isinstance(span, float):
-            low, span = torch.as_tensor(low, dtype=dtype, device=x.device), torch.as_tensor(span, device=x.device)
-        return (x - low) / span if isinstance(low, Tensor) or low else x / span
+        if not (isinstance(leaf.low, float) and leaf.low == 0.0):
+            x = x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
+        span = leaf.span if isinstance(leaf.span, float) else torch.as_tensor(leaf.span, dtype=dtype, device=x.device)
+        return x / span if x is own or x._base is not None else x.div_(span)
 
 
 @contextmanager
