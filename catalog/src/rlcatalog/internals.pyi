@@ -9,7 +9,6 @@ from .config.key_table import Key as Key
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.construction import refusal as refusal
 from .models.model import name_method as name_method
-from .models.plain import code_of as code_of
 from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter

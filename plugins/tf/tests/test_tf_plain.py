@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, UnknownNameError
+from rlcatalog_fcnet.tf import PlainModel
 from rlcatalog_tf import TFLearner, keras, tf
-from rlcatalog_tf.plain import TFPlainModel
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -115,9 +115,9 @@ def test_a_module_that_takes_num_outputs_stands_alone():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: x[:, None], r"features \[B, F\] alone; found shape \(2, 1, 4\)"),
+        (lambda x: x[:, None], r"features \[B, F\] alone; found \w+ of shape \(2, 1, 4\)"),
         (lambda x: tf.cast(x > 0, tf.int32), "floating-point features"),
-        (lambda x: (x, [x]), r"found shape \(2, 4\) and no tensor.*has no state: set use_lstm"),
+        (lambda x: (x, [x]), r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm"),
     ],
 )
 def test_other_outputs_are_an_error_with_the_shapes(call, words):
@@ -152,7 +152,7 @@ def test_the_pass_leaves_variables_and_random_state_as_they_were():
     tf.random.set_seed(3)
     first = tf.random.normal([3]).numpy()
     tf.random.set_seed(3)
-    TFPlainModel.of(layer)(OBS, Discrete(3), None, {}, "tried")
+    PlainModel.of(layer)(OBS, Discrete(3), None, {}, "tried")
     np.testing.assert_array_equal(tf.random.normal([3]).numpy(), first)
     assert float(layer.passes) == 0.0
 

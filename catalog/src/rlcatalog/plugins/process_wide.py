@@ -15,9 +15,7 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: What a framework's own declaration may name.
-_TARGETS = frozenset(
-    {"backend", "ops", "learner", "host", "plain", "separate_value", "add_time_dimension", "kit", "before"}
-)
+_TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
 
 
 _load = cache(resolve_name)
@@ -59,13 +57,13 @@ class FrameworkSpec(Declaration):
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
-    - `"plain"`: its `rlcatalog.models.PlainModel`, for modules that are no models;
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
     - `"before"`: a function to be called before anything of the framework is imported.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
+    makes a model of a plain module. The target `"freeze"` is a function
     `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.internals import code_of
-from rlcatalog.models import copying_instances
+from rlcatalog.models import code_of, copying_instances
 from rlcatalog.plugins import Component
 from rlcatalog_policy.tensors import describe_other_dtypes
 

@@ -1,28 +1,30 @@
-"""Plain Keras layers and models as models."""
+"""How plain Keras layers and models are told, copied and run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.models import Leaf, PlainModel
 from rlcatalog_tf import keras as current_keras
 from rlcatalog_tf.dtypes import dtype_of, floats_as
 from rlcatalog_tf.keras_copies import copied_layer
-from rlcatalog_tf.model import TFModelV2
-from rlcatalog_tf.nn import DenseStack, OutputLayers
 from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
 
 
-class TFPlainModel(PlainModel, TFModelV2):
-    """A Keras layer or model, and the layers behind it; see `rlcatalog.models.PlainModel`."""
+class KerasModules:
+    """What a model that is made of a Keras layer asks of Keras; see `rlcatalog_fcnet`."""
 
-    stack_class, outputs_class = DenseStack, OutputLayers
-    channels_first: ClassVar[bool] = False
+    channels_first = False
+    show: Any
+
+    @staticmethod
+    def unwrapped(module: Any) -> Any:
+        """Return the layer: none is compiled into another."""
+        return module
 
     @staticmethod
     def is_module(value: Any) -> bool:
@@ -40,11 +42,6 @@ class TFPlainModel(PlainModel, TFModelV2):
                 " 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
             )
         return True
-
-    @staticmethod
-    def forward_of(module: Any) -> Any:
-        """Return the layer's `call`."""
-        return module.call
 
     def copied(self, module: Any) -> Any:
         """Return a deep copy of a layer.
@@ -72,7 +69,7 @@ class TFPlainModel(PlainModel, TFModelV2):
             variable.assign(value)
         return output
 
-    def seen(self, x: Any, leaf: Leaf) -> Any:
+    def seen(self, x: Any, leaf: Any) -> Any:
         """Return a leaf of the observation as the layer is shown it."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
         x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])

@@ -15,7 +15,6 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "backend": "rlcatalog_tf.backend:TFBackend",
                 "ops": "rlcatalog_tf.ops:OPS",
                 "host": "rlcatalog_tf.model:TFHost",
-                "plain": "rlcatalog_tf.plain:TFPlainModel",
                 "separate_value": "rlcatalog_tf.model:TFSeparateValue",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",

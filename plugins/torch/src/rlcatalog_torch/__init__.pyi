@@ -28,6 +28,7 @@ from .ops import (
     flatten_rows as flatten_rows,
     tensor_interval as tensor_interval,
 )
+from .plain import TorchModules as TorchModules
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

@@ -1,4 +1,4 @@
-"""Plain modules of PyTorch as models."""
+"""How plain modules of PyTorch are told, copied and run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog.models import Leaf, PlainModel
 from rlcatalog_torch.dtypes import dtype_of, floats_as
-from rlcatalog_torch.model import TorchModelV2
-from rlcatalog_torch.nn import DenseStack, OutputLayers
 
 
-class TorchPlainModel(PlainModel, TorchModelV2):
-    """A `torch.nn.Module` and the layers behind it; see `rlcatalog.models.PlainModel`."""
+class TorchModules:
+    """What a model that is made of an `nn.Module` asks of PyTorch; see `rlcatalog_fcnet`.
 
-    stack_class, outputs_class = DenseStack, OutputLayers
-    channels_first: ClassVar[bool] = True
+    Attributes:
+        module: The module.
+    """
+
+    channels_first = True
+    module: Any
+    show: Any
 
     @staticmethod
     def is_module(value: Any) -> bool:
@@ -36,11 +38,6 @@ class TorchPlainModel(PlainModel, TorchModelV2):
             return module
         vars(inner)["_rlcatalog_compiled"] = module  # not as an attribute: a module inside a module has weights
         return inner
-
-    @staticmethod
-    def forward_of(module: Any) -> Any:
-        """Return the module's `forward`."""
-        return module.forward
 
     def copied(self, module: nn.Module) -> nn.Module:
         """Return a deep copy of a module."""
@@ -59,7 +56,7 @@ class TorchPlainModel(PlainModel, TorchModelV2):
             module.eval()
             return module(self.show(encoded))
 
-    def seen(self, x: Tensor, leaf: Leaf) -> Tensor:
+    def seen(self, x: Tensor, leaf: Any) -> Tensor:
         """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
         own = x
         if leaf.axes is not None:

@@ -14,7 +14,6 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "backend": "rlcatalog_torch.backend:TorchBackend",
                 "ops": "rlcatalog_torch.ops:OPS",
                 "host": "rlcatalog_torch.model:TorchHost",
-                "plain": "rlcatalog_torch.plain:TorchPlainModel",
                 "separate_value": "rlcatalog_torch.model:TorchSeparateValue",
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
                 "learner": "rlcatalog_torch.learner:TorchLearner",
