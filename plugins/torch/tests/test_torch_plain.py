@@ -15,6 +15,7 @@ from torch import nn
 import rlcatalog
 from rlcatalog.errors import (
     ConfigError,
+    MissingPluginError,
     ModelContractError,
     NotServedError,
     SavedPolicyError,
@@ -185,6 +186,15 @@ def test_what_is_no_module_is_refused(value):
         build(value)
 
 
+def test_the_package_that_makes_models_of_modules_is_named_where_it_is_missing(monkeypatch):
+    from rlcatalog import provided
+
+    table = {name: spec for name, spec in provided.declarations["framework"].items() if name != "torch: plain"}
+    monkeypatch.setitem(provided.declarations, "framework", table)
+    with pytest.raises(MissingPluginError, match="a plain module as a model is provided by rlcatalog-fcnet"):
+        build(Net)
+
+
 def test_a_model_that_is_built_is_no_plain_module():
     model = build(Net).model
     assert isinstance(model, TorchModelV2)
@@ -309,6 +319,12 @@ def test_an_instance_is_used_and_not_initialised_again():
     assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
     with pytest.raises(ConfigError, match="Sequential is an instance, which takes no arguments; found 'width'"):
         build(module, {"custom_model_config": {"width": 3}})
+
+
+def test_the_policy_goes_where_an_instance_is():
+    policy = build(nn.Linear(4, 6, device="meta"))
+    assert (policy.device, {p.device.type for p in policy.model.parameters()}) == ("meta", {"meta"})
+    assert build(nn.Linear(4, 6)).device == "cpu"
 
 
 def test_frozen_weights_are_not_trained():

@@ -83,6 +83,8 @@ class Policy:
         #: What engines compare shapes with.
         self.contract = ContractChecker(self)
 
+        #: Where model and computation are: as `to` was told, or where an instance was.
+        self.device = "cpu"
         # The model, and what it remembers of an episode.
         self.model = self._new_model() if model is None else model
         with self.contract.blaming():
@@ -94,8 +96,6 @@ class Policy:
             self._states = EpisodeStates(self.memory, self.views)
             #: What the framework does for this policy, a `Backend` with methods of the framework's own.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
-        #: Where model and computation are, as `to` was told.
-        self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
         #: A trace that runs it within a pass of the same thread may pass.
         self._passing = threading.RLock()
