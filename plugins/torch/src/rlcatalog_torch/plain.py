@@ -45,7 +45,7 @@ class TorchModules:
 
     def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
         """Return the module's outputs."""
-        return vars(module).get("_rlcatalog_compiled", module)(x)
+        return module.__dict__.get("_rlcatalog_compiled", module)(x)
 
     def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
         """Run a module in eval mode, and set back its mode, its buffers and the random state."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import pickle
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Tuple
 from torch import nn
 
 import rlcatalog
@@ -447,3 +448,21 @@ def test_it_acts_in_an_environment():
     policy = rlcatalog.build(env=env, model=lambda space: nn.Linear(space.shape[0], 3))
     obs, _ = env.reset(seed=0)
     assert env.action_space.contains(policy.act(obs[None]).action[0])
+
+
+@pytest.mark.parametrize("form", ["class", "instance"])
+def test_a_policy_of_a_registered_one_is_pickled(form):
+    catalog = rlcatalog.Catalog()
+    catalog.register_model("mine", Net if form == "class" else nn.Sequential(nn.Linear(4, 6)))
+    policy = rlcatalog.build(OBS, Discrete(3), model="mine", catalog=catalog)
+    again = pickle.loads(pickle.dumps(policy))
+    np.testing.assert_array_equal(again.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+
+
+@pytest.mark.parametrize("config", [{"use_autoregressive": True}, {"use_autoregressive": True, "use_lstm": True}])
+def test_an_autoregressive_head_is_built_on_its_features(config):
+    policy = build(Net, config, Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)]))
+    step = policy.act(ROWS)
+    scored = policy.evaluate({"obs": ROWS, "raw_action": step.raw_action})
+    np.testing.assert_allclose(scored.logp.detach(), step.logp, atol=1e-5)
+    assert any("module.layers.0.weight" in name for name in policy.model.get_weights())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 
@@ -249,13 +250,20 @@ def test_dicts_and_tuples_arrive_as_such():
     np.testing.assert_allclose(shown, np.hstack([ROWS, np.tile([0, 0, 1], (2, 1))]), rtol=1e-6)
 
 
-def test_another_backend_of_keras_is_refused():
+def test_another_backend_of_keras_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(NotServedError, match="Dense is a Keras layer, and Keras runs on its backend 'jax'"):
+        build(keras.layers.Dense(3))
+
+
+@pytest.mark.attack
+def test_a_layer_of_keras_on_pytorch_is_no_module_of_pytorch():
     code = (
         "import keras, gymnasium, rlcatalog\n"
         "space = gymnasium.spaces.Box(-1, 1, (4,))\n"
         "try:\n    rlcatalog.build(space, gymnasium.spaces.Discrete(2), model=keras.layers.Dense(3))\n"
         "except rlcatalog.errors.NotServedError as error:\n    print(error)\n"
     )
-    environ = {**__import__("os").environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
     assert "Keras runs on its backend 'torch'; framework='tf' needs 'tensorflow'" in done.stdout
