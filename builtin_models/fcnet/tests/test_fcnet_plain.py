@@ -115,8 +115,8 @@ def test_a_factory_is_called_with_what_it_takes(factory, options, width):
 
 
 def test_an_argument_that_is_misspelt_or_missing_is_an_error():
-    with pytest.raises(ConfigError, match=r"does not fit Net\(space, hidden=8\): .*'hiden'. Did you mean 'hidden'"):
-        build(Net, {"custom_model_config": {"hiden": 5}})
+    with pytest.raises(ConfigError, match=r"does not fit Net\(space, hidden=8\): .*'hidde'. Did you mean 'hidden'"):
+        build(Net, {"custom_model_config": {"hidde": 5}})
     with pytest.raises(ConfigError, match=r"does not fit by_keyword\(\*, width\): missing a required .*'width'"):
         build(by_keyword)
 
