@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import rlcatalog
 from benchmarks import floors_fused, floors_models
 from benchmarks.harness import Case, Result, report
+from rlcatalog_torch import TorchModelV2
 
 Array = np.ndarray[Any, Any]
 
@@ -110,6 +112,68 @@ def acting() -> Iterator[Case]:
             yield Case(f"act, {name}, torch, to hand-fused", mine, by_hand, None, str(batch))
 
 
+# Plain modules
+
+
+class PlainNet(nn.Module):
+    """Two layers for a vector, or the convolutions of the nature net for an image."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        if len(space.shape) == 1:
+            layers = [nn.Linear(OBS_SIZE, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()]
+        else:
+            convs = [nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3)]
+            layers = [part for conv in convs for part in (conv, nn.ReLU())]
+            layers += [nn.Flatten(), nn.Linear(3136, 512), nn.ReLU()]
+        self.layers, self.width = nn.Sequential(*layers), layers[-2].out_features
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the features `[B, width]`."""
+        features: Tensor = self.layers(obs)
+        return features
+
+
+class InRllibsForm(TorchModelV2, nn.Module):
+    """The same net as a model class in RLlib's form, with logits and value of its own."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        self.net = PlainNet(obs_space)
+        self.logits, self.value = nn.Linear(self.net.width, num_outputs), nn.Linear(self.net.width, 1)
+
+    def forward(self, input_dict: Any, state: Any, seq_lens: Any) -> Any:
+        """Return the logits."""
+        obs = input_dict["obs"]
+        self.features = self.net(obs.permute(0, 3, 1, 2).float() / 255 if obs.ndim == 4 else obs)
+        return self.logits(self.features), state
+
+    def value_function(self) -> Any:
+        """Return the values."""
+        return self.value(self.features).squeeze(1)
+
+
+def plain_modules() -> Iterator[Case]:
+    """`policy.act` of a plain module against that of the same net in RLlib's form."""
+    for name, space in (("vector", VECTORS), ("image", gym.spaces.Box(0, 255, (84, 84, 4), np.uint8))):
+        for batch in (1, 32):
+            plain, classic = (
+                rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), model=model) for model in (PlainNet, InRllibsForm)
+            )
+            weights = plain.model.get_weights()
+            renamed = {"net": "module", "logits": "outputs.logits", "value": "outputs.value"}
+            classic.model.set_weights(
+                {key: weights[key.replace(first, renamed[first], 1)] for key in classic.model.get_weights()
+                 for first in [key.partition(".")[0]]}
+            )  # fmt: skip
+            obs = some_obs(space, batch)
+            acted = [policy.act(obs, explore=False) for policy in (plain, classic)]
+            np.testing.assert_allclose(acted[0].dist_inputs, acted[1].dist_inputs, rtol=1e-4, atol=1e-5)
+            yield Case(f"act, plain module, {name}, to RLlib's form, torch", partial(plain.act, obs),
+                       partial(classic.act, obs), 1.05, str(batch))  # fmt: skip
+
+
 # Training
 
 
@@ -191,7 +255,7 @@ def same_training(
     np.testing.assert_allclose(norms[0], norms[1], rtol=1e-3)
 
 
-def run(parts: Sequence[Callable[[], Iterator[Case]]] = (acting, training)) -> list[Result]:
+def run(parts: Sequence[Callable[[], Iterator[Case]]] = (acting, plain_modules, training)) -> list[Result]:
     """Print PyTorch's models."""
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -116,7 +116,8 @@ NOTES = {
     "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
     "_disable_preprocessor_api": "everything else stays as it is: structures under `obs`, one vector under `obs_flat`;"
     " RLlib has the key beside `model` too, and so has PPO",
-    "action_mask_key": "kept out of the model's input, except for custom models and preprocessors, and out of filters",
+    "action_mask_key": "kept out of the model's input, except for custom preprocessors and custom models in RLlib's"
+    " form, and out of filters",
 }
 
 

@@ -269,7 +269,7 @@ def test_a_registration_may_be_a_declaration():
     ("register", "value", "says"),
     [
         ("register_model", int, "must be a registered name or a subclass of rlcatalog_torch.TorchModelV2"),
-        ("register_model", TorchNet.__init__, "rlcatalog_tf.TFModelV2"),
+        ("register_model", {"a": TorchNet}, "a torch.nn.Module or keras.Layer"),
         ("register_action_dist", int, "rlcatalog.ActionDistribution"),
         ("register_preprocessor", TorchNet, "rlcatalog.Preprocessor"),
     ],

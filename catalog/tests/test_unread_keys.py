@@ -15,6 +15,7 @@ import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, Rank, Stage
 from rlcatalog.config import KernelConfig
 from rlcatalog.errors import DeclarationError, PartError, PluginWarning, UnreadKeysWarning
+from rlcatalog.plugins.declarations import PLAIN_KEYS
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -283,12 +284,12 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
     assert unread(catalog, BOX, config) == ["conv_filters"]
 
 
-def test_every_key_of_the_kernels_is_read_by_the_kernel_or_by_a_built_in_part():
+def test_every_key_of_the_kernels_is_read_by_the_kernel_by_a_built_in_part_or_for_a_plain_module():
     """None can be set without an effect anywhere: a key that nobody reads is none."""
     from rlcatalog.config.kernel_keys import READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 
     catalog = isolated_catalog(*PARTS)
     read = {key for component in catalog.components() for key in catalog.config_keys(component)}
     fields = set(KernelConfig.__struct_fields__)
-    assert fields - read - READ_BY_KERNEL - READ_WITH_MEMORY == set()
+    assert fields - read - READ_BY_KERNEL - READ_WITH_MEMORY - {*PLAIN_KEYS} == set()
     assert fields >= READ_BY_KERNEL | READ_WITH_MEMORY | set(READ_BESIDE)

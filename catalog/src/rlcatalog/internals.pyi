@@ -15,6 +15,7 @@ from .observations.filter import make_filter as make_filter
 from .observations.watch import check_bounds as check_bounds
 from .plugins import public_index as public_index
 from .plugins.component import blame_part as blame_part
+from .plugins.declarations import PLAIN_KEYS as PLAIN_KEYS
 from .plugins.discovery import (
     PluginRecord as PluginRecord,
     disabled_reason as disabled_reason,

@@ -215,7 +215,6 @@ def test_only_the_config_that_was_given_is_written(directory):
     [
         ({"fcnet_activation": torch.tanh}, "'fcnet_activation'"),
         ({"fcnet_activation": torch.nn.ReLU}, "'fcnet_activation'"),
-        ({"custom_model": FullyConnectedNetwork}, "'custom_model'"),
         ({"custom_action_dist": Categorical}, "'custom_action_dist'"),
         ({"custom_model_config": {"a": [1, {"b": len}]}}, "custom_model_config['a'][1]['b']"),
     ],
@@ -227,6 +226,18 @@ def test_classes_and_callables_cannot_be_written(directory, config, named):
     assert named in str(caught.value)
     assert "Register the class" in str(caught.value)
     assert not directory.exists()
+
+
+def test_a_model_class_without_a_name_is_saved_and_loaded_with_its_code(directory):
+    config = {"custom_model": FullyConnectedNetwork, "fcnet_hiddens": [4]}
+    policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), config, catalog=catalog_of())
+    policy.save(directory)
+    assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "FullyConnectedNetwork"
+    with pytest.raises(UnknownNameError, match=r"Or bring its code with model=FullyConnectedNetwork: rlcatalog\.load"):
+        rlcatalog.load(directory, catalog=catalog_of())
+    loaded = rlcatalog.load(directory, model=FullyConnectedNetwork, catalog=catalog_of())
+    for name, weight in policy.model.get_weights().items():
+        np.testing.assert_array_equal(loaded.model.get_weights()[name], weight)
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments

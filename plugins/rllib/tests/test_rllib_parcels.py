@@ -91,7 +91,7 @@ def test_a_class_in_the_config_goes_by_name_where_it_can(users_nets):
 
 def test_what_cannot_travel_says_what_to_do(users_nets):
     users_nets.Slim.lock = threading.Lock()
-    sent = pickle.dumps(Parcel.of_class(users_nets.Slim))
+    sent = pickle.dumps(Parcel.of_code(users_nets.Slim))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("code")])
         patch.delitem(sys.modules, "users_nets")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
+from rlcatalog import FrameworkSpec, Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
 def match(request: Request) -> Match:
@@ -47,4 +47,15 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
             ),
         )
+    ]  # fmt: skip
+
+
+@hookimpl
+def rlcatalog_frameworks() -> list[FrameworkSpec]:
+    return [
+        FrameworkSpec(
+            name, {"plain": f"rlcatalog_fcnet.{name}:PlainModel"}, "plain modules as models",
+            extends=f"rlcatalog-{name}/{name}",
+        )
+        for name in ("torch", "tf")
     ]  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog_fcnet.network import FullyConnected
-from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
+from rlcatalog_fcnet.plain import Plain
+from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
@@ -16,3 +17,9 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         return super().forward({"obs_flat": tf.cast(input_dict["obs_flat"], tf.float32)}, state, seq_lens)
+
+
+class PlainModel(Plain, KerasModules, TFModelV2):
+    """A plain module, dense layers behind it, then logits and a value; see `Plain`."""
+
+    stack_class, outputs_class = DenseStack, OutputLayers

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from rlcatalog_fcnet.network import FullyConnected
-from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2
+from rlcatalog_fcnet.plain import Plain
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, TorchModules
 
 
 class FullyConnectedNetwork(FullyConnected, TorchModelV2):
     """Dense layers, then logits and a value; see `FullyConnected`."""
+
+    stack_class, outputs_class = DenseStack, OutputLayers
+
+
+class PlainModel(Plain, TorchModules, TorchModelV2):
+    """A plain module, dense layers behind it, then logits and a value; see `Plain`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers

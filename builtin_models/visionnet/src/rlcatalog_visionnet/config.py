@@ -32,9 +32,6 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     conv_flatten: Annotated[bool, Meta(description="flatten what the convolutions leave, instead of requiring 1x1")] = (
         False
     )
-    image_layout: Annotated[
-        Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
-    ] = "hwc"
     image_scale: Annotated[
         float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
     ] = None
@@ -118,7 +115,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
             " Take fcnet, or reshape the observation in an environment wrapper."
         )
     own = read_config(config, VisionnetConfig)
-    channels_first = own.image_layout == "chw"
+    channels_first = read_config(config, KernelConfig).image_layout == "chw"
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
     layers, activation, dense = _layers(own, (height, width), channels)
     dense += post_fcnet(config)

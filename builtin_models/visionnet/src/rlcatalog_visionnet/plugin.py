@@ -61,6 +61,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",
             reads=(
+                "image_layout",
                 "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
                 "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
                 "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",

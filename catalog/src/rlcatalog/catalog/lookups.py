@@ -50,11 +50,12 @@ def find_resolution(
     dist_names = named_dists(slots, values["custom_action_dist"])
     framework = framework_for(framework, custom_model, *dist_names.values())
     whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
-    # A custom model or preprocessor sees what the environment emits; any other model finds the action mask in its
-    # output, not in its input.
+    # A custom model in RLlib's form, or a custom preprocessor, sees what the environment emits; any other model finds
+    # the action mask in its output, not in its input.
     key = mask_key(whole, action, values["action_mask_key"])
     steps = () if key is None else mask_steps(whole, key)
-    sees_mask = key is None or custom_model is not None or values["custom_preprocessor"] is not None
+    reads_mask = custom_model is not None and not getattr(custom_model.declaration, "plain", False)
+    sees_mask = key is None or reads_mask or values["custom_preprocessor"] is not None
     seen = whole if sees_mask else whole.without(*steps)
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     # Preprocessor and filter.

@@ -157,7 +157,8 @@ def _find_model(
     framework = framework_for(framework, custom)
     # The catalog's models see an environment's Dict or Tuple encoded; a class in RLlib's form sees it as it stands.
     stays = hasattr(obs_space, "original_space") or (custom is not None and custom.undeclared)
-    if not stays and SpaceInfo.read(obs_space).is_composite:
+    is_plain = custom is not None and getattr(custom.declaration, "plain", False)
+    if not stays and (SpaceInfo.read(obs_space).is_composite or (is_plain and SpaceInfo.read(obs_space).kind != "box")):
         obs_space = catalog.preprocessor_for(obs_space, values, check="never").observation_space
     original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
@@ -221,4 +222,12 @@ def model(
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         parts.append(ModelPart(cls, slot, own, component))
-    return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist)
+    trunk = choices.get("trunk")
+
+    def fresh() -> FlatConfig:
+        values = config.fresh()
+        if trunk is not None and trunk.declaration.plain:  # type: ignore[attr-defined]
+            values["custom_model"] = trunk.name  # an instance in the config would be found among its model's weights
+        return values
+
+    return assemble(parts, obs_space, action_space, num_outputs, fresh, name, interface, unclaimed, action_dist)

@@ -31,7 +31,7 @@ def register_model(
 
     Args:
         name: The name.
-        cls: The class; None to decorate it.
+        cls: The class, or a plain module: its class, an instance or a function that makes one. None to decorate it.
         slot: `"trunk"`, `"memory"` or `"head"`; what the class says when missing.
         match: Says whether, how well and why it fits a request; None: only chosen by name, or by its switch.
         switch: The config key that turns it on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.frameworks.table import framework_of
+from rlcatalog.models.plain import code_of, frameworks_of_plain
 from rlcatalog.observations import Filter, Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, PreprocessorSpec
 from rlcatalog.plugins.declarations import Declaration
@@ -16,7 +18,12 @@ from rlcatalog.spaces import SpaceInfo
 
 #: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
 _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
-    "model": ("custom_model", ModelSpec, "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2"),
+    "model": (
+        "custom_model",
+        ModelSpec,
+        "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or keras.Layer: its class, an"
+        " instance or a function that makes one",
+    ),
     "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution; a function needs num_inputs="),
     "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
     "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
@@ -24,11 +31,11 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
 
 
 def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a class of the running program.
+    """Describe a class of the running program, or a plain module.
 
     Args:
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
-        cls: The class.
+        cls: The class; for a model also an instance or a factory of a plain module.
         name: Its name; the class's own when missing.
         **fields: More fields of its declaration; None means the default.
 
@@ -42,8 +49,11 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     served: list[str] = ["numpy"]
     own: dict[str, Any] = {}
     if kind == "model":
-        fits = isinstance(cls, type) and framework in frameworks()
-        served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
+        if isinstance(cls, type) and framework in frameworks():
+            served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
+        else:
+            served, own = frameworks_of_plain(cls), {"plain": True}
+        fits = bool(served)
     elif kind == "action_dist":
         fits = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
         served = [framework] if framework in frameworks() else list(frameworks())
@@ -55,8 +65,10 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         name_or = "" if kind == "filter" else "a registered name or "
         raise ModelContractError(f"{taker}: {shown(cls)} must be {name_or}a subclass of {base}.")
     own |= {field: value for field, value in fields.items() if value is not None}
-    summary = (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"
-    declaration = spec(name or cls.__name__, dict.fromkeys(served, path_of(cls)), summary, **own)
+    code = code_of(cls)
+    own_name = re.sub(r"\W", "", code.__name__)  # a lambda's has brackets
+    summary = (code.__doc__ or "").strip().partition("\n")[0] or f"{own_name}, registered in process"
+    declaration = spec(name or own_name, dict.fromkeys(served, path_of(code)), summary, **own)
     return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
@@ -81,4 +93,4 @@ def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int
 
 def path_of(cls: Any) -> str:
     """Return where a class stands, as an import path; of one inside a function, as if it stood outside."""
-    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "")
+    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace("<lambda>", "lambda_")

@@ -32,6 +32,16 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     _disable_action_flattening: Annotated[
         bool, Meta(description="past actions of a Tuple or Dict reach the model as that structure, not as one vector")
     ] = False
+    image_layout: Annotated[
+        Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
+    ] = "hwc"
+    module_images: Annotated[
+        Literal["framework", "as_is"],
+        Meta(
+            description="how a plain module is shown images: channels where its framework expects them and uint8 scaled"
+            " to [0, 1], or as the environment emits them"
+        ),
+    ] = "framework"
     check_observations: Annotated[
         Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
     ] = "first"

@@ -67,6 +67,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:
-    """Return the framework that a class of tensors is of, or None for anything else (NumPy's arrays)."""
-    roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
-    return next((spec for spec in frameworks().values() if spec.module in roots), None)
+    """Return the framework that a class is of, through its nearest base that is of any; None for NumPy's arrays."""
+    known = {package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)}
+    roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
+    return next((known[root] for root in roots if root in known), None)

@@ -120,13 +120,13 @@ class Component:
         if framework in self._targets:
             return self._targets[framework]
         self.check_framework(framework)
-        if framework in self.objects:
-            return self.objects[framework]
-        if framework in self.extensions:
+        if framework in self.extensions and framework not in self.objects:
             return self.extensions[framework][0].load(framework)
-        if framework in frameworks():
-            frameworks()[framework].prepare()
-        self._targets[framework] = self.import_target(self.declaration.target_of(framework))
+        if (target := self.objects.get(framework)) is None:
+            if framework in frameworks():
+                frameworks()[framework].prepare()
+            target = self.import_target(self.declaration.target_of(framework))
+        self._targets[framework] = self.declaration.adapted(target, framework)
         return self._targets[framework]
 
     def import_target(self, target: str) -> Any:

@@ -40,6 +40,13 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
+#: The config keys that count for a plain module: how it is shown images, and the layers behind it.
+PLAIN_KEYS = (
+    "module_images", "image_layout", "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
+    "post_fcnet_activation", "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
+    "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+)  # fmt: skip
+
 
 class Rank(IntEnum):
     """How well a component fits: the highest rank of a slot is chosen."""
@@ -176,6 +183,10 @@ class Declaration:
         """Return the import path of the code for one of `served`."""
         return self.targets[name]
 
+    def adapted(self, target: Any, framework: str) -> Any:
+        """Return what parts are built of for one of `served`, where that is not the target itself."""
+        return target
+
     @property
     def entries(self) -> tuple[str, ...]:
         """What it is entered under in a table that all catalogs of the process share; nothing, for most kinds."""
@@ -256,18 +267,32 @@ class ModelSpec(Declaration):
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
         pinned_keys: For a model that asks the catalog for others: the config keys that name what it found for a
             request. A saved policy keeps them, so that loading never chooses again.
+        plain: Whether its targets are plain modules: a class, an instance or a factory of `torch.nn.Module` or
+            `keras.Layer`. Such a model is a trunk, and reads the keys of `PLAIN_KEYS`.
     """
 
     kind: ClassVar[str] = "model"
     forms: ClassVar[Forms] = {
         "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
         "claims": _FUNCTION, "describe": _FUNCTION, "pinned_keys": _FUNCTION,
+        "plain": (lambda value: isinstance(value, bool), "True or False"),
     }  # fmt: skip
 
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
+    plain: bool = False
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.plain and self.slot != "trunk":
+            yield f"a plain module is a trunk; found slot={self.slot!r}. Derive it from TorchModelV2 or TFModelV2"
+        if self.plain and not self.extends:
+            object.__setattr__(self, "reads", tuple(dict.fromkeys((*self.reads, *PLAIN_KEYS))))
+
+    def adapted(self, target: Any, framework: str) -> Any:
+        return frameworks()[framework].load("plain").of(target) if self.plain else target
 
 
 @dataclass(frozen=True)

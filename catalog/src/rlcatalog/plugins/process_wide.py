@@ -67,20 +67,24 @@ class FrameworkSpec(Declaration):
     - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
     - `"before"`: a function to be called before anything of the framework is imported.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
+    makes a model of a plain module. The target `"freeze"` is a function
     `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
         aliases: Other names for it.
+        packages: Other top-level modules whose classes are the framework's, such as `("keras",)`.
     """
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
-    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS}
+    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS,
+                                "packages": TEXTS}  # fmt: skip
 
     module: str = ""
     aliases: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

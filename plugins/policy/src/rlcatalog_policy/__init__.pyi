@@ -1,4 +1,4 @@
-from .building import build as build
+from .building import build as build, config_with_model as config_with_model
 from .encoder import Encoder as Encoder, with_batch_hint as with_batch_hint
 from .files import (
     MOST_JSON as MOST_JSON,

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.config import same
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError, shown
 from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def build(
     config: Mapping[str, Any] | None = None,
     framework: str | None = None,
     *,
+    model: Any = None,
     env: Any = None,
     catalog: Catalog | None = None,
     pins: Pins | None = None,
@@ -35,6 +37,8 @@ def build(
         action_space: Its action space.
         config: The model config.
         framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
+        model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
+            or `keras.Layer` (its class, an instance or a function that makes one).
         env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
             function, an environment or a vector environment. The policy then acts on what `policy.wrap_env(env)` emits.
         catalog: The catalog to choose from; the process's when None.
@@ -48,6 +52,7 @@ def build(
         >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [64, 64]})
         >>> step = policy.act(observations)
     """
+    config = config_with_model(config, model)
     catalog = catalog or default_catalog()
     if env is not None:
         obs_space, action_space, *_ = catalog.spaces_of(env, config)
@@ -57,3 +62,17 @@ def build(
     # Called with what the lookup chose, and again with another choice where the policy refuses an engine's default.
     new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
+
+
+def config_with_model(config: Mapping[str, Any] | None, model: Any) -> Mapping[str, Any] | None:
+    """Return a model config with the value of an argument `model=` under `"custom_model"`; None changes nothing.
+
+    Raises:
+        ConfigError: The config names another model.
+    """
+    if model is None:
+        return config
+    named = (config or {}).get("custom_model")
+    if named is not None and not same(named, model):
+        raise ConfigError(f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them.")
+    return {**(config or {}), "custom_model": model}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.models import code_of, copying_instances
 from rlcatalog.plugins import Component
 from rlcatalog_policy.tensors import describe_other_dtypes
 
@@ -27,7 +28,8 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
         memo: What was copied already, by `id`; the model, if it stands there.
     """
     spaces = policy.observation_space, policy.action_space
-    made = type(policy)(policy.catalog, policy.resolution, *spaces, memo.get(id(policy.model)))
+    with copying_instances():
+        made = type(policy)(policy.catalog, policy.resolution, *spaces, memo.get(id(policy.model)))
     memo[id(policy.model)] = made.model
     _restore(made, _numbers(policy))
     return made.to(policy.device)
@@ -71,7 +73,7 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
     for component in chosen:
         if component is None or not component.in_process:
             continue
-        for cls in set(component.objects.values()):
+        for cls in {code_of(value) for value in component.objects.values()}:
             where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"
             try:
                 pickle.dumps(cls)

@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.catalog import default_catalog
-from rlcatalog.choice import Pins, Resolution
-from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
+from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
+from rlcatalog.errors import (
+    CatalogError,
+    ConfigError,
+    ModelContractError,
+    SavedPolicyError,
+    SavedPolicyWarning,
+    UnknownNameError,
+)
 from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog_policy.files import MOST_JSON, RegularFile
@@ -46,6 +53,7 @@ def load(
     directory: str | os.PathLike[str],
     *,
     framework: str | None = None,
+    model: Any = None,
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
@@ -56,6 +64,7 @@ def load(
         directory: Where it was saved.
         framework: `"torch"` or `"tf"`, also where it was saved under the other one: weights and statistics are the same
             in both, and outputs agree to 1e-5. None: the one it was saved under.
+        model: The model's code, where it was neither registered nor of a package: what `build(model=...)` was given.
         observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
             entries than are made from a file (`rlcatalog_policy.space_json.MOST_ENTRIES`); must be the
             saved one otherwise.
@@ -77,10 +86,12 @@ def load(
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
-            pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+            config = manifest.config if model is None else {**manifest.config, "custom_model": model}
+            parts = manifest.parts if model is None else _without_own(manifest.parts)
+            pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
             pins.check(catalog.registry)  # a missing plugin is named before its config keys are
             wanted = manifest.framework if framework is None else framework
-            resolution = catalog.resolve(obs_space, action_space, manifest.config, wanted, pins=pins)
+            resolution = catalog.resolve(obs_space, action_space, config, wanted, pins=pins)
             _check_announced(resolution, tensors[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
         arrays = {}
@@ -141,17 +152,39 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
+    models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
+    way = "".join(
+        f" Or bring its code with model={name}: rlcatalog.load({str(source)!r}, model={name})." for name in models
+    )
     try:
         yield
     except CatalogError as error:
         if own and isinstance(error, UnknownNameError):
-            saved = f"{own} comes from no package: import the module that registers it first, and load again. {saved}"
+            way = f"{own} comes from no package: import the module that registers it first, and load again.{way}"
+            saved = f"{way} {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
     except Exception as error:  # values that a part takes for granted, such as a size that no memory holds
         raise SavedPolicyError(
             f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
         ) from error
+
+
+def _own_slots(parts: Mapping[str, str]) -> list[str]:
+    """Return the slots of the model that a part of a program fills: its name is no address."""
+    return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
+
+
+def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the saved parts without the one that `model=` brings.
+
+    Raises:
+        ConfigError: All of the model's parts are of packages.
+    """
+    if not (own := _own_slots(parts)):
+        named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
+        raise ConfigError(f"model= is for a model of the program, and this one is of packages: {named}. Leave it out.")
+    return {slot: name for slot, name in parts.items() if slot not in own}
 
 
 @contextmanager

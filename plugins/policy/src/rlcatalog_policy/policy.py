@@ -15,7 +15,7 @@ from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
-from rlcatalog.models import ModelV2, SeparateValue, models_inside
+from rlcatalog.models import ModelV2, SeparateValue, copying_instances, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, host_values, to_array
@@ -83,8 +83,10 @@ class Policy:
         #: What engines compare shapes with.
         self.contract = ContractChecker(self)
 
+        #: Where model and computation are: as `to` was told, or where an instance was.
+        self.device = "cpu"
         # The model, and what it remembers of an episode.
-        self.model = self.make_model() if model is None else model
+        self.model = self._new_model() if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
@@ -94,8 +96,6 @@ class Policy:
             self._states = EpisodeStates(self.memory, self.views)
             #: What the framework does for this policy, a `Backend` with methods of the framework's own.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
-        #: Where model and computation are, as `to` was told.
-        self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
         #: A trace that runs it within a pass of the same thread may pass.
         self._passing = threading.RLock()
@@ -412,7 +412,11 @@ class Policy:
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with fresh weights."""
+        """Build another model like this policy's, with fresh weights; of an instance, with a deep copy of that."""
+        with copying_instances():
+            return self._new_model()
+
+    def _new_model(self) -> ModelV2:
         resolution = self.resolution
         choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
         return self.catalog.model(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice import Pins
+from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
@@ -44,7 +44,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         format_version=FORMAT_VERSION,
         rlcatalog=__version__,
         framework=policy.framework,
-        config=resolution.config.given | resolution.pinned_keys(),
+        config=_named(resolution),
         **pins,
         observation_space=space_to_json(policy.observation_space),
         action_space=space_to_json(policy.action_space),
@@ -52,6 +52,15 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     )
     text = encode(manifest)
     _write(Path(directory), {names[role]: content for role, content in contents.items()}, text)
+
+
+def _named(resolution: Resolution) -> dict[str, Any]:
+    """Return the keys of the config to be saved; a model that stands in it itself by its name."""
+    config = resolution.config.given | resolution.pinned_keys()
+    for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
+        if component is not None and any(code is config.get("custom_model") for code in component.objects.values()):
+            config["custom_model"] = component.name
+    return config
 
 
 def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
-from rlcatalog_policy import Frozen, load, read_manifest
+from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
@@ -49,6 +49,7 @@ class OnPolicy:
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) with
             others beside them. The model may ask for those in its `view_requirements`, for training.
         callbacks: Told of the run as it goes, in this order (see `rlcatalog_ppo.callbacks`).
+        model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
         policy: A policy to go on with, such as `rlcatalog.load` returns; its parts and config are its own. A fresh one
             is built when missing.
 
@@ -82,10 +83,15 @@ class OnPolicy:
         record: str | os.PathLike[str] | None = None,
         postprocess_fn: Postprocess | None = None,
         callbacks: Sequence[Callback] = (),
+        model: Any = None,
         policy: Policy | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
+        if model is not None:
+            if policy is not None:
+                raise ConfigError("model= and policy= are both given, and a policy has its model. Give one of them.")
+            self.config = replace(self.config, model=config_with_model(self.config.model, model))
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
@@ -308,6 +314,7 @@ class OnPolicy:
         record: str | os.PathLike[str] | None = None,
         postprocess_fn: Postprocess | None = None,
         callbacks: Sequence[Callback] = (),
+        model: Any = None,
     ) -> Self:
         """Return an algorithm that goes on from a checkpoint.
 
@@ -322,6 +329,7 @@ class OnPolicy:
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
             callbacks: As for the algorithm; what they keep is given back to those of the same classes.
+            model: The model's code, where it was neither registered nor of a package.
 
         Raises:
             SavedPolicyError: There is no checkpoint, it is damaged, of another algorithm, or names something to import.
@@ -347,7 +355,7 @@ class OnPolicy:
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        policy = load(source, **spaces, catalog=catalog)
+        policy = load(source, **spaces, catalog=catalog, model=model)
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")

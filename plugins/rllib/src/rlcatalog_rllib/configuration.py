@@ -31,8 +31,8 @@ def configure(
     config: Any,
     env: Any = None,
     *,
-    model: Mapping[str, Any] | None = None,
-    models: Mapping[str, Mapping[str, Any]] | None = None,
+    model: Any = None,
+    models: Mapping[str, Any] | None = None,
     env_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
@@ -51,7 +51,8 @@ def configure(
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
             defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds` and the
-            initialisers of fcnet. With one agent a value may be `tune.grid_search([...])` or a distribution of Ray
+            initialisers of fcnet. Anything else, such as a plain `torch.nn.Module`, is the `"custom_model"` of such a
+            config. With one agent a value may be `tune.grid_search([...])` or a distribution of Ray
             Tune's.
         models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
         env_config: The environment's config; the config's own when missing.
@@ -70,6 +71,7 @@ def configure(
         >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
     """
     module = check_config(config, models or {})
+    model, models = _as_config(model), {name: _as_config(value) for name, value in (models or {}).items()}
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
@@ -77,10 +79,10 @@ def configure(
         catalog = before if catalog is None and isinstance(before, Catalog) else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
     theirs = ray_config.given_to_ray(config)
-    asked = {**theirs, **(model or {})}
+    asked = {**theirs, **model}
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
-        return _configure_agents(config, module, env, env_config, theirs, asked, models or {}, catalog, own)
+        return _configure_agents(config, module, env, env_config, theirs, asked, models, catalog, own)
     options = search_options(asked)  # drawn once
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     with closing(create_env(env, env_config)) as made:
@@ -106,6 +108,11 @@ def configure(
     connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
+
+
+def _as_config(model: Any) -> Mapping[str, Any]:
+    """Return a model config; of a model itself the one that names it."""
+    return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
 
 
 def _configure_agents(

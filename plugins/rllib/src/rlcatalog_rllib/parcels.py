@@ -41,15 +41,15 @@ class Parcel:
         self.content, self._send, self._classes, self._letter = content, send, tuple(classes), letter
 
     @classmethod
-    def of_class(cls, content: type) -> Parcel:
-        """Return the parcel of a class."""
-        return cls(content, lambda: (_itself, (content,)), [content])
+    def of_code(cls, content: Any) -> Parcel:
+        """Return the parcel of a class, or of an instance or a function that makes one."""
+        return cls(content, lambda: (_itself, (content,)), [_named(content)])
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
         """Return the parcel of a catalog, with the components of it that are registered and used."""
         parts = list(used)
-        classes = [found for part in parts for found in part.objects.values() if isinstance(found, type)]
+        classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
 
     def __deepcopy__(self, memo: Any) -> Parcel:
@@ -72,13 +72,22 @@ def content_of(value: Any) -> Any:
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes in parcels."""
-    return {key: Parcel.of_class(value) if isinstance(value, type) else value for key, value in model.items()}
+    """Return a model config with its classes in parcels, and a custom model that is none."""
+    return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
 
 
 def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model config with what is in its parcels."""
     return {key: content_of(value) for key, value in model.items()}
+
+
+def _is_code(key: str, value: Any) -> bool:
+    return isinstance(value, type) or (key == "custom_model" and not isinstance(value, str | Parcel | None))
+
+
+def _named(value: Any) -> Any:
+    """Return the class or the function that stands in a module; of an instance its class."""
+    return value if hasattr(value, "__qualname__") else type(value)
 
 
 def _itself(value: Any) -> Any:

@@ -72,6 +72,11 @@ class CatalogExtractor(CombinedExtractor):
             check_encoding(origin, resolution, preprocessor)
         parts = {"trunk": resolution.component("trunk")}
         trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
+        if getattr(trunk, "is_instance", False):
+            raise ConfigError(
+                f"custom_model: {type(trunk).__name__} is an instance, and Stable-Baselines3 builds an extractor more"
+                " than once, for target networks too. Pass its class, or a function that makes one."
+            )
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} announced no width in self.num_outputs; it cannot be a trunk."

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_policy import config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
+from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_torch import before_torch_optimizers
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +30,7 @@ class CatalogBasePolicy(BasePolicy):
         action_space: The action space it shows.
         lr_schedule: Learning rate by remaining progress.
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
+        model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
         catalog: The catalog the parts come from; the one the environment was flattened with, or the process's, when
             None.
         frozen: Whether rollouts are collected by the policy, frozen, which acts faster: `"auto"`, where that pays;
@@ -56,6 +59,7 @@ class CatalogBasePolicy(BasePolicy):
         lr_schedule: Any,
         model_config: Mapping[str, Any] | None = None,
         *,
+        model: Any = None,
         catalog: Catalog | None = None,
         frozen: str = "auto",
         use_sde: bool = False,
@@ -78,6 +82,10 @@ class CatalogBasePolicy(BasePolicy):
             normalize_images=False,
         )  # fmt: skip
         self.use_sde = False
+        if model is not None:
+            origin = origin_of(observation_space, action_space)
+            config = origin.config if model_config is None and origin is not None else model_config
+            model_config = config_with_model(config, model)
         self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self.adapts

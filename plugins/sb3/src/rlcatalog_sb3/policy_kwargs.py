@@ -92,7 +92,7 @@ def translated(
 
 
 #: Keyword arguments of the policies here.
-_OWN = ("model_config", "catalog", "optimizer_class", "optimizer_kwargs")
+_OWN = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
 def _refusal(name: str, policy: str) -> ConfigError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import CatalogError
+from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
 from rlcatalog_policy import build
@@ -174,8 +174,17 @@ class Part:
     def sharing(self) -> Iterator[dict[str, Any]]:
         """Yield the config keys by which policy and value share layers and, where the part reads that, do not."""
         yield {}
-        if "vf_share_layers" in self.catalog.config_keys(self.component):
+        if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(vf_share_layers=False):
             yield {"vf_share_layers": False}
+
+    def _refuses(self, **config: Any) -> bool:
+        """Whether a plain module refuses a key that rlcatalog reads for it: an instance, one that takes num_outputs."""
+        try:
+            if getattr(self.component.declaration, "plain", False):
+                self.policy(self.examples[0], **config)
+        except ConfigError:
+            return True
+        return False
 
     def resolve(self, example: Example, config: Mapping[str, Any] | None = None) -> Resolution:
         """Look up what is chosen for an example, with another config in place of its own where one is given."""

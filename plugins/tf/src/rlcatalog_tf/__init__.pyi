@@ -20,6 +20,7 @@ from .nn import (
     values_of as values_of,
 )
 from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
+from .plain import KerasModules as KerasModules
 from .random import (
     draw_categorical as draw_categorical,
     draw_gamma as draw_gamma,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,8 +67,9 @@ class TFLearner:
 
     @staticmethod
     def seed(value: int) -> None:
-        """Seed TensorFlow."""
+        """Seed TensorFlow, and Python's generator, which Keras' initialisers take their seeds from."""
         tf.random.set_seed(value)
+        random.seed(value)
 
     @staticmethod
     def set_threads(count: int) -> None:

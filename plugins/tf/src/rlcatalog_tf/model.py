@@ -66,9 +66,7 @@ class TFModelV2(ModelV2):
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or by name."""
-        variables = {
-            item.name: item.variable for item in variables_of(self) if item.variable.trainable and not item.part
-        }
+        variables = {item.name: item.variable for item in variables_of(self) if item.trainable and not item.part}
         return variables if as_dict else list(variables.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -24,5 +24,6 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "TensorFlow 2 with Keras 3",
             module="tensorflow",
             aliases=("tf2",),
+            packages=("keras", "tf_keras"),
         ),
     ]

@@ -31,12 +31,14 @@ class NamedVariable(NamedTuple):
         variable: The tf.Variable.
         layout: Its canonical form.
         part: Which of the arrays it is, where one variable has several canonical ones.
+        trainable: Whether it is trained: a frozen Keras layer says so itself, its tf.Variables do not.
     """
 
     name: str
     variable: Any
     layout: Layout
     part: int = 0
+    trainable: bool = True
 
     def value(self) -> np.ndarray[Any, Any]:
         """Return its value in the canonical layout."""
@@ -105,7 +107,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     if isinstance(value, tf.Variable):
-        yield NamedVariable(path, value, AS_IT_IS)
+        yield NamedVariable(path, value, AS_IT_IS, trainable=value.trainable)
         return
     if isinstance(value, _PLAIN) or id(value) in visited:
         return
@@ -113,9 +115,9 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     keras = sys.modules.get("keras")
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
-            yield NamedVariable(_join(path, name), raw(variable), Layout((name,), axes))
+            yield NamedVariable(_join(path, name), raw(variable), Layout((name,), axes), trainable=variable.trainable)
     elif keras is not None and isinstance(value, keras.Variable):
-        yield NamedVariable(path, value.value, AS_IT_IS)
+        yield NamedVariable(path, value.value, AS_IT_IS, trainable=value.trainable)
     elif _is_layer(value):
         yield from _layer(value, path, visited)
     else:
@@ -123,33 +125,36 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
             yield from _walk(item, _join(path, name), visited)
 
 
-def _kerases() -> list[Any]:
+def loaded_kerases() -> list[Any]:
     """Return Keras and legacy Keras, as far as they are loaded."""
     return [module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None]
 
 
 def _is_layer(value: Any) -> bool:
-    return any(isinstance(value, keras.layers.Layer) for keras in _kerases())
+    return any(isinstance(value, keras.layers.Layer) for keras in loaded_kerases())
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of the layers in it, then what is left under its own names."""
-    if not layer.built and not isinstance(layer, tuple(keras.Model for keras in _kerases())):
+    if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []
-    for keras in _kerases():
+    for keras in loaded_kerases():
         if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Functional":
             for index, inner in enumerate(layer.layers):
                 variables += _walk(inner, _join(path, str(index)), visited)
             break
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
-                own = raw(variable)
-                variables += [NamedVariable(_join(path, name), own, layout, i) for i, name in enumerate(layout.names)]
+                own, trains = raw(variable), variable.trainable
+                variables += [NamedVariable(_join(path, name), own, layout, i, trains)
+                              for i, name in enumerate(layout.names)]  # fmt: skip
             break
     else:
         # What Keras itself gives to each layer and model leads to the same layers again.
-        given = {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
+        given = {
+            name for keras in loaded_kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)
+        }
         for name, item in _attributes(layer):
             if name not in given and not name.startswith("_self_") and _holds_layers(item):
                 variables += _walk(item, _join(path, name), visited)
@@ -158,7 +163,8 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
-        yield NamedVariable(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), AS_IT_IS)
+        where = _join(path, name if names.count(name) == 1 else str(index))
+        yield NamedVariable(where, raw(variable), AS_IT_IS, trainable=variable.trainable)
 
 
 def _holds_layers(value: Any) -> bool:
@@ -168,7 +174,7 @@ def _holds_layers(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_holds_layers, value.values()))
     return _is_layer(value) or isinstance(
-        value, (tf.Variable, *(keras.Variable for keras in _kerases() if hasattr(keras, "Variable")))
+        value, (tf.Variable, *(keras.Variable for keras in loaded_kerases() if hasattr(keras, "Variable")))
     )
 
 

@@ -47,6 +47,10 @@ class TorchBackend:
         self._lengths = torch.ones(0, dtype=torch.int32)
         self.device, self.on_cpu = torch.device("cpu"), True
         self.numpy: Callable[[Tensor], Array] = torch.Tensor.numpy
+        first = next(self.model.parameters(), None)
+        if first is not None and first.device.type != "cpu":  # an instance was there already
+            policy.device = str(first.device)
+            self.to(policy.device)
 
     # --- acting ----------------------------------------------------------------------------------------------------
 

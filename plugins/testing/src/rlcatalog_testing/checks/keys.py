@@ -16,7 +16,7 @@ import numpy as np
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import ACTIVATIONS, INITIALIZERS, convert, same
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnsupportedSpaceError
-from rlcatalog.internals import Key
+from rlcatalog.internals import PLAIN_KEYS, Key
 from rlcatalog.models import weights_of
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import Example, parts_in, quiet
@@ -68,10 +68,11 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the keys that a part declares and that change what it computes."""
+    """Return the keys that a part declares and that change what it computes; rlcatalog declares a plain module's."""
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
-    return [keys[name] for name in names if name in keys and name not in ELSEWHERE]
+    others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
+    return [keys[name] for name in names if name in keys and name not in (*ELSEWHERE, *others)]
 
 
 def _acts(part: Part, key: Key) -> bool:

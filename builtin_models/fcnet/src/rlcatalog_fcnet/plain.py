@@ -1,0 +1,323 @@
+"""Plain modules as models, as far as PyTorch and TensorFlow are alike.
+
+A framework's class derives from `Plain`, from the framework's way to run modules, and from its base class of models.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from rlcatalog import SpaceInfo
+from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.models import ModelV2, code_of, copies_instances, last_values, output_plan, post_fcnet
+from rlcatalog.observations import preprocessor_of
+
+Array = np.ndarray[Any, Any]
+
+#: Keys without effect on a module that takes `num_outputs`.
+_IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
+#: What to do with a state.
+_WAY_TO_MEMORY = (
+    "A plain module has no state: set use_lstm or use_attention, which put a memory behind it, or derive it from"
+    " RecurrentNetwork (RLlib's form). One that gives logits and value takes num_outputs."
+)
+
+
+class Plain(ModelV2):
+    """A plain module that maps observations to features, dense layers, then logits and a value.
+
+    `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
+    reads what the logits read or, with `vf_share_layers=False`, a second module. Built as a trunk (`num_outputs=None`)
+    it ends with the features. A class or factory that takes `num_outputs` gives logits and value itself.
+
+    A framework's class derives from it and from the framework's base class of models, and brings what is declared here
+    and not implemented.
+
+    Args:
+        *args: See `ModelV2`.
+        **options: Keyword arguments for the class or factory: `custom_model_config`.
+
+    Attributes:
+        input_space: What the module is called with, without the batch axis.
+        is_instance: Whether it is made of an instance.
+        module: The module.
+        stack_class: The framework's `DenseStack`.
+        outputs_class: Its `OutputLayers`.
+        channels_first: Whether its convolutions read the channels of an image before its rows.
+        is_module: `is_module(value)` says whether a value is a module, or a class of modules, of the framework.
+        unwrapped: `unwrapped(module)` returns the module behind one that was compiled.
+        copied: `copied(module)` returns a deep copy.
+        run_module: `run_module(module, x, input_dict)` returns a module's outputs.
+        try_module: `try_module(module, rows)` runs a module on encoded observations `[2, ...]` that `show` has turned
+            into its inputs, in eval mode, and leaves no trace.
+        seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module is shown it.
+
+    Raises:
+        ConfigError: An argument is not taken or missing, or a key has no effect here.
+        ModelContractError: The module returns something else than features.
+        NotServedError: It has a state.
+    """
+
+    stack_class: Any
+    outputs_class: Any
+    channels_first: bool
+    is_module: Any
+    unwrapped: Any
+    copied: Any
+    run_module: Any
+    try_module: Any
+    seen: Any
+    #: The class, instance or factory, alone in a tuple: a function would become a method.
+    _source: tuple[Any]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args)
+        source, rows = self._source[0], _example_rows(self.obs_space)
+        self.input_space, self._plan = self._inputs(rows)
+        self.is_instance = not isinstance(source, type) and self.is_module(source)
+        wants = None if self.is_instance else inspect.signature(source).parameters.get("num_outputs")
+        self._alone = wants is not None and (self.num_outputs is not None or wants.default is wants.empty)
+        self._check_config()
+        self.module = self._make(options)
+        width = self._width(self.module, rows)
+        self.hidden: Any = None
+        self.value_module: Any = None
+        self.value_hidden: Any = None
+        self.outputs: Any = None
+        self._features: Any = None
+        if self._alone:
+            return
+        layers = output_plan(self.model_config, width, post_fcnet(self.model_config), self.num_outputs)
+        self.num_outputs = layers.outputs
+        self.hidden = self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
+        if layers.logits is not None:
+            self.outputs = self.outputs_class(layers)
+            if not layers.share:
+                self.value_module = self._make(options)
+                self._width(self.value_module, rows)
+                self.value_hidden = self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
+
+    @classmethod
+    def of(cls, source: Any) -> type[Self]:
+        """Return the model class of a plain module: a class, an instance or a factory."""
+        code = code_of(source)
+        fields = {"__doc__": code.__doc__, "__module__": cls.__module__, "_source": (source,)}
+        return type(code.__name__, (cls,), fields)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        x = input_dict["obs"] if self._plan is None else _seen(self._plan, input_dict["obs"], self)
+        features = self.run_module(self.module, x, input_dict)
+        if self._alone:
+            outputs, self._features = features
+            return outputs, state
+        if self.hidden is not None:
+            features = self.hidden(features)
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        if self.value_module is not None:
+            values = self.run_module(self.value_module, x, input_dict)
+            self._features = values if self.value_hidden is None else self.value_hidden(values)
+        return self.outputs(features), state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return self._features if self._alone and self._features is not None else last_values(self, self._features)
+
+    def show(self, encoded: Any) -> Any:
+        """Return encoded observations, a tensor, as the module is shown them."""
+        codec = _codec_of(self.obs_space)
+        obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
+        return _seen(self._plan, obs, self)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _inputs(self, rows: Array) -> tuple[Any, Any]:
+        """Return the space of what the module is shown, and the plan of how."""
+        if len(rows) == 1:
+            return self.obs_space, None
+        codec, config = _codec_of(self.obs_space), self.model_config
+        info = SpaceInfo.read(self.obs_space) if codec is None else codec.info
+        channels_first = None if config.get("module_images") == "as_is" else self.channels_first
+        shown = rows if codec is None else codec.restore(rows, tensor_ops("numpy"))
+        return _inputs_of(shown, info, channels_first, config.get("image_layout") == "chw")
+
+    def _check_config(self) -> None:
+        """Raise where the config asks for what this module cannot give."""
+        name, config = type(self).__name__, self.model_config
+        if self.is_instance and not config.get("vf_share_layers", True):
+            raise ConfigError(
+                f"vf_share_layers=False: the value needs a second module, and {name} is an instance. Pass its class, or"
+                " a function that makes one."
+            )
+        alone = f"{name} takes num_outputs and so gives logits and value itself. Leave num_outputs out of it, or"
+        if self._alone and self.num_outputs is None:
+            raise NotServedError(f"a memory or a head needs features [B, F], and {alone} the memory or head.")
+        idle = [key for key in _IDLE_ALONE if config.get(key)]
+        idle += [] if config.get("vf_share_layers", True) else ["vf_share_layers"]
+        if self._alone and idle:
+            raise ConfigError(f"{idle[0]}={config[idle[0]]!r} has no effect: {alone} {idle[0]}.")
+
+    def _make(self, options: Mapping[str, Any]) -> Any:
+        """Return the instance, or one more module of the class or factory."""
+        source, name = self._source[0], type(self).__name__
+        if self.is_instance:
+            if options:
+                names = ", ".join(map(repr, options))
+                raise ConfigError(
+                    f"custom_model_config: {name} is an instance, which takes no arguments; found {names}. Pass its"
+                    " class."
+                )
+            return self.unwrapped(self.copied(source) if copies_instances() else source)
+        given = {**options, "num_outputs": self.num_outputs} if self._alone else {**options}
+        signature = inspect.signature(source)
+        first = next((p for p in signature.parameters.values() if p.name not in given), None)
+        takes_space = first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD) and (
+            first.default is first.empty or "space" in first.name)  # fmt: skip
+        arguments = [self.input_space] if takes_space else []
+        called = (
+            f"{name}({', '.join([*map(_brief, arguments), *(f'{key}={value!r}' for key, value in given.items())])})"
+        )
+        try:
+            signature.bind(*arguments, **given)
+        except TypeError as error:
+            near = "".join(nearest(key, signature.parameters) for key in options if key not in signature.parameters)
+            raise ConfigError(f"custom_model_config: {called} does not fit {name}{signature}: {error}.{near}") from None
+        with raised_as(lambda why: ModelContractError(f"{called} raised {why}"), CatalogError):
+            module = source(*arguments, **given)
+        if isinstance(module, type) or not self.is_module(module):
+            raise ModelContractError(
+                f"{called} must return a module of framework {self.framework!r}, found {type(module).__name__}. Pass"
+                " framework= where it makes another framework's."
+            )
+        return self.unwrapped(module)
+
+    def _width(self, module: Any, rows: Array) -> int:
+        """Run a module on two observations and return the width of its features, or of its outputs."""
+        name, where = type(self).__name__, f"for a batch of two observations of {_brief(self.input_space)}"
+        code = getattr(
+            getattr(module, "forward", None) or module.call, "__code__", None
+        )  # a scripted module's has none
+        if code is not None and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            raise NotServedError(f"{name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
+        with raised_as(lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError):
+            output = self.try_module(module, rows[:1].repeat(2, axis=0))
+        parts = list(output) if isinstance(output, tuple | list) else [output]
+        shapes = [tuple(getattr(part, "shape", ())) for part in parts]
+        is_batch = len(shapes[0]) == 2 and shapes[0][0] == 2 and tensor_ops(self.framework).is_float(parts[0])
+        width = int(shapes[0][1]) if is_batch else 0
+        if self._alone and width == self.num_outputs and shapes[1:] in ([(2,)], [(2, 1)]):
+            return width
+        if not self._alone and width and parts[0] is output:
+            return width
+        wanted, way = "floating-point features [B, F] alone", "" if parts[0] is output else f" {_WAY_TO_MEMORY}"
+        if self._alone:
+            wanted, way = f"([B, {self.num_outputs}], [B] or [B, 1]), as it takes num_outputs", ""
+        seen = " and ".join(
+            f"{type(part).__name__} of shape {shape}" for part, shape in zip(parts, shapes, strict=True)
+        )
+        raise ModelContractError(f"{name} must return {wanted}; found {seen}, {where}.{way}")
+
+
+def _codec_of(space: Any) -> Any:
+    """Return what gives encoded observations their structure, or None where they have none."""
+    codec = preprocessor_of(space)
+    return codec if codec is not None and codec.structured else None
+
+
+def _brief(space: Any) -> str:
+    return SpaceInfo.read(space).describe()
+
+
+# --- what a module is shown ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """How a leaf of the observation is turned into what a module is shown: floats, channels moved, bounds to [0, 1].
+
+    Attributes:
+        axes: The axes of an image in the order in which the module reads them, or None.
+        low: What is subtracted then: a number, or an array of the shape that the module is shown.
+        span: What is divided by, or None for neither.
+    """
+
+    axes: tuple[int, ...] | None = None
+    low: Any = 0.0
+    span: Any = None
+
+
+def _example_rows(space: Any) -> Array:
+    """Return an encoded observation; of a Box, the lowest and the highest too."""
+    if hasattr(space, "low"):
+        return np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
+    return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(space.dtype)
+
+
+def _seen(plan: Any, value: Any, model: Plain) -> Any:
+    """Return a part of the observation as the module is shown it; None plans nothing."""
+    if isinstance(plan, dict):
+        parts = value if isinstance(value, Mapping) else vars(value)
+        return {name: _seen(inner, parts[name], model) for name, inner in plan.items()}
+    if isinstance(plan, tuple):
+        return tuple(_seen(inner, part, model) for inner, part in zip(plan, value, strict=True))
+    return value if plan is None else model.seen(value, plan)
+
+
+def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
+    """Return the space of what a module is shown of a part of the observation, and the plan of how.
+
+    Args:
+        value: The part as models find it: of one observation, of the lowest and of the highest.
+        info: Its space, where it is known: not inside of lists, texts and graphs, which are shown as dicts.
+        channels_first: How the framework reads images; None leaves everything as it is.
+        is_chw: Whether the environment's images have their channels first.
+    """
+    from gymnasium.spaces import Dict, Tuple
+
+    if hasattr(value, "shape"):
+        return _leaf_of(value, info, channels_first, is_chw)
+    is_known = info is not None and isinstance(value, dict | tuple)
+    named = dict(enumerate(value)) if isinstance(value, tuple) else value if isinstance(value, dict) else vars(value)
+    fields = {str(name): part for name, part in named.items() if part is not None and name != "max_len"}
+    infos = info.children if is_known and info is not None else [None] * len(fields)
+    found = [_inputs_of(part, one, channels_first, is_chw) for part, one in zip(fields.values(), infos, strict=True)]
+    spaces, plans = [space for space, _ in found], [plan for _, plan in found]
+    as_it_is = isinstance(value, dict | tuple) and all(plan is None for plan in plans)
+    if isinstance(value, tuple):
+        return Tuple(spaces), None if as_it_is else tuple(plans)
+    return Dict(list(zip(fields, spaces, strict=True))), None if as_it_is else dict(zip(fields, plans, strict=True))
+
+
+def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
+    from gymnasium.spaces import Box
+
+    low, high = rows[1:]  # the first is an example
+    if not (low <= high).all():  # what restoring makes of bounds may be none
+        limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
+        low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
+    if info is None or info.kind != "box" or channels_first is None:
+        return Box(low, high, low.shape, rows.dtype.type), None
+    axes, start, span = None, np.float32(0), None
+    is_bytes = info.dtype == "uint8" and np.array_equal(low, info.space.low) and np.array_equal(high, info.space.high)
+    low, high = low.astype(np.float32), high.astype(np.float32)
+    if low.ndim == 3:
+        # A stack of frames has its few channels first, whatever the layout of the environment's single images.
+        if (is_chw or low.shape[0] < min(low.shape[1:])) != channels_first:
+            axes = (2, 0, 1) if channels_first else (1, 2, 0)
+            low, high = low.transpose(axes), high.transpose(axes)
+        if is_bytes:  # behind a filter they are none
+            start, span = low, np.where(high > low, high - low, np.float32(1))
+            low, high = np.zeros_like(low), (high > low).astype(np.float32)
+    space = Box(low, high, low.shape, np.float32)
+    if axes is None and span is None and rows.dtype.kind == "f":
+        return space, None
+    numbers = (None if a is None else float(a.flat[0]) if (a == a.flat[0]).all() else a for a in (start, span))
+    return space, Leaf(axes, *numbers)

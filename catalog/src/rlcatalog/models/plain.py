@@ -1,0 +1,65 @@
+"""Plain modules, which are no models: whose they are, what names them, and copies of instances."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from rlcatalog.errors import MissingPluginError
+from rlcatalog.frameworks import frameworks, require_framework
+from rlcatalog.frameworks.table import framework_of
+from rlcatalog.plugins import public_index
+
+#: Whether instances are deep-copied where a model is built of them: a second model has weights of its own.
+_COPYING: ContextVar[bool] = ContextVar("rlcatalog_copying", default=False)
+
+
+@contextmanager
+def copying_instances() -> Iterator[None]:
+    """Let models that are built meanwhile use deep copies of the instances that a config names."""
+    before = _COPYING.set(True)
+    try:
+        yield
+    finally:
+        _COPYING.reset(before)
+
+
+def copies_instances() -> bool:
+    """Whether a model that is built now is to use a deep copy of an instance."""
+    return _COPYING.get()
+
+
+def frameworks_of_plain(source: Any) -> list[str]:
+    """Return the frameworks that a plain module is of: one for a class or an instance, any for a factory; or none.
+
+    Raises:
+        MissingPluginError: The package that makes models of a framework's modules is not usable here.
+        NotServedError: It is of a framework, and cannot be run here.
+    """
+    kind = source if isinstance(source, type) else type(source)
+    if any(base.__name__ == "ModelV2" for base in kind.__mro__):  # ours, built, or RLlib's own
+        return []
+    if (spec := framework_of(kind)) is not None:
+        require_framework(spec.name)
+        if spec.target("plain") is not None:
+            return [spec.name] if spec.load("plain").is_module(source) else []
+        owner = public_index.provider_of("framework", f"{spec.name}: plain")
+        if owner is not None:
+            raise MissingPluginError(f"a plain module as a model {public_index.how_to_get(owner)}")
+    if inspect.isroutine(source) or isinstance(source, functools.partial):
+        return [name for name, spec in frameworks().items() if spec.target("plain") is not None]
+    return []
+
+
+def code_of(source: Any) -> Any:
+    """Return what names a plain module in a program: its class or function; of an instance, its class."""
+    while isinstance(source, functools.partial):
+        source = source.func
+    if hasattr(source, "__qualname__"):
+        return source
+    spec = framework_of(type(source))
+    return type(source) if spec is None else type(spec.load("plain").unwrapped(source))

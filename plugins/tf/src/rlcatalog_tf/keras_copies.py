@@ -1,0 +1,68 @@
+"""Deep copies of Keras layers.
+
+Keras copies a layer by its config, which a class has to be written for. Here only its own graphs, `Sequential` and
+functional models, go that way; any other layer is copied attribute by attribute, as `copy.deepcopy` copies an object.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import threading
+import types
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import NotServedError, raised_as
+from rlcatalog_tf import keras
+
+#: Held while the rules of the copies stand in Python's table, which is the process's.
+_COPYING = threading.Lock()
+
+
+def copied_layer(layer: Any) -> Any:
+    """Return a layer of the same class with variables of its own, equal in value.
+
+    Raises:
+        NotServedError: It cannot be copied.
+    """
+    layers = list(layer._flatten_layers())
+    rules: dict[Any, Any] = {type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers}
+    rules[types.ModuleType] = lambda module: module.__name__  # as a name: a copy has the same one
+    names = {cls.__name__: cls for cls in rules}
+    locked = [part._tracker for part in layers if part._tracker.locked]
+    what = f"{type(layer).__name__} cannot be copied, which a second model needs (a target network, a copied policy)"
+    with raised_as(lambda why: NotServedError(f"{what}: {why}. Pass its class, or a function that makes one.")):
+        with _COPYING, keras.saving.custom_object_scope(names):
+            former = {cls: copyreg.dispatch_table[cls] for cls in rules if cls in copyreg.dispatch_table}
+            try:
+                for tracker in locked:
+                    tracker.unlock()
+                copyreg.dispatch_table.update(rules)
+                made = copy.deepcopy(layer)
+            finally:
+                for cls in rules:
+                    del copyreg.dispatch_table[cls]
+                copyreg.dispatch_table.update(former)
+                for tracker in locked:
+                    tracker.lock()
+        pairs = zip(layer.variables, made.variables, strict=True)
+        if not all(a is not b and np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
+            raise ValueError("the copy has other weights")
+    return made
+
+
+def _is_graph(layer: Any) -> bool:
+    return type(layer) is keras.Sequential or type(layer).__name__ == "Functional"
+
+
+def _by_attributes(layer: Any) -> Any:
+    return object.__new__, (type(layer),), dict(vars(layer))
+
+
+def _by_graph(layer: Any) -> Any:
+    made = keras.models.clone_model(layer)
+    for variable, other in zip(layer.variables, made.variables, strict=True):
+        other.assign(variable.value)
+    return lambda: made, ()

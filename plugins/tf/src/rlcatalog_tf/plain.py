@@ -1,0 +1,76 @@
+"""How plain Keras layers and models are told, copied and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.errors import NotServedError
+from rlcatalog_tf import keras as current_keras
+from rlcatalog_tf.dtypes import dtype_of, floats_as
+from rlcatalog_tf.keras_copies import copied_layer
+from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
+
+
+class KerasModules:
+    """What a model that is made of a Keras layer asks of Keras; see `rlcatalog_fcnet`."""
+
+    channels_first = False
+    show: Any
+
+    @staticmethod
+    def unwrapped(module: Any) -> Any:
+        """Return the layer: none is compiled into another."""
+        return module
+
+    @staticmethod
+    def is_module(value: Any) -> bool:
+        """Whether a value is a Keras layer or model, or a class of such.
+
+        Raises:
+            NotServedError: It is, and Keras runs on another backend than TensorFlow.
+        """
+        kind = value if isinstance(value, type) else type(value)
+        if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):
+            return False
+        if (backend := current_keras.backend.backend()) != "tensorflow" and issubclass(kind, current_keras.Layer):
+            raise NotServedError(
+                f"{kind.__name__} is a Keras layer, and Keras runs on its backend {backend!r}; framework='tf' needs"
+                " 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
+            )
+        return True
+
+    def copied(self, module: Any) -> Any:
+        """Return a deep copy of a layer.
+
+        Raises:
+            NotServedError: It cannot be copied.
+        """
+        return copied_layer(module)
+
+    def run_module(self, module: Any, x: Any, inputs: Mapping[str, Any]) -> Any:
+        """Return the layer's outputs, in the precision of the layers behind it."""
+        output = module(x, training=inputs.get("is_training", False))
+        return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)
+
+    def try_module(self, module: Any, rows: np.ndarray[Any, Any]) -> Any:
+        """Run a layer in inference mode, and set back its variables; one that is built is traced and draws nothing."""
+        x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
+        before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
+        output = None
+        if not unbuilt(module):
+            output = tf.function(lambda: module(x, training=False)).get_concrete_function().structured_outputs
+        if output is None or any(None in part.shape for part in tf.nest.flatten(output) if hasattr(part, "shape")):
+            output = module(x, training=False)
+        for variable, value in before:
+            variable.assign(value)
+        return output
+
+    def seen(self, x: Any, leaf: Any) -> Any:
+        """Return a leaf of the observation as the layer is shown it."""
+        x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
+        x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
+        return x if leaf.span is None else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)

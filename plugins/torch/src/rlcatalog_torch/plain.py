@@ -1,0 +1,92 @@
+"""How plain modules of PyTorch are told, copied and run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlcatalog_torch.dtypes import dtype_of, floats_as
+
+
+class TorchModules:
+    """What a model that is made of an `nn.Module` asks of PyTorch; see `rlcatalog_fcnet`.
+
+    Attributes:
+        module: The module.
+    """
+
+    channels_first = True
+    module: Any
+    show: Any
+
+    @staticmethod
+    def is_module(value: Any) -> bool:
+        """Whether a value is an `nn.Module`, or a class of such."""
+        return issubclass(value if isinstance(value, type) else type(value), nn.Module)
+
+    @staticmethod
+    def unwrapped(module: Any) -> Any:
+        """Return the module behind one of `torch.compile`, which it then remembers, to be run by."""
+        if (inner := getattr(module, "_orig_mod", None)) is None:
+            return module
+        vars(inner)["_rlcatalog_compiled"] = module  # not as an attribute: a module inside a module has weights
+        return inner
+
+    def copied(self, module: nn.Module) -> nn.Module:
+        """Return a deep copy of a module."""
+        return copy.deepcopy(module)
+
+    def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
+        """Return the module's outputs."""
+        return module.__dict__.get("_rlcatalog_compiled", module)(x)
+
+    def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
+        """Run a module in eval mode, and set back its mode, its buffers and the random state."""
+        tensors = list(chain(module.parameters(), module.buffers()))
+        device = tensors[0].device if tensors else torch.device("cpu")
+        encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
+        with torch.no_grad(), _as_before(module, device):
+            module.eval()
+            return module(self.show(encoded))
+
+    def seen(self, x: Tensor, leaf: Any) -> Tensor:
+        """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
+        own = x
+        if leaf.axes is not None:
+            x = x.permute(0, *(axis + 1 for axis in leaf.axes))
+        dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
+        x = x.to(dtype, memory_format=torch.contiguous_format)  # what follows a convolution may be a view
+        if leaf.span is None:
+            return x
+        if not (isinstance(leaf.low, float) and leaf.low == 0.0):
+            x = x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
+        span = leaf.span if isinstance(leaf.span, float) else torch.as_tensor(leaf.span, dtype=dtype, device=x.device)
+        return x / span if x is own or x._base is not None else x.div_(span)
+
+
+@contextmanager
+def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Set back what a pass may change of a module, and the random state.
+
+    Lazy layers draw their weights in their first pass, as others do when they are made: what they drew stays drawn.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))
+    buffers = [(part, name, buffer, None if nn.parameter.is_lazy(buffer) else buffer.clone())
+               for part in module.modules() for name, buffer in part.named_buffers(recurse=False)]  # fmt: skip
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=not is_lazy):
+        yield
+    for part, name, buffer, before in buffers:
+        if before is not None:
+            buffer.copy_(before)
+            if getattr(part, name) is not buffer:
+                setattr(part, name, buffer)
+    for part, mode in modes:
+        part.training = mode
