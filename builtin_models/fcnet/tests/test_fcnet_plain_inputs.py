@@ -80,7 +80,28 @@ def test_an_image_of_bytes_has_its_channels_first_and_lies_between_0_and_1():
     space, shown, observations = watch(IMAGE)
     assert space == Box(0, 1, (3, 5, 7), np.float32)
     np.testing.assert_allclose(shown, np.stack(observations).transpose(0, 3, 1, 2) / 255, rtol=1e-6)
-    assert shown.is_contiguous()
+
+
+class Viewing(nn.Module):
+    """Calls `view` on what a convolution returns."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.conv = nn.Conv2d(space.shape[0], 4, 3)
+
+    def forward(self, obs):
+        maps = self.conv(obs)
+        return maps.view(maps.size(0), -1)
+
+
+def test_view_works_on_what_a_convolution_returns():
+    policy = rlcatalog.build(IMAGE, Discrete(2), model=Viewing)
+    images = np.stack([IMAGE.sample(), IMAGE.sample()])
+    step, model = policy.act(images), policy.model
+    pixels = torch.from_numpy(images.transpose(0, 3, 1, 2) / 255).float()
+    with torch.no_grad():
+        logits = model.outputs(model.module.conv(pixels).flatten(1))
+    np.testing.assert_allclose(step.dist_inputs, logits, atol=1e-6)
 
 
 def test_an_image_is_scaled_by_its_own_bounds():

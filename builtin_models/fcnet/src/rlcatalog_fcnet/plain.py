@@ -119,17 +119,19 @@ class Plain(ModelV2):
             return outputs, state
         if self.hidden is not None:
             features = self.hidden(features)
-        if self.outputs is None:
+        if (layers := self.outputs) is None:
             return features, state
         self._features = features
         if self.value_module is not None:
             values = self.run_module(self.value_module, x, input_dict)
             self._features = values if self.value_hidden is None else self.value_hidden(values)
-        return self.outputs(features), state
+        return layers(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
-        return self._features if self._alone and self._features is not None else last_values(self, self._features)
+        if (features := self._features) is None:
+            return last_values(self, None)
+        return features if self._alone else self.outputs.values(features)
 
     def show(self, encoded: Any) -> Any:
         """Return encoded observations, a tensor, as the module is shown them."""

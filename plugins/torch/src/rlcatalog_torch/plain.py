@@ -20,9 +20,12 @@ class TorchModules:
 
     Attributes:
         module: The module.
+        in_order: Whether images are copied so that channels come first in memory too. That takes time, and a module
+            needs it that calls `view` on what a convolution returns.
     """
 
     channels_first = True
+    in_order = False
     module: Any
     show: Any
 
@@ -54,21 +57,28 @@ class TorchModules:
         encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
         with torch.no_grad(), _as_before(module, device):
             module.eval()
-            return module(self.show(encoded))
+            try:
+                return module(self.show(encoded))
+            except RuntimeError as error:
+                if self.in_order or "view size is not compatible" not in str(error):
+                    raise
+                self.in_order = True
+                return module(self.show(encoded))
 
     def seen(self, x: Tensor, leaf: Any) -> Tensor:
         """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
-        own = x
+        dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
+        is_fresh, x = x.dtype is not dtype, x.to(dtype)
         if leaf.axes is not None:
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
-        dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
-        x = x.to(dtype, memory_format=torch.contiguous_format)  # what follows a convolution may be a view
-        if leaf.span is None:
-            return x
-        if not (isinstance(leaf.low, float) and leaf.low == 0.0):
-            x = x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
-        span = leaf.span if isinstance(leaf.span, float) else torch.as_tensor(leaf.span, dtype=dtype, device=x.device)
-        return x / span if x is own or x._base is not None else x.div_(span)
+        if leaf.span is not None:
+            if not (isinstance(leaf.low, float) and leaf.low == 0.0):
+                is_fresh, x = True, x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
+            span: Any = leaf.span
+            if not isinstance(span, float):
+                span = torch.as_tensor(span, dtype=dtype, device=x.device)
+            x = x.div_(span) if is_fresh else x / span
+        return x.contiguous() if self.in_order else x
 
 
 @contextmanager
