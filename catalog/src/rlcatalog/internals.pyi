@@ -1,8 +1,7 @@
 from ._version import __version__ as __version__
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .actions.tensor_actions import exported_dtype as exported_dtype
-from .catalog.environments import look_here as look_here
-from .choice.env_wrappers import ask_wrapper as ask_wrapper
+from .choice.environments import ask_wrapper as ask_wrapper, look_here as look_here
 from .choice.explanation import Section as Section, outline as outline
 from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key

@@ -1,3 +1,2 @@
-from .catalog import Catalog as Catalog
+from .catalog import Catalog as Catalog, make_env as make_env
 from .default import default_catalog as default_catalog
-from .environments import make_env as make_env

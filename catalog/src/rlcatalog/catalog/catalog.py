@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog import parts, registrations
-from rlcatalog.catalog.environments import make_env
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
 from rlcatalog.choice import Explanation, Pins, Resolution
-from rlcatalog.choice.env_wrappers import check_wrapped, wrap
+from rlcatalog.choice.environments import check_wrapped, make_env as make_env, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config import KernelConfig, keys_of
