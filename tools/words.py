@@ -51,7 +51,7 @@ ODD = {
         "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the {_OWNER}){_NO_NOUN})",
         "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of (?:them|these|those)\b)"
         r"|no (?!(?:part of|longer|more|fewer|less|later|different|better|worse|help|use|need|one)\b)\w)",
-        "Of, at the start": r"^Of (?!course\b)",
+        "Of, at the start": r"^Of (?!course\b|(?:the |these |those |all )?(?:\w+ )?\d)",
         "old word": r"\b(?:[Aa]new|[Ss]eldom|[Uu]pon|for want of|[Ll]est|[Tt]hereof|[Tt]herein|[Ww]hence|[Aa]lbeit)\b",
     }.items()
 }
@@ -127,7 +127,7 @@ def plain(text: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """Split a paragraph into sentences; a colon and a semicolon end one as well."""
-    return re.split(r"(?<=[.!?])[)*]*\s+(?=[A-Z`\"(*])|(?<=[:;])\s", text)
+    return re.split(r"(?<=[.!?])[)*]*\s+(?=[A-Z`\"(*]|rlcatalog|onnxruntime)|(?<=[:;])\s", text)
 
 
 def findings(prose: Iterable[str]) -> Iterator[tuple[str, str]]:

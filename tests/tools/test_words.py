@@ -41,6 +41,7 @@ FINE = [
     "Say which part you mean.",
     "It works for the environment that you pass, for these spaces and for your model.",
     "Of course it is fast.",
+    "Of the other 30, 24 ran.",
     "What follows says which part is chosen.",
     "See no one-hots.",
     "Use whatever optimiser you like.",
