@@ -27,7 +27,7 @@ _NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
 ODD = {
     kind: re.compile(pattern)
     for kind, pattern in {
-        "whoever": r"\b[Ww]hoever\b|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|else|stands|comes)\b"
+        "whoever": r"\b[Ww]hoever\b|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|stands|comes)\b"
         r"|\bhowever (?:it|they) \w+s\b",
         "nobody": r"\b(?:[Nn]obody|[Nn]o one|[Ss]omebody|[Ss]trangers?)\b(?!-)",
         "of which": r"(?<!each )(?<!none )(?<!one )(?<!some )(?<!all )(?<!most )(?<!both )(?<!any )(?<!many )(?<!two )"
@@ -46,7 +46,8 @@ ODD = {
         "lies": r"\b(?:lies?|lay)\b(?! (?:\w+ )?(?:within|outside|inside|between|above|below|beyond|on)\b"
         r"| in (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
         "for scale": r"\bfor scale\b",
-        "own": r"\bof (?:its|their|your|our|my) own\b",
+        "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$| (?:in|for|that|which|with|to|and|or|from|beside|by|as"
+        r"|on|is|are|alone|first|behind|there|here|where|when|than|under|at|each|does|has)\b)",
         "of ours": r"\bof (?:ours|yours|theirs)\b",
         "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the {_OWNER}){_NO_NOUN})",
         "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of (?:them|these|those)\b)"

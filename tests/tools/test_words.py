@@ -42,6 +42,7 @@ FINE = [
     "It works for the environment that you pass, for these spaces and for your model.",
     "Of course it is fast.",
     "Of the other 30, 24 ran.",
+    "A package of your own organisation, whatever else is installed.",
     "What follows says which part is chosen.",
     "See no one-hots.",
     "Use whatever optimiser you like.",
