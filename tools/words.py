@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BASELINE = Path(__file__).with_name("words_baseline.json")
 #: Words in a sentence; split longer ones.
 MOST_WORDS = 25
-_LIBRARY = r"(?:PyTorch|TensorFlow|Keras|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)'s?"
+_LIBRARY = r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)'s|Keras')"
 _OWNER = r"(?:user|kernel|catalog|package|part|plugin|model|policy|program|engine|environment|caller)'s"
 #: What may follow a possessive that has no noun: the end of a phrase, or a word that goes on with the sentence.
 _NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
@@ -47,7 +47,7 @@ ODD = {
         r"| in (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
         "for scale": r"\bfor scale\b",
         "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$| (?:in|for|that|which|with|to|and|or|from|beside|by|as"
-        r"|on|is|are|alone|first|behind|there|here|where|when|than|under|at|each|does|has)\b)",
+        r"|on|is|are|alone|behind|there|here|where|when|than|under|at|each|does|has)\b)",
         "of ours": r"\bof (?:ours|yours|theirs)\b",
         "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the {_OWNER}){_NO_NOUN})",
         "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of (?:them|these|those)\b)"
@@ -59,7 +59,7 @@ ODD = {
 #: Written from data or from other sources; legal texts.
 GENERATED = ("docs/reference", "docs/examples", "docs/packages", "docs/_build", "LICENSE")
 #: Calls whose text a person reads.
-_TELLS = re.compile(r"(?:Error|Warning|warn|warn_caller|tell|fault|Option|Argument|Meta|add_argument|Exit|secho)$")
+_TELLS = re.compile(r"(?:Error|Warning|warn|warn_caller|tell|fault|Option|Argument|Meta|add_argument|Exit|secho|Spec)$")
 
 
 def sources(root: Path) -> Iterator[tuple[str, list[str]]]:
@@ -113,7 +113,8 @@ def message(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        return re.sub(r"([.!?])X(?= |$)", r"\1", text)  # a sentence that is filled in, such as a suggestion
     if isinstance(node, ast.BinOp):
         return message(node.left) + message(node.right)
     return ""

@@ -42,6 +42,7 @@ FINE = [
     "It works for the environment that you pass, for these spaces and for your model.",
     "Of course it is fast.",
     "Of the other 30, 24 ran.",
+    "module 'rlcatalog' has no attribute 'x'",
     "A package of your own organisation, whatever else is installed.",
     "What follows says which part is chosen.",
     "See no one-hots.",
@@ -107,11 +108,11 @@ async def f(a):
     Example:
         it stands here
     """
-    raise KeyError("two words" + f" and {a}", note="a hint")
+    raise KeyError("two words" + f" and {a}.{b} End", note="a hint")
     print("not read")
 '''
     assert list(words.code_prose(ast.parse(source))) == [
-        "A module.", "Return a thing.", "Args:", "The first.", "", "two words and X", "a hint",
+        "A module.", "Return a thing.", "Args:", "The first.", "", "two words and X. End", "a hint",
     ]  # fmt: skip
 
 
