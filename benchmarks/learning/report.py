@@ -142,25 +142,26 @@ def _draw_curves(rows: list[dict[str, Any]]) -> None:
 
 _TEXT = """# Learning under each engine
 
-This page compares PPO of three engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib train
-their own network and the one that rlcatalog chooses. PPO of rlcatalog-ppo trains the network that rlcatalog chooses, and is
-compared with the own network of Stable-Baselines3. It uses the same defaults: a value with its own layers and weight 0.5,
-and standard deviations that do not depend on the observation. `make compare` trains missing runs and writes this page. The
-runs are in `benchmarks/learning/results.jsonl`, the settings in `benchmarks/learning/tasks.py`.
+This page compares PPO of three engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib
+train their own network and the one that rlcatalog chooses. PPO of rlcatalog-ppo trains the network that rlcatalog
+chooses, and is compared with the own network of Stable-Baselines3. It uses the same defaults: a value with its own
+layers and weight 0.5, and standard deviations that do not depend on the observation. `make compare` trains missing
+runs and writes this page. The runs are in `benchmarks/learning/results.jsonl`, the settings in
+`benchmarks/learning/tasks.py`.
 
 ![Differences in percent of the range](pictures/learning.png)
 
-Each trained policy plays 50 episodes and samples its actions as in training. The table shows interquartile means over seeds
-with 95 % bootstrap intervals. The last column is the paired difference in percent of the task's range, from random actions
-to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three seeds make no claim;
-`make compare COMPARE_ARGS=--unclaimed` trains them.
+Each trained policy plays 50 episodes and samples its actions as in training. The table shows interquartile means over
+seeds with 95 % bootstrap intervals. The last column is the paired difference in percent of the task's range, from
+random actions to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three
+seeds make no claim; `make compare COMPARE_ARGS=--unclaimed` trains them.
 
 | engine | task | steps | seeds | baseline | rlcatalog | difference |
 |---|---|---|---|---|---|---|
 {rows}
 
-The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds, and bands their
-95 % intervals:
+The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds, and bands
+their 95 % intervals:
 
 ![Learning curves](pictures/curves.png)
 

@@ -1,4 +1,4 @@
-"""The keys this package owns, and what they make of an action space."""
+"""The keys of this package, and the masks and limits for an action space."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:
-    """Raise for keys of the last layers that make no sense here.
+    """Raise for keys of the last layers that do not apply here.
 
     Raises:
         ConfigError: `no_final_linear`.
@@ -76,7 +76,7 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
 
 
 def ordered(order: list[int | str], paths: list[str]) -> list[int]:
-    """Return the numbers of the parts in the order in which they are drawn.
+    """Return the numbers of the parts in sampling order.
 
     Args:
         order: What `autoregressive_order` holds; a path or Dict key stands for all parts below it that are not named

@@ -1,4 +1,4 @@
-"""The keys this package owns."""
+"""The keys of this package."""
 
 from __future__ import annotations
 

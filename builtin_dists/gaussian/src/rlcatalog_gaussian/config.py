@@ -1,4 +1,4 @@
-"""The keys this package owns: limits of the log standard deviations."""
+"""The keys of this package: limits of the log standard deviations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the limits a model config gives, as keyword arguments of the distributions."""
+    """Return the limits of a model config as keyword arguments of the distributions."""
     own = read_config(config, GaussianConfig)
     found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def clipping(low: float | None, high: float | None, least: float, most: float) -> tuple[float, float]:
-    """Return where log standard deviations are cut off: at the limits asked for, but never outside [least, most].
+    """Return the clip range of log standard deviations: the requested limits, within [least, most].
 
     Args:
         low: Lower limit asked for, or None.
@@ -55,7 +55,7 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
 
 
 def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
-    """Return where those of a squashed Gaussian are cut off; RLlib's limits stand in for None.
+    """Return the clip range for a squashed Gaussian; RLlib's limits for None.
 
     Raises:
         ConfigError: The limits asked for are in the wrong order.

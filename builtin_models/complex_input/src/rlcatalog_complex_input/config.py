@@ -1,4 +1,4 @@
-"""The key this package owns, and what of a config follows the nets."""
+"""The key of this package, and the layers after the networks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
-    """Read from a model config what follows the nets.
+    """Read the layers after the networks from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.

@@ -1,4 +1,4 @@
-"""The keys this package owns, and the cell they describe."""
+"""The keys of this package, and the cell they describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of the model config that several parts read, and the kernel itself."""
+"""Keys of the model config that the kernel and several parts read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         "NoFilter"
     )
     action_mask_key: Annotated[
-        str, Meta(description='key of Dict observations where the action mask stands; "part.mask" of nested ones')
+        str, Meta(description='key of the action mask in Dict observations; "part.mask" in nested ones')
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[
         bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
@@ -41,7 +41,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
     vf_memory: Annotated[
         Literal["own", "none"],
-        Meta(description="with a memory and vf_share_layers=False: whether the value's trunk has a memory of its own"),
+        Meta(description="with a memory and vf_share_layers=False: whether the value has a separate memory"),
     ] = "own"
     free_log_std: Annotated[
         bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")

@@ -50,7 +50,7 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
-    """Return the size a config key gives for a leaf, or None.
+    """Return the size of a leaf in a config key, or None.
 
     Args:
         options: The model config.

@@ -26,7 +26,7 @@ def export(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Write a trained policy as one file that acts without it."""
+    """Export a trained policy as one file."""
     with redirect_stdout():
         catalog = default_catalog()
         if out is None:

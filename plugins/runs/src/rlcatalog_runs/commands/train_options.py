@@ -1,4 +1,4 @@
-"""The options of `train`: those of the frame and of more than one engine, and what single engines add."""
+"""The options of `train`: common ones, those of several engines, and those of single engines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """How it is typed in full."""
+        """The full option name."""
         return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
     def parameter(self, group: str) -> inspect.Parameter:
@@ -149,18 +149,18 @@ def own_options(kind: type[Engine]) -> list[Option]:
 
 
 def flag_of(name: str) -> str:
-    """Return how a parameter is typed."""
+    """Return a parameter's option name."""
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
-    """Raise where an option is typed that an engine does not have, or `--set` with a key that is one of its options.
+    """Raise if an option is typed that an engine does not have, or `--set` with a key that is one of its options.
 
     Raises:
         ConfigError: It is; the message names the engines that have it, or the option.
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
-        raise ConfigError(f"--set: {key!r} has an option of its own: {kind.reserved[key]}.")
+        raise ConfigError(f"--set does not take {key!r}. Use its option instead: {kind.reserved[key]}.")
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
             having = [other for other, one in engines().items() if name in one.options.__struct_fields__]
