@@ -16,17 +16,13 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the Gaussian distributions."""
 
-    gaussian_log_std_min: Annotated[float | None, Meta(description="log standard deviations below it are cut off")] = (
-        None
-    )
-    gaussian_log_std_max: Annotated[float | None, Meta(description="log standard deviations above it are cut off")] = (
-        None
-    )
+    gaussian_log_std_min: Annotated[float | None, Meta(description="lower clip of the log standard deviation")] = None
+    gaussian_log_std_max: Annotated[float | None, Meta(description="upper clip of the log standard deviation")] = None
 
     def __post_init__(self) -> None:
         low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
         if low is not None and high is not None and low > high:
-            raise ConfigError(f"gaussian_log_std_min must not lie above gaussian_log_std_max, found {low} and {high}.")
+            raise ConfigError(f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and {high}.")
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
@@ -49,7 +45,7 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
         ConfigError: The limits asked for are in the wrong order.
     """
     if low is not None and high is not None and low > high:
-        raise ConfigError(f"log_std_min must not lie above log_std_max, found {low} and {high}.")
+        raise ConfigError(f"log_std_min must not be above log_std_max, found {low} and {high}.")
     bounds = [bound if limit is None else min(max(limit, least), most) for limit, bound in ((low, least), (high, most))]
     return bounds[0], bounds[1]
 

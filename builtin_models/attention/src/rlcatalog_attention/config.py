@@ -28,7 +28,7 @@ EPSILON = 1e-5
 class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the gated transformer."""
 
-    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) behind the trunk")] = False
+    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) after the trunk")] = False
     attention_num_transformer_units: Annotated[Size, Meta(description="number of transformer units")] = 1
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
@@ -41,8 +41,12 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_init_gru_gate_bias: Annotated[
         float, Meta(description="initial bias of the gates; larger means closer to the identity")
     ] = 2.0
-    attention_use_n_prev_actions: Annotated[Count, Meta(description="how many previous actions the units see")] = 0
-    attention_use_n_prev_rewards: Annotated[Count, Meta(description="how many previous rewards the units see")] = 0
+    attention_use_n_prev_actions: Annotated[
+        Count, Meta(description="number of previous actions that the units see")
+    ] = 0
+    attention_use_n_prev_rewards: Annotated[
+        Count, Meta(description="number of previous rewards that the units see")
+    ] = 0
 
     @property
     def unit_weights(self) -> int:

@@ -17,7 +17,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     input_nets: Annotated[
         dict[str, str],
-        Meta(description="path of a part of the observation → name of the model it goes through; others: the best fit"),
+        Meta(description="path of a part of the observation → name of its model; others: the best fit"),
     ] = {}
 
 

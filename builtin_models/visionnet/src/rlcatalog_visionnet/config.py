@@ -29,9 +29,9 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         Literal["same", "valid"] | None,
         Meta(description='padding of the convolutions; None: "same", and "valid" for the last'),
     ] = None
-    conv_flatten: Annotated[bool, Meta(description="flatten what the convolutions leave, instead of requiring 1x1")] = (
-        False
-    )
+    conv_flatten: Annotated[
+        bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
+    ] = False
     image_layout: Annotated[
         Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
     ] = "hwc"

@@ -27,16 +27,20 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description='key of the action mask in Dict observations; "part.mask" in nested ones')
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[
-        bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
+        bool,
+        Meta(
+            description="pass Discrete and MultiDiscrete observations to the model as integers, not as one-hot vectors"
+        ),
     ] = False
     _disable_action_flattening: Annotated[
-        bool, Meta(description="past actions of a Tuple or Dict reach the model as that structure, not as one vector")
+        bool, Meta(description="pass past actions of a Tuple or Dict to the model as that structure, not as one vector")
     ] = False
     check_observations: Annotated[
-        Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
+        Literal["first", "always", "never"], Meta(description="when to check observations against their space")
     ] = "first"
     action_bounds: Annotated[
-        Literal["clip", "affine"], Meta(description="how raw Box actions meet their bounds: cut off, or [-1, 1] scaled")
+        Literal["clip", "affine"],
+        Meta(description="how raw Box actions are brought into their bounds: clipped, or [-1, 1] scaled"),
     ] = "clip"
     vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
     vf_memory: Annotated[
@@ -49,12 +53,12 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     no_final_linear: Annotated[
         bool,
         Meta(
-            description="the last hidden layer is the output: num_outputs wide, with its activation; without effect"
-            " under a memory"
+            description="make the last hidden layer the output, num_outputs wide with its activation; no effect with"
+            " a memory"
         ),
     ] = False
-    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the dense layers after"
-                                  " the trunk's own")] = []  # fmt: skip
+    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the"
+                                  " trunk")] = []  # fmt: skip
     post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
     post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
     post_fcnet_weights_initializer_config: Annotated[
@@ -66,7 +70,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
     _time_major: Annotated[
-        bool, Meta(description="sequences reach recurrent models as [T, B, ...] instead of [B, T, ...]")
+        bool, Meta(description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]")
     ] = False
 
     def __post_init__(self) -> None:

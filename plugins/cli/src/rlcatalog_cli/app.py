@@ -22,7 +22,9 @@ from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a separate process first, and name plugins that end it.")
 
-_ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
+_ALL = typer.Option(
+    "--all", help="Also show the parts that were not chosen, with reasons, and the config keys that are read."
+)
 
 
 def list_parts(
@@ -76,7 +78,7 @@ def explain(
     framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw it as well, into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Also draw it into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Show which parts fit an environment, why, and the shapes along the way."""

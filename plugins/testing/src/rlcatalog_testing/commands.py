@@ -15,7 +15,7 @@ from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, pack
 if TYPE_CHECKING:
     from rlcatalog_testing import Outcome
 
-_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; may be given again.")
+_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; repeatable.")
 
 
 def _line(outcome: Outcome) -> str:
@@ -52,12 +52,12 @@ def check(
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help=f"What to begin: {', '.join(KINDS)}.")],
+    kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
     name: Annotated[str, typer.Argument(help="The package's name, such as acme-resnet; also of its new folder.")],
     frameworks: Annotated[
-        str | None, typer.Option(metavar="torch,tf", help="The frameworks it serves; both when missing.")
+        str | None, typer.Option(metavar="torch,tf", help="The frameworks it supports; by default both.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to make it in.")] = Path(),
+    out: Annotated[Path, typer.Option(help="The folder to create it in.")] = Path(),
 ) -> None:
     """Write a new plugin package: a working part with its tests, for you to change."""
     wanted = None if frameworks is None else [part.strip() for part in frameworks.split(",")]

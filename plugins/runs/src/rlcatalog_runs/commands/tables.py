@@ -36,7 +36,7 @@ _WIDE = 100_000
 
 
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Where to look, at any depth.")] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Folder to search, at any depth.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
 ) -> None:
     """List training runs, newest first: steps, returns and status."""
@@ -59,13 +59,13 @@ def compare(
         list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that hold such folders.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="The picture; its ending says the format.")
+        Path, typer.Option("--out", "-o", metavar="PATH", help="File of the picture; its suffix selects the format.")
     ] = Path("comparison.png"),
     by: Annotated[
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="What runs of one curve have in common; all but the seed when missing.",
+            help="What runs of one curve have in common; by default everything but the seed.",
         ),
     ] = None,
 ) -> None:
