@@ -166,12 +166,10 @@ class Learner(Protocol):
         """Return the state of Adam, the same in each framework.
 
         Returns:
-            - `"step"`: the number of steps taken;
-            - `"first"`: running means of the gradients, arrays by name of the weight, in the layout of the model's
-              `get_weights`;
-            - `"second"`: those of their squares;
-            - `"behind"`: the numbers of steps, by name, of weights that took fewer, having had no gradient at times
-              (in PyTorch; in TensorFlow a missing gradient is a gradient of zeros).
+            A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are running means of the
+            gradients and of their squares: arrays by name of the weight, in the layout of the model's `get_weights`.
+            `"behind"` has the numbers of steps, by name, of weights that took fewer steps, because they had no gradient
+            at times. (TensorFlow uses a gradient of zeros instead.)
         """
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -85,20 +85,20 @@ class RunPlan:
 class Engine:
     """An engine, which trains one run. The constructor builds everything, new or from the plan's checkpoint.
 
-    No folder is there yet when it is made: what cannot be trained is refused before anything is written.
+    The constructor runs before the run's folder exists, and raises an error for a run that cannot be trained.
 
-    Class attributes:
+    Attributes:
         options: Its options: a field with the name of an option of `rlcatalog train` takes that option, and any other
             field adds one: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the metavar `"PATH"`,
             each of several seeds gets a separate folder.
-        algorithms: What `--algo` names, the default first.
+        algorithms: Names for `--algo`, the default first.
         checkpoint: The content of each of its checkpoints.
-        packages: Modules whose versions the record of a run holds, where they are imported.
-        fixed: Options that a resumed run keeps as it began with them.
+        packages: Modules whose versions the record of a run lists, if they are imported.
+        fixed: Options that a resumed run keeps unchanged.
         reserved: Keys that `--set` does not take → the option that sets them.
         not_restored: What a resumed run does not restore, as a sentence for the user; empty: nothing.
-        trusts_checkpoints: Whether reading a checkpoint runs what its writer put in it, as a pickle does. A folder is
-            not trusted: `--resume` then asks for `--engine`, too.
+        trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
+            `--resume` then also needs `--engine`.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine asks
             `session.interrupts`.
 
