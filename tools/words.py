@@ -27,7 +27,7 @@ _NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
 ODD = {
     kind: re.compile(pattern)
     for kind, pattern in {
-        "whoever": r"\b[Ww]hoever\b|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|stands|comes)\b"
+        "whoever": r"(?i:\bwhoever\b)|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|stands|comes)\b"
         r"|\bhowever (?:it|they) \w+s\b",
         "nobody": r"\b(?:[Nn]obody|[Nn]o one|[Ss]omebody|[Ss]trangers?)\b(?!-)",
         "of which": r"(?<!each )(?<!none )(?<!one )(?<!some )(?<!all )(?<!most )(?<!both )(?<!any )(?<!many )(?<!two )"
