@@ -66,7 +66,7 @@ sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the generated files are fresh
+lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -82,6 +82,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the
 	$(BIN)/python tools/gallery.py --check
 	$(BIN)/python tools/pictures.py --check
 	$(BIN)/codespell
+	$(BIN)/python tools/words.py
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .

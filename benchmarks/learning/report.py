@@ -140,29 +140,30 @@ def _draw_curves(rows: list[dict[str, Any]]) -> None:
     plt.close(fig)
 
 
-_TEXT = """# Beside the engines' own nets
+_TEXT = """# Learning under each engine
 
-PPO of three engines at equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib are trained with their
-own net and with the one that the catalog chooses. The PPO of rlcatalog-ppo, with the net that the catalog chooses, is
-compared with Stable-Baselines3 and its own net; as there by default, its value has layers of its own and weighs a half,
-and standard deviations do not depend on the observation. `make compare` trains what is missing and writes this page;
-the runs stand in `benchmarks/learning/results.jsonl`, the settings in `benchmarks/learning/tasks.py`.
+This page compares PPO of three engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib
+train their own network and the one that rlcatalog chooses. PPO of rlcatalog-ppo trains the network that rlcatalog
+chooses, and is compared with the own network of Stable-Baselines3. It uses the same defaults: a value with its own
+layers and weight 0.5, and standard deviations that do not depend on the observation. `make compare` trains missing
+runs and writes this page. The runs are in `benchmarks/learning/results.jsonl`, the settings in
+`benchmarks/learning/tasks.py`.
 
 ![Differences in percent of the range](pictures/learning.png)
 
-A trained policy plays 50 episodes, drawing actions as in training. The table has interquartile means over seeds with
-95 % bootstrap intervals; the last column is the paired difference in percent of the task's range, from acting at random
-to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three seeds carry no claim.
-`make compare COMPARE_ARGS=--unclaimed` trains those, too.
+Each trained policy plays 50 episodes and samples its actions as in training. The table shows interquartile means over
+seeds with 95 % bootstrap intervals. The last column is the paired difference in percent of the task's range, from
+random actions to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three
+seeds make no claim; `make compare COMPARE_ARGS=--unclaimed` trains them.
 
-| engine | task | steps | seeds | compared with | the catalog's | difference |
+| engine | task | steps | seeds | baseline | rlcatalog | difference |
 |---|---|---|---|---|---|---|
 {rows}
 
-In training, the mean return of the last 100 episodes; lines are interquartile means over seeds, bands their 95 %
-intervals:
+The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds, and bands
+their 95 % intervals:
 
 ![Learning curves](pictures/curves.png)
 
-{versions}; one thread a run.
+{versions}; one thread per run.
 """

@@ -204,7 +204,7 @@ def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, ins
     assert "it has no hook" in plugins["aa-noisy"]["error"]
     assert plugins["bb-old"]["error"] == "DeprecationWarning: old"
     assert "entry_points.txt cannot be read: UnicodeDecodeError" in plugins["cc-latin"]["error"]
-    assert "'x = rlcatalog_x' stands in no section" in plugins["dd-bare"]["error"]
+    assert "'x = rlcatalog_x' is not in a section" in plugins["dd-bare"]["error"]
     assert plugins["ee-nameless"]["status"] == "loaded"
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
     explained = run(tmp_path, "explain", "CartPole-v1", "--json")

@@ -60,8 +60,8 @@ def unread(catalog, obs, config, action=TWO):
 
 def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
     text = (
-        r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key 'vf_share_layer', which nobody"
-        r" declares\. Did you mean 'vf_share_layers'\?"
+        r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key 'vf_share_layer', which no"
+        r" package declares\. Did you mean 'vf_share_layers'\?"
     )
     with pytest.warns(PluginWarning, match=text):
         catalog = acme(spec("acme_typo", reads=("vf_share_layer",)), spec("acme_good", reads=("vf_share_layers",)))
@@ -75,7 +75,7 @@ def test_a_text_in_place_of_a_tuple_is_refused():
 
 
 def test_a_switch_exists(acme):
-    with pytest.warns(PluginWarning, match=r"switch names the config key 'use_acme', which nobody declares"):
+    with pytest.warns(PluginWarning, match=r"switch names the config key 'use_acme', which no package declares"):
         acme(spec(switch="use_acme"))
     with pytest.raises(DeclarationError, match=r"switch must be the name of a config key, found \['use_acme'\]"):
         spec(switch=["use_acme"])

@@ -245,10 +245,10 @@ REFUSED = {
     "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"and Box\(4,\) float32 has 1"),
     "tuple of one": (Tuple([Discrete(3)]), {}, UnsupportedSpaceError, r"has 1: .* Leave use_autoregressive out"),
     "unknown path": (PAIR, {"autoregressive_order": ["action[7]"]}, ConfigError,
-                     r"autoregressive_order: 'action\[7\]' is no part of the action\. Did you mean 'action\[\d\]'\?"
+                     r"autoregressive_order: 'action\[7\]' is not a part of the action\. Did you mean 'action\[\d\]'\?"
                      r" Parts: action\[0\], action\[1\], action\[2\]\."),
-    "unknown number": (PAIR, {"autoregressive_order": [3]}, ConfigError, r"autoregressive_order: 3 is no part"),
-    "negative number": (PAIR, {"autoregressive_order": [-1]}, ConfigError, r"autoregressive_order: -1 is no part"),
+    "unknown number": (PAIR, {"autoregressive_order": [3]}, ConfigError, r"autoregressive_order: 3 is not a part"),
+    "negative number": (PAIR, {"autoregressive_order": [-1]}, ConfigError, r"autoregressive_order: -1 is not a part"),
     "twice": (PAIR, {"autoregressive_order": [1, "action[1]"]}, ConfigError, r"'action\[1\]' is named twice"),
     "no_final_linear": (PAIR, {"no_final_linear": True}, ConfigError, r"use_autoregressive with no_final_linear: the"),
     "free_log_std": (PAIR, {"free_log_std": True}, ConfigError, r"free_log_std trains .*; autoregressive, for Tuple"),

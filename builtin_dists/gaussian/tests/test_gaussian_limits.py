@@ -45,9 +45,9 @@ def test_without_limits_the_class_itself_is_found():
 
 @frameworks
 def test_limits_in_the_wrong_order_are_refused(cls):
-    with pytest.raises(ConfigError, match="gaussian_log_std_min must not lie above gaussian_log_std_max"):
+    with pytest.raises(ConfigError, match="gaussian_log_std_min must not be above gaussian_log_std_max"):
         build(BOX, BOX, {"gaussian_log_std_min": 1.0, "gaussian_log_std_max": 0.0}, cls.framework_of_class)
-    with pytest.raises(ConfigError, match="log_std_min must not lie above log_std_max"):
+    with pytest.raises(ConfigError, match="log_std_min must not be above log_std_max"):
         cls(np.zeros((1, 2), np.float32), log_std_min=1.0, log_std_max=0.0)
 
 

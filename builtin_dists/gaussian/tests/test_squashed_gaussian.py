@@ -301,7 +301,7 @@ def test_squashed_scales_are_cut_off_as_in_rllib_unless_asked_otherwise(cls):
     np.testing.assert_allclose(array(make(cls, inputs, -1.0, 1.0).log_std)[:, 0], [-5, 2])
     asked = make(cls, inputs, -1.0, 1.0, log_std_min=-3.0, log_std_max=0.5)
     np.testing.assert_allclose(array(asked.log_std)[:, 0], [-3, 0.5])
-    with pytest.raises(ConfigError, match="log_std_min must not lie above"):
+    with pytest.raises(ConfigError, match="log_std_min must not be above"):
         make(cls, inputs, -1.0, 1.0, log_std_min=3.0)
 
 

@@ -108,11 +108,11 @@ FIVE = spaces.Discrete(5)
 REFUSED = {
     "fewer embeddings than actions": (
         with_list(spaces.Box(-1, 1, (4, 2))), FIVE, {},
-        r"obs\['avail_actions'\]: Box\(4, 2\) float32 is no list of embeddings for Discrete\(5\): expected a Box of"
+        r"obs\['avail_actions'\]: Box\(4, 2\) float32 is not a list of embeddings for Discrete\(5\): expected a Box of"
         r" shape \(5, E\), or Repeated\(Box\(E,\), 5\)\..*set 'action_embeddings_key' to another key",
     ),
-    "embeddings of rank 2": (with_list(spaces.Box(-1, 1, (5, 2, 2))), FIVE, {}, r"Box\(5, 2, 2\) float32 is no list"),
-    "a list of images": (with_list(Repeated(spaces.Box(-1, 1, (2, 2)), 5)), FIVE, {}, "Repeated.* is no list"),
+    "embeddings of rank 2": (with_list(spaces.Box(-1, 1, (5, 2, 2))), FIVE, {}, r"2, 2\) float32 is not a list"),
+    "a list of images": (with_list(Repeated(spaces.Box(-1, 1, (2, 2)), 5)), FIVE, {}, "Repeated.* is not a list"),
     "a longer list": (with_list(Repeated(ITEM, 6)), FIVE, {}, r"at most 6 embeddings for the 5 actions.*at most 5\.$"),
     "a sequence without a limit": (
         with_list(spaces.Sequence(ITEM)), FIVE, {"sequence_max_len": 7},

@@ -178,7 +178,7 @@ REFUSED = {
     ),
     "a preset's padding": (
         {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' has a padding of its own, found 'same' beside it. Leave"
+        "config key 'conv_padding': the preset 'nature' has its own padding, found 'same' beside it. Leave"
         " conv_padding out, or write the layers as a list.",
     ),
     "an unknown preset": (

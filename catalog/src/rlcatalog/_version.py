@@ -1,3 +1,3 @@
-"""The version, in a file of its own so that the build backend can read it."""
+"""The version, in a separate file that the build backend reads."""
 
 __version__ = "0.1.0"

@@ -33,26 +33,26 @@ class CatalogWarning(UserWarning):
 
 
 class PluginWarning(CatalogWarning):
-    """A plugin could not be used; the others work."""
+    """A plugin could not be used; other plugins still work."""
 
 
 class UnreadKeysWarning(CatalogWarning):
-    """Keys of the model config differ from their defaults, and no part that was chosen reads them.
+    """Changed keys of the model config that no chosen part reads.
 
-    Also keys of `custom_model_config` that a class in RLlib's form was built without.
+    Also keys of `custom_model_config` that a class in RLlib's form does not take.
     """
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """An entry of the observation is named as an action mask is, and is not used as one."""
+    """An entry of the observation is named like an action mask, but not used as one."""
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
-    """A library was imported before one that must come first: TensorFlow before triton."""
+    """TensorFlow was imported before triton, which must come first."""
 
 
 class ResumeWarning(CatalogWarning):
-    """A run goes on from a checkpoint, and not in all as if it had not been stopped."""
+    """A resumed run differs in some state from an uninterrupted one."""
 
 
 class SavedPolicyWarning(CatalogWarning):
@@ -67,7 +67,7 @@ class PluginError(CatalogError, ImportError):
 
 
 class PartError(PluginError):
-    """A part of a plugin does not do what it declares, found where it is used.
+    """A plugin's part raised an error or broke its contract while it was used.
 
     Attributes:
         part: The component.
@@ -79,7 +79,7 @@ class PartError(PluginError):
 
 
 class IncompatiblePluginError(PluginError):
-    """A plugin's metadata asks for another version of rlcatalog."""
+    """A plugin's metadata requires another version of rlcatalog."""
 
 
 class DeclarationError(PluginError, TypeError):
@@ -87,19 +87,19 @@ class DeclarationError(PluginError, TypeError):
 
 
 class DuplicateNameError(PluginError, ValueError):
-    """A plugin claims a name, of a component, config key or command, that is another's."""
+    """A plugin claims the name of another plugin's component, config key or command."""
 
 
 class MissingPluginError(CatalogError, LookupError):
-    """A part is named whose package is not installed, disabled or failed to load."""
+    """The package of a named part is not installed, is disabled, or failed to load."""
 
 
 class MissingFrameworkError(CatalogError, ImportError):
-    """PyTorch or TensorFlow is asked for and not installed."""
+    """A selected framework, such as PyTorch or TensorFlow, is not installed."""
 
 
 class MissingExtraError(CatalogError, ImportError):
-    """What an optional extra of a distribution brings is asked for and not installed."""
+    """A needed optional extra of a distribution is not installed."""
 
 
 # --- choosing ------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class UnknownNameError(CatalogError, KeyError):
 
 
 class AmbiguousChoiceError(CatalogError, ValueError):
-    """Two components match equally well, or have one name that belongs to neither."""
+    """Two components match equally well, or claim the same name."""
 
 
 class NoMatchError(CatalogError, LookupError):
@@ -118,7 +118,7 @@ class NoMatchError(CatalogError, LookupError):
 
 
 class UnsupportedSpaceError(CatalogError, TypeError):
-    """A space, or one of its leaves, has no component that serves it."""
+    """No component supports a space or one of its leaves."""
 
 
 # --- config --------------------------------------------------------------------------------------------------------
@@ -140,15 +140,15 @@ class ConfigTypeError(ConfigError, TypeError):
 
 
 class ModelContractError(CatalogError, TypeError):
-    """A model, preprocessor or distribution does not keep its contract."""
+    """A model, preprocessor or distribution breaks its contract."""
 
 
 class ObservationError(CatalogError, ValueError):
-    """An observation does not lie in its space."""
+    """An observation is not in its space."""
 
 
 class ActionError(CatalogError, ValueError):
-    """Stored actions do not fit their action space, or the observations they go with."""
+    """Stored actions do not fit their action space or their observations."""
 
 
 class MissingColumnError(CatalogError, KeyError):
@@ -156,14 +156,14 @@ class MissingColumnError(CatalogError, KeyError):
 
 
 class ActionMaskError(CatalogError, ValueError):
-    """An action mask has the wrong form, a row of it allows nothing, or an action was drawn that it forbids."""
+    """An action mask has the wrong form, allows nothing in a row, or forbids a sampled action."""
 
 
 class NonFiniteError(CatalogError, FloatingPointError):
-    """An observation, a reward, what a model made of them, or a loss is NaN or infinite.
+    """An observation, reward, model output or loss is NaN or infinite.
 
     Attributes:
-        row: The row of the batch, counted from 0: a vector environment's index; None where there is none.
+        row: The row of the batch, counted from 0: a vector environment's index; None if there is none.
     """
 
     def __init__(self, message: str = "", row: int | None = None) -> None:
@@ -172,39 +172,39 @@ class NonFiniteError(CatalogError, FloatingPointError):
 
 
 class StaleOutputError(CatalogError, RuntimeError):
-    """`value_function()` or `last_output()` is used outside the trace its forward pass belongs to, or before any."""
+    """`value_function()` or `last_output()` is called before a forward pass, or outside its trace."""
 
 
 class NoClosedFormError(CatalogError, NotImplementedError):
-    """A distribution has no closed form for what was asked; use its estimate."""
+    """A distribution has no closed form of an entropy or divergence; use an estimate."""
 
 
 class NotServedError(CatalogError, NotImplementedError):
-    """A combination that rlcatalog knows about and does not serve."""
+    """A known combination of settings that rlcatalog does not support."""
 
 
 class EnvironmentFaultError(CatalogError, RuntimeError):
-    """An environment raised something, or returned something else than Gymnasium's interface and its spaces say."""
+    """An environment raised an error, or returned values that violate Gymnasium's interface or its spaces."""
 
 
 class WorkerError(CatalogError, RuntimeError):
-    """A process that steps environments ended."""
+    """A process that steps environments ended unexpectedly."""
 
 
 class SavedPolicyError(CatalogError, ValueError):
-    """A saved policy is truncated, foreign, or cannot be restored or written."""
+    """A saved file is damaged or foreign, or cannot be read or written."""
 
 
 class FolderTakenError(CatalogError, FileExistsError):
-    """A folder that is to be made exists already."""
+    """A new folder already exists."""
 
 
 class RunFolderError(CatalogError, FileExistsError):
-    """A folder for a training run holds one already, or another run is writing into it."""
+    """The folder for a training run already holds a run, or another run is writing into it."""
 
 
 class FailedRunsError(CatalogError, RuntimeError):
-    """Of several runs, some have failed."""
+    """Some of several runs failed."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -222,7 +222,7 @@ class _Brief(reprlib.Repr):
     """Python's own repr of short values; of long, deep and endless ones as much as a message has room for."""
 
     def repr1(self, x: Any, level: int) -> str:
-        """Return a value's repr; of text of a class of somebody else's, that of the text."""
+        """Return a value's repr; for a subclass of str, the repr of the plain text."""
         return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
@@ -239,7 +239,7 @@ _BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = _LONGEST
 
 
 def shown(value: Any, length: int = _LONGEST) -> str:
-    """Return a value as messages show it: its repr where that is short and well, on one line, and never an error.
+    """Return a value for messages: a short repr on one line, which never raises.
 
     Args:
         value: Anything: what holds itself, is nested without end, or has a repr that fails.
@@ -249,7 +249,7 @@ def shown(value: Any, length: int = _LONGEST) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text as messages show them, whatever its `str` does."""
+    """Return an error's type and text for messages, even if its `str` fails."""
     text = _read(lambda: str(error), "(its text cannot be read)")
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
 
@@ -265,7 +265,7 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
 
 @contextmanager
 def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> Iterator[None]:
-    """Run a plugin's code; whatever it raises becomes one error, for it may be no `Exception`.
+    """Run a plugin's code; everything it raises becomes one error, also if it is not an `Exception`.
 
     Args:
         error: Makes the error from `reason` of what was raised.
@@ -280,7 +280,7 @@ def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> 
 
 
 def one_line(text: str, length: int = _LONGEST) -> str:
-    """Return a text on one line, cut to a length, with escapes for what cannot be printed."""
+    """Return a text on one line, cut to a length, with unprintable characters escaped."""
     if len(text) > length:
         text = text[: length - 3] + "..."
     if not text.isprintable():

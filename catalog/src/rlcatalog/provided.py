@@ -1,4 +1,4 @@
-"""What rooms below use and is made above: they are given it, and import nothing above themselves.
+"""Objects that lower rooms use and higher rooms make, so that lower rooms import nothing above them.
 
 That is the functions which the top of the kernel provides, and the frameworks and action codecs which plugins declare:
 all catalogs of a process share these.

@@ -1,4 +1,4 @@
-"""Warnings: about plugins, and about what the user wrote, shown where the user's code is."""
+"""Warnings about plugins and about user code, shown at the user's line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlcatalog.errors import PluginWarning
 
 
 def tell(text: str, stacklevel: int = 3) -> None:
-    """Warn; where warnings are errors (`-W error`) it is shown all the same, for the plugin alone is at fault.
+    """Warn; with `-W error`, still only show the warning, because the plugin is at fault, not the user.
 
     `RLCATALOG_STRICT_PLUGINS=1` is for those who would rather stop.
     """

@@ -144,7 +144,7 @@ def test_the_state_goes_round_as_in_rllib():
     assert len(trainer.compute_single_action(obs[0], full_fetch=True)) == 3
     with pytest.raises(ModelContractError, match=r"has a state of shapes \[\(3,\), \(3,\)\], found \[\(5,\)\]"):
         trainer.compute_action(obs[0], [np.zeros(5)])
-    with pytest.raises(NotServedError, match="Give back the state that the last call returned"):
+    with pytest.raises(NotServedError, match="Pass the state that the last call returned"):
         trainer.compute_action(obs[0], [np.zeros(3), np.zeros(3)], prev_action=1)
 
 

@@ -268,7 +268,7 @@ def test_formats_and_files_that_are_none(tmp_path, masked):
         ir_version=10,
     )  # fmt: skip
     onnx.save_model(foreign, tmp_path / "foreign.onnx")
-    assert "no policy that rlcatalog exported" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
+    assert "not a policy that rlcatalog exported" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
     assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
 
 

@@ -116,7 +116,7 @@ def test_include_overrides_the_default_and_exclude_wins(options, filtered):
 def test_a_path_that_matches_no_leaf_is_an_error_naming_the_leaves(key, path):
     with pytest.raises(ConfigError) as caught:
         make(**{key: ["obs['gear']", path]})
-    assert str(caught.value).startswith(f"{key}: no leaf of the observation stands at or below {path!r}; leaves: ")
+    assert str(caught.value).startswith(f"{key}: no leaf of the observation is at or below {path!r}; leaves: ")
     for leaf in default_catalog().preprocessor_for(SpaceInfo.read(SPACE), {}).leaves():
         assert leaf.path in str(caught.value)
 

@@ -96,7 +96,7 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
     (["--out", "elsewhere"], "--out is its own"),
     (["--overwrite"], "--overwrite is its own"),
     (["--set", "lr=fast"], "PPO config key 'lr'"),
-    (["--set", "model=1"], "'model' has an option of its own"),
+    (["--set", "model=1"], "does not take 'model'. Use its option"),
     (["--import", "no_such_module"], "--import no_such_module"),
     (["--device", "cuda:99"], "device='cuda:99'"),
     (["--log", "csv,csv"], "'csv' is named twice"),

@@ -241,7 +241,7 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     np.testing.assert_array_equal(ours, theirs)
     restored.stop()
     code, said = run("train", "CartPole-v1", "-e", "rllib", "--set", "num_env_runners=0")
-    assert (code, "has an option of its own: --env-runners." in " ".join(said.split())) == (1, True)
+    assert (code, "Use its option instead: --env-runners." in " ".join(said.split())) == (1, True)
     code, said = run("train", "CartPole-v1", "-e", "rllib", "--algo", "PPOO")
     assert code == 1
     assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())

@@ -108,7 +108,7 @@ def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_p
         (["--device", "cuda:1"], "--device cuda:1: Ray places learners by itself. Expected cpu, cuda or auto."),
         (["--frozen", "always"], "--frozen: engine rllib has no such option. It is an option of: ppo"),
         (["--threads", "2"], "--threads: engine rllib has no such option."),
-        (["--set", "num_gpus_per_learner=1"], "'num_gpus_per_learner' has an option of its own: --device cuda."),
+        (["--set", "num_gpus_per_learner=1"], "'num_gpus_per_learner'. Use its option instead: --device cuda."),
     ],
 )
 def test_what_it_does_not_take_is_said(arguments, message, tmp_path):

@@ -140,7 +140,7 @@ def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_
         ("metrics.jsonl", '{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n', "metrics.jsonl: line 2"),
         ("metrics.jsonl", '{"timesteps_total": "many"}\n', "metrics.jsonl: line 1"),
         ("metrics.jsonl", "[1]\n", "metrics.jsonl: line 1"),
-        ("metrics.jsonl", b"\xff\n", "metrics.jsonl: is no text"),
+        ("metrics.jsonl", b"\xff\n", "metrics.jsonl: is not text"),
         ("metrics.jsonl", '{"timesteps_total": 1e999}\n', "metrics.jsonl: line 1"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_failure_may_be_expected_and_must_then_fail(faulty, sound):
 
 
 def test_an_expectation_of_no_case_is_refused(sound):
-    with pytest.raises(UnknownNameError, match=f"is no case of acme. Did you mean '{WIDE}'"):
+    with pytest.raises(UnknownNameError, match=f"is not a case of acme. Did you mean '{WIDE}'"):
         cases("acme", catalog=sound, expected={"trunk-acme_net-output_with-torch": "a typing error"})
 
 

@@ -1,4 +1,4 @@
-"""The keys this package owns, and what they make of an action space."""
+"""The keys of this package, and the masks and limits for an action space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the autoregressive head."""
 
     use_autoregressive: Annotated[
-        bool, Meta(description="let each part of an action depend on the parts drawn before it")
+        bool, Meta(description="let each part of an action depend on the parts sampled before it")
     ] = False
     autoregressive_hiddens: Annotated[
         list[Annotated[int, Meta(ge=1)]],
@@ -27,13 +27,17 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of those layers")] = "tanh"
     autoregressive_order: Annotated[
         list[int | str],
-        Meta(description="the parts in the order they are drawn, by number, path or Dict key; others follow"),
+        Meta(description="the parts in sampling order, by number, path or Dict key; others follow"),
     ] = []
-    autoregressive_mask: Annotated[
-        Any, Meta(description="function (path, earlier parts) -> mask [B, n] of what they leave allowed, or None")
-    ] = None
+    autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
+        None
+    )
     autoregressive_exact: Annotated[
-        int, Meta(ge=0, description="most combinations of earlier parts that entropy and kl sum over; else an estimate")
+        int,
+        Meta(
+            ge=0,
+            description="most combinations of earlier parts to sum over in entropy and kl; else an estimate",
+        ),
     ] = 64
 
     def __post_init__(self) -> None:
@@ -46,7 +50,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:
-    """Raise for keys of the last layers that make no sense here.
+    """Raise for keys of the last layers that do not apply here.
 
     Raises:
         ConfigError: `no_final_linear`.
@@ -76,7 +80,7 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
 
 
 def ordered(order: list[int | str], paths: list[str]) -> list[int]:
-    """Return the numbers of the parts in the order in which they are drawn.
+    """Return the numbers of the parts in sampling order.
 
     Args:
         order: What `autoregressive_order` holds; a path or Dict key stands for all parts below it that are not named
@@ -96,7 +100,7 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
         if not named:
             hint = nearest(entry, paths) if isinstance(entry, str) else ""
             raise ConfigError(
-                f"autoregressive_order: {entry!r} is no part of the action.{hint} Parts: {', '.join(paths)}."
+                f"autoregressive_order: {entry!r} is not a part of the action.{hint} Parts: {', '.join(paths)}."
             )
         fresh = [i for i in named if i not in found]
         if not fresh:

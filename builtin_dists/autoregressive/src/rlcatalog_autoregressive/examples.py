@@ -15,7 +15,7 @@ _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return choices, a nested action with values that are no choices, an image before them, and parts that forbid."""
+    """Return examples: discrete choices, a nested action with floats, an image observation, and masks."""
     small = {"use_autoregressive": True, "autoregressive_hiddens": [6, 5]}
     nested = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,), np.float32)})
     return [

@@ -1,4 +1,4 @@
-"""The autoregressive head, as far as PyTorch and TensorFlow are alike."""
+"""The autoregressive head: code for both frameworks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AutoregressiveHead(ModelV2):
     """The head for actions whose parts depend on one another, around a trunk or a memory.
 
     `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value that
-    reads the same features or, with `vf_share_layers=False`, those of a trunk of its own.
+    reads the same features or, with `vf_share_layers=False`, those of a separate trunk.
 
     Args:
         *args: See `ModelV2`. With `num_outputs=None` the trunk's features are passed on.
@@ -72,7 +72,7 @@ def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
     """Return the layout of the distribution that a head is built for.
 
     Raises:
-        ConfigError: It is no autoregressive distribution.
+        ConfigError: The distribution is not autoregressive.
         ModelContractError: It takes another number of model outputs.
     """
     layout = unbind(action_dist)[1].get("layout")

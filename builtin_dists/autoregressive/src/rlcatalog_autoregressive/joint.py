@@ -17,7 +17,7 @@ from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 
 class JointDistribution(ActionDistribution):
-    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), each factor a distribution of its own.
+    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
     The inputs hold the parameters the parts would have if they were independent, and the context of the layers between
     them; `model.conditionals` adds what the earlier parts change. Scoring stored actions takes one pass through those
@@ -65,7 +65,7 @@ class JointDistribution(ActionDistribution):
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:
-        """Return the distribution of independent parts: with `params_given`, the parts are."""
+        """Return the distribution of independent parts, for parameters of `params_given`."""
         return options["layout"].plain
 
     @classmethod
@@ -80,17 +80,17 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context in which actions are drawn."""
+        """Return the context for sampling actions."""
         raise NotImplementedError
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether what is computed now may be differentiated later, though what was drawn may not."""
+        """Whether current results can be differentiated later, but samples cannot."""
         raise NotImplementedError
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
+        """Raise if a row allows nothing of a part, including what its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.
@@ -100,11 +100,11 @@ class JointDistribution(ActionDistribution):
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw part after part, without gradient; the form is that of the distribution of independent parts."""
+        """Sample part by part, without gradient, in the form of the distribution of independent parts."""
         return self._draw(explore=True)
 
     def deterministic_sample(self) -> Any:
-        """Return, part after part, the most likely value given those before; not always the most likely action."""
+        """Return the most likely value of each part given those before; not always the most likely action."""
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
@@ -137,8 +137,8 @@ class JointDistribution(ActionDistribution):
             part: The part.
             params: Its parameters `[B, n]`.
             raw: Raw values of the parts before it.
-            check: Whether a row of which nothing is left is an error, as it is when a value is to be drawn. Scoring
-                meets earlier values of probability 0, under which nothing need be allowed.
+            check: Whether a row with no allowed value is an error, as it is for sampling. Scoring includes earlier
+                values of probability 0, which may allow nothing.
         """
         ops = self.ops
         if ops.is_half(params):  # what was forbidden, at the lowest finite value, may have left it
@@ -271,7 +271,7 @@ class JointDistribution(ActionDistribution):
         return params, ops.exp(ops.rows(logp, (count,)))
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a fresh draw.
+        """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a new sample.
 
         Its gradient is unbiased, too: what a draw does to the entropies of later parts enters by the score function,
         with value 0 (as choices cannot be reparameterised).
@@ -291,7 +291,7 @@ class JointDistribution(ActionDistribution):
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
-    """Return the sum over columns of weights `[B, P]` times values `[B * P]`: what never happens counts for nothing."""
+    """Return the sum over columns of weights `[B, P]` times values `[B * P]`; weights of 0 ignore their value."""
     return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
 
 
@@ -309,7 +309,7 @@ def _conditionals(model: Any, who: str) -> Any:
 
 
 def nothing_left(row: Any, path: str) -> str:
-    """Return the message for a row in which every value of a part is forbidden."""
+    """Return the message for a row that forbids every value of a part."""
     return (
         f"autoregressive_mask: row {row} leaves nothing of {path}, with what the action mask forbids; each must leave"
         " one value."

@@ -40,7 +40,7 @@ class ActionPart:
     """One part of an action.
 
     Attributes:
-        path: Where it stands, such as `action['arm'][0]`.
+        path: Its path, such as `action['arm'][0]`.
         dist: Makes its distribution, called with `(inputs, model)`.
         draw: Draws from it, called with the same.
         params: Columns of its parameters.
@@ -52,7 +52,7 @@ class ActionPart:
         bits: Whether a parameter stands for two of them: that a bit may be 0, and that it may be 1.
         rank: Its place in the order of drawing.
         place: Its place in the space's order.
-        units: Of each hidden layer, the units computed for it: they see the parts before it, and no more.
+        units: Its units in each hidden layer; they only see the parts before it.
     """
 
     path: str
@@ -89,7 +89,7 @@ class PartColumns:
         hiddens: Widths of the hidden layers.
         activation: Their activation.
         mask: The user's function, or None.
-        columns: The inputs of the conditionals; like parameters and raw values they stand in the space's order.
+        columns: The inputs of the conditionals; like parameters and raw values, in the space's order.
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
         unit_widths: Number of units of each hidden layer for each part, in the order of drawing.
@@ -151,7 +151,7 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Of each encoded column: the raw value it reads, whether it is an indicator, of what, and shift and scale."""
+        """For each encoded column: the raw value it reads, whether it is an indicator, of what, and shift and scale."""
         raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
@@ -159,7 +159,7 @@ class PartColumns:
     def prefixes(self) -> Array | None:
         """Every combination of values of all parts but the last, as raw actions `[P, raw]`, the last part zeros.
 
-        None where there are too many, or a part is no choice.
+        None if there are too many, or a part is not discrete.
         """
         *earlier, _ = self.parts
         counts = [count for part in earlier for count in part.counts]

@@ -21,7 +21,7 @@ def match(request: Request) -> Match:
 
 
 def match_dist(request: Request) -> Match:
-    """Say the same for the whole action space; its parts have distributions of their own."""
+    """Match the whole action space; its parts get separate distributions."""
     if request.action is None or request.action.path != "action":
         return Match(None, "takes whole actions")
     return match(request)

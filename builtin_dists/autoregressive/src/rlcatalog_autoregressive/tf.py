@@ -18,7 +18,7 @@ from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, featur
 
 
 class Conditionals:
-    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+    """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
 
     The structure is the PyTorch layers', name by name.
 
@@ -47,7 +47,7 @@ class Conditionals:
                 yield f"hidden.{i}.{name}", variable, axes
 
     def encoded(self, raw: Any, columns: slice = slice(None), start: int = 0) -> Any:
-        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
             raw: Raw values from column `start` on.
@@ -77,7 +77,7 @@ class Conditionals:
 
 
 class Run:
-    """Goes through the parts in the order of drawing; each unit is computed once.
+    """Goes through the parts in sampling order; computes each unit once.
 
     Args:
         made: The layers.
@@ -126,17 +126,17 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context in which actions are drawn: what parts draw has no gradient, nothing else need be cut."""
+        """Return the context for sampling actions; samples of parts have no gradient."""
         return nullcontext()
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether a tape may be recording now that was not when actions were drawn; in a trace, one does for both."""
+        """Whether a tape may be recording now that did not record the sampling; in a trace, one tape records both."""
         return bool(tf.executing_eagerly())
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
+        """Raise if a row allows nothing of a part, including what its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row; inside a trace TensorFlow's own error does.

@@ -29,7 +29,7 @@ from rlcatalog_torch import (
 
 
 class Conditionals(nn.Module):
-    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+    """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
 
     All is computed in the dtype of the context, which distributions widen: a pass and a run differ by rounding.
 
@@ -67,7 +67,7 @@ class Conditionals(nn.Module):
     def encoded(
         self, raw: Tensor, dtype: torch.dtype | None = None, columns: slice = slice(None), start: int = 0
     ) -> Tensor:
-        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
             raw: Raw values from column `start` on.
@@ -100,7 +100,7 @@ class Conditionals(nn.Module):
 
 
 class Run:
-    """Goes through the parts in the order of drawing; each unit is computed once, and nothing has a gradient.
+    """Goes through the parts in sampling order; computes each unit once, without gradient.
 
     Args:
         made: The layers.
@@ -150,17 +150,17 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context in which actions are drawn."""
+        """Return the context for sampling actions."""
         return torch.no_grad()
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether what is computed now can be differentiated later."""
+        """Whether current results can be differentiated later."""
         return torch.is_grad_enabled()
 
     @staticmethod
     def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
-        """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
+        """Raise if a row allows nothing of a part, including what its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.

@@ -1,4 +1,4 @@
-"""The distributions over bounded values as far as no framework is needed: sizes, options, and what they refuse."""
+"""The distributions over bounded values without a framework: sizes, options, and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_bounded.plugin import beta_size, dirichlet_size
 
 
 class SharesContract(ActionDistribution):
-    """Shares that sum to 1 along `axis` of `concentration`, a tensor of rank 3; what Beta and Dirichlet have in common.
+    """Shares that sum to 1 along `axis` of `concentration`, a tensor of rank 3; base of Beta and Dirichlet.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -33,7 +33,7 @@ class SharesContract(ActionDistribution):
     expected_log: Any
 
     def sample(self) -> Any:
-        """Draw as `rsample` does, anew at each call, without gradient."""
+        """Sample like `rsample`, without gradient."""
         self.last_sample = self.ops.without_gradient(self.rsample())
         return self.last_sample
 
@@ -42,7 +42,7 @@ class SharesContract(ActionDistribution):
         return -self.log_norm - self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over all that is independent.
+        """Return the divergence `[B]`, summed over the independent values.
 
         Raises:
             ModelContractError: The other distribution is of another kind, shape or interval.
@@ -99,7 +99,7 @@ class DirichletContract(SharesContract):
     """Points of a simplex, flat `[B, rows * n]`: each row of n values is positive and sums to 1.
 
     Concentrations are `exp(input) + 1e-7`, inputs cut off at -16 and 7. The density is that of the first n - 1 values
-    of a row, as usual. The deterministic action is the mean (RLlib's, the softmax of the concentrations, is not).
+    of a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
 
     Args:
         inputs: `[B, rows * n]`: logs of the concentrations. Half precisions are widened to float32.
@@ -130,7 +130,7 @@ class DirichletContract(SharesContract):
 
 
 def wrong_components(components: int, size: int) -> ConfigError:
-    """Return what is raised where the inputs are no whole number of rows."""
+    """Return the error for inputs that are not a whole number of rows."""
     return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")
 
 

@@ -24,7 +24,7 @@ class _Shares(SharesContract):
 
     @cached_property
     def total(self) -> Any:
-        """Sum of the concentrations that belong together."""
+        """Sum of the concentrations of each distribution."""
         return tf.reduce_sum(self.concentration, axis=self.axis, keepdims=True)
 
     @cached_property

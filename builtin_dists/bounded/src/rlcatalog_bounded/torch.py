@@ -26,7 +26,7 @@ class _Shares(TorchDistribution, SharesContract):
 
     @cached_property
     def total(self) -> Tensor:
-        """Sum of the concentrations that belong together."""
+        """Sum of the concentrations of each distribution."""
         return self.concentration.sum(dim=self.axis, keepdim=True)
 
     @cached_property

@@ -43,7 +43,7 @@ class ChoiceColumns:
             )
 
     def check_actions(self, shape: Any, batch_size: int | None) -> None:
-        """Raise unless actions of a shape are one per row; sizes that are not known are None.
+        """Raise unless actions of a shape are one per row; unknown sizes are None.
 
         Raises:
             ModelContractError: They are not.
@@ -91,7 +91,7 @@ def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
-    """Return the lengths as a tuple: as given, in C order, else those of the action space.
+    """Return the given lengths as a tuple in C order, else those of the action space.
 
     Raises:
         ConfigError: Neither is given.

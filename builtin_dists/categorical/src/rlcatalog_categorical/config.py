@@ -1,4 +1,4 @@
-"""The keys this package owns."""
+"""The keys of this package."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of `gumbel_softmax`."""
 
     gumbel_softmax_temperature: Annotated[
-        float, Meta(gt=0.0, description="of the relaxation: near 0, samples come close to one-hots")
+        float, Meta(gt=0.0, description="temperature of the relaxation: near 0, samples are close to one-hot vectors")
     ] = 1.0

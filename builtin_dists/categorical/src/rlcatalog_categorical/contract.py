@@ -1,4 +1,4 @@
-"""The distributions over choices as far as no framework is needed: sizes, options, joining, and what they refuse."""
+"""The distributions over choices without a framework: sizes, options, joining, and refusals."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class CategoricalContract(ActionDistribution):
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
+        """Return the temperature, if it is not 1."""
         temperature = read_config(config, CategoricalConfig).categorical_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join what has no temperature of its own with other choices; a subclass may mean something else."""
+        """Join with other choices if there is no temperature; a subclass may differ."""
         return "choices" if not options and CategoricalContract in cls.__bases__ else None
 
     @classmethod
@@ -156,7 +156,7 @@ class BernoulliContract(ActionDistribution):
 
 
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
-    """Return what is raised for a mask that has not two columns per bit."""
+    """Return the error for a mask without two columns per bit."""
     return ActionMaskError(
         f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]} columns,"
         f" found shape {tuple(mask.shape)}."
@@ -164,7 +164,7 @@ def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
 
 
 class GumbelSoftmaxContract(ActionDistribution):
-    """Points of the simplex near its corners `[B, n]`, that gradients flow through; the action codec takes the largest.
+    """Points near the corners of the simplex `[B, n]`, with gradients; the action codec takes the largest entry.
 
     This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
     arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
@@ -188,20 +188,20 @@ class GumbelSoftmaxContract(ActionDistribution):
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
+        """Return the temperature, if it is not 1."""
         temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
 
 def wrong_actions(expected: Any, found: Any) -> ModelContractError:
-    """Return what is raised for actions that are neither one-hots of the expected shape nor a value per row."""
+    """Return the error for actions that are neither one-hot vectors of the expected shape nor one value per row."""
     return ModelContractError(
         f"GumbelSoftmax: expected one-hots {tuple(expected)} or values [{expected[0]}], found shape {tuple(found)}."
     )
 
 
 class SlateMultiCategoricalContract(ActionDistribution):
-    """Distribution over a list of slates `[B, k]`, from a logit per slate; to be put before a framework's Categorical.
+    """Distribution over a list of slates `[B, k]`, from a logit per slate; a base before a framework's Categorical.
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
@@ -209,7 +209,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
         temperature: Divides the logits; above 1 flattens, below 1 sharpens.
         action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
             items out of n, in lexicographic order.
-        all_slates: The slates instead, `[S, k]`, or a `Slates`, which spares reading them anew each time.
+        all_slates: Other slates, `[S, k]`, or a `Slates`, which avoids reading them again.
         nvec: The entries of the space instead, `(n,) * k`.
     """
 
@@ -261,7 +261,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
         raise NotImplementedError
 
     def sample(self) -> Any:
-        """Draw slates, int64 `[B, k]`, anew at each call."""
+        """Sample slates, int64 `[B, k]`."""
         return self._slates_of(super().sample())
 
     def deterministic_sample(self) -> Any:

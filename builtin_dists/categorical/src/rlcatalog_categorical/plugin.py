@@ -62,7 +62,7 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     """Return the number of values of each choice, in C order.
 
     Raises:
-        UnsupportedSpaceError: The space is no MultiDiscrete and no Box of integers, or has too many values.
+        UnsupportedSpaceError: The space is neither a MultiDiscrete nor a Box of integers, or has too many values.
     """
     if action.is_empty and _lists_choices(action):
         raise action.without_values("MultiCategorical")
@@ -101,7 +101,7 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     """Return the number of items, once per place of a slate.
 
     Raises:
-        UnsupportedSpaceError: The space is no MultiDiscrete with equal entries, or has no slates, or too many.
+        UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or has no slates or too many.
     """
     name = "SlateMultiCategorical"
     nvec = input_lens(action) if action.kind == "multi_discrete" else ()

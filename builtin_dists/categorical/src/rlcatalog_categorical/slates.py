@@ -48,10 +48,10 @@ class Slates:
         self.order = np.argsort(codes)
         self.codes = codes[self.order]
         if (np.diff(self.codes) == 0).any():
-            raise ConfigError("all_slates: a slate stands in the list twice.")
+            raise ConfigError("all_slates: the list contains a slate twice.")
 
     def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> np.ndarray[Any, Any]:
-        """Return the mask's column behind each entry of the table, `[S, k]`.
+        """Return the mask's column of each entry of the table, `[S, k]`.
 
         Args:
             nvec: Numbers of values of the MultiDiscrete space; the items at each place when missing.

@@ -39,7 +39,7 @@ class Categorical(contract.CategoricalContract):
         return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
-        """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
+        """Sample int64 `[B]` by the Gumbel-max trick."""
         # Normalised logits: against a large common offset the noise would be lost to rounding.
         uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
         # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
@@ -95,7 +95,7 @@ class MultiCategorical(contract.MultiCategoricalContract):
         return tf.exp(self.log_probs)
 
     def sample(self) -> Any:
-        """Draw int64 `[B, k]`, anew at each call."""
+        """Sample int64 `[B, k]`."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
         drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)  # of NaN it draws one too many
         self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
@@ -170,7 +170,7 @@ class Bernoulli(contract.BernoulliContract):
         return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)
 
     def sample(self) -> Any:
-        """Draw int64 `[B, n]`, anew at each call."""
+        """Sample int64 `[B, n]`."""
         # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
         uniform = draw_uniform(tf.shape(self._p))
         self.last_sample = tf.cast(uniform < tf.cast(self._p, tf.float32), tf.int64)
@@ -203,7 +203,7 @@ _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
 class GumbelSoftmax(contract.GumbelSoftmaxContract):
-    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
+    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxContract`."""
 
     framework_of_class = "tf"
 
@@ -216,7 +216,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 
     def sample(self) -> Any:
-        """Draw relaxed one-hots `[B, n]`, anew at each call, without gradient."""
+        """Sample relaxed one-hot vectors `[B, n]`, without gradient."""
         self.last_sample = tf.stop_gradient(self.rsample())
         return self.last_sample
 
@@ -293,7 +293,7 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log probability `[B]` of slates `[B, k]`; of one not in the list the lowest finite number."""
+        """Return the log probability `[B]` of slates `[B, k]`; the lowest finite number for unknown slates."""
         slates = self.slates
         items = tf.reshape(tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)])
         code = tf.reduce_sum(items * slates.weights, axis=-1)

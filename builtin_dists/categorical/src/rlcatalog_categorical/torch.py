@@ -29,7 +29,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def race(probs: Tensor) -> Tensor:
-    """Draw from probabilities `[..., n]` an index `[..., 1]`: of exponential clocks at these rates, the first to ring.
+    """Sample an index `[..., 1]` from probabilities `[..., n]`, as the minimum of exponential variables.
 
     The clocks are minus logs of uniform numbers, which take a fraction of the time of `exponential_`; the sign is left
     to argmin. From 1e-30 up, the logs are finite: what has probability 0 never wins.
@@ -64,7 +64,7 @@ class _Choices(TorchDistribution):
         return self._exp
 
     def sample(self) -> Tensor:
-        """Draw int64 `[B]`, or `[B, k]` of several choices, anew at each call."""
+        """Sample int64 `[B]`, or `[B, k]` for several choices."""
         self._index = race(self._probs())
         self.last_sample = self._index.squeeze(-1)
         return self.last_sample
@@ -226,7 +226,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
 
     def sample(self) -> Tensor:
-        """Draw int64 `[B, n]`, anew at each call."""
+        """Sample int64 `[B, n]`."""
         p, _ = self._probs()
         # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
         uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
@@ -279,7 +279,7 @@ _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
 class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
-    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
+    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxContract`."""
 
     last_sample: Tensor
 
@@ -375,7 +375,7 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log probability `[B]` of slates `[B, k]`; of one not in the list the lowest finite number."""
+        """Return the log probability `[B]` of slates `[B, k]`; the lowest finite number for unknown slates."""
         _, weights, codes, order = _tensors(self.slates, self.inputs.device)
         items = torch.as_tensor(actions, device=self.inputs.device).long().reshape(self.inputs.shape[0], len(weights))
         code = (items * weights).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""The deterministic distribution as far as no framework is needed."""
+"""The deterministic distribution without a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys this package owns: limits of the log standard deviations."""
+"""The keys of this package: limits of the log standard deviations."""
 
 from __future__ import annotations
 
@@ -16,28 +16,24 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the Gaussian distributions."""
 
-    gaussian_log_std_min: Annotated[float | None, Meta(description="log standard deviations below it are cut off")] = (
-        None
-    )
-    gaussian_log_std_max: Annotated[float | None, Meta(description="log standard deviations above it are cut off")] = (
-        None
-    )
+    gaussian_log_std_min: Annotated[float | None, Meta(description="lower clip of the log standard deviation")] = None
+    gaussian_log_std_max: Annotated[float | None, Meta(description="upper clip of the log standard deviation")] = None
 
     def __post_init__(self) -> None:
         low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
         if low is not None and high is not None and low > high:
-            raise ConfigError(f"gaussian_log_std_min must not lie above gaussian_log_std_max, found {low} and {high}.")
+            raise ConfigError(f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and {high}.")
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the limits a model config gives, as keyword arguments of the distributions."""
+    """Return the limits of a model config as keyword arguments of the distributions."""
     own = read_config(config, GaussianConfig)
     found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def clipping(low: float | None, high: float | None, least: float, most: float) -> tuple[float, float]:
-    """Return where log standard deviations are cut off: at the limits asked for, but never outside [least, most].
+    """Return the clip range of log standard deviations: the requested limits, within [least, most].
 
     Args:
         low: Lower limit asked for, or None.
@@ -49,13 +45,13 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
         ConfigError: The limits asked for are in the wrong order.
     """
     if low is not None and high is not None and low > high:
-        raise ConfigError(f"log_std_min must not lie above log_std_max, found {low} and {high}.")
+        raise ConfigError(f"log_std_min must not be above log_std_max, found {low} and {high}.")
     bounds = [bound if limit is None else min(max(limit, least), most) for limit, bound in ((low, least), (high, most))]
     return bounds[0], bounds[1]
 
 
 def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
-    """Return where those of a squashed Gaussian are cut off; RLlib's limits stand in for None.
+    """Return the clip range for a squashed Gaussian; RLlib's limits for None.
 
     Raises:
         ConfigError: The limits asked for are in the wrong order.

@@ -1,4 +1,4 @@
-"""The Gaussians as far as no framework is needed: sizes, options, joining, and what they refuse."""
+"""The Gaussians without a framework: sizes, options, joining, and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_gaussian.plugin import size, squashed_size
 
 
 class NormalsContract(ActionDistribution):
-    """Normal values `[B, d]`, which no mask restricts; what both Gaussians have in common.
+    """Normal values `[B, d]` without masks; base of both Gaussians.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -26,7 +26,7 @@ class NormalsContract(ActionDistribution):
     mean: Any
 
     def divergence(self, other: Any) -> Any:
-        """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
+        """Return the divergence `[B]` between two sets of normal values, at most the highest finite number."""
         raise NotImplementedError
 
 
@@ -47,7 +47,7 @@ class DiagGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the limits of the log standard deviations, where the config gives any."""
+        """Return the limits of the log standard deviations, if the config has any."""
         return limits(config)
 
     @classmethod
@@ -64,7 +64,7 @@ class DiagGaussianContract(NormalsContract):
         return BoundDistribution(cls, options) if options else cls, means + deviations
 
     def sample(self) -> Any:
-        """Draw `[B, d]`, anew at each call, without gradient."""
+        """Sample `[B, d]`, without gradient."""
         self.last_sample = self.ops.without_gradient(self.rsample())
         return self.last_sample
 
@@ -114,7 +114,7 @@ class SquashedGaussianContract(NormalsContract):
         return {"low": low, "high": high, **limits(config)}
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, which is that of the normal values: a bijection leaves it as it is.
+        """Return the divergence `[B]`, which equals that of the normal values, because the squashing is a bijection.
 
         Raises:
             ModelContractError: The other distribution is of another kind or has other bounds.

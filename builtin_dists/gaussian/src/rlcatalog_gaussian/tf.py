@@ -88,7 +88,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)
 
     def sample(self) -> Any:
-        """Draw `[B, d]` within the bounds, anew at each call, without gradient."""
+        """Sample `[B, d]` within the bounds, without gradient."""
         self.last_sample = tf.stop_gradient(self._draw()[0])
         return self.last_sample
 
@@ -117,7 +117,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * self.mean.shape[-1]) - terms
 
     def entropy_estimate(self) -> Any:
-        """Return minus the log density `[B]` of a fresh draw, with its gradient: an unbiased estimate."""
+        """Return minus the log density `[B]` of a new sample, with its gradient: an unbiased estimate."""
         return -self._logp_of_draw(*self._draw()[1:])
 
     def _draw(self) -> tuple[Any, Any, Any]:

@@ -144,7 +144,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return result
 
     def entropy_estimate(self) -> Tensor:
-        """Return minus the log density `[B]` of a fresh draw, with its gradient: an unbiased estimate."""
+        """Return minus the log density `[B]` of a new sample, with its gradient: an unbiased estimate."""
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 

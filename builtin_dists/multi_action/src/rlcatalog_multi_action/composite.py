@@ -27,7 +27,7 @@ class CompositeDistribution(ActionDistribution):
         action_space: The Tuple or Dict space.
 
     Attributes:
-        layout: The parts of the space and how they lie in flat tensors.
+        layout: The parts of the space and their columns in flat tensors.
         groups: The distributions that compute; parts of one kind may share one.
     """
 
@@ -69,7 +69,7 @@ class CompositeDistribution(ActionDistribution):
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
-        """The parts' distributions, depth first and in the space's order; made when first asked for."""
+        """The parts' distributions, depth first and in the space's order; created at first use."""
         own = {group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)}
         pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
         return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
@@ -127,12 +127,12 @@ class CompositeDistribution(ActionDistribution):
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw the space's structure of the leaves' samples, without gradient."""
+        """Sample all leaves in the space's structure, without gradient."""
         self.last_sample = sample = self._structure([dist.sample() for dist in self.groups])
         return sample
 
     def rsample(self) -> Any:
-        """Draw the space's structure of the leaves' samples, with gradient where they have one."""
+        """Sample all leaves in the space's structure, with gradient if they have one."""
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
@@ -161,7 +161,7 @@ class CompositeDistribution(ActionDistribution):
     # --- the flat form ---------------------------------------------------------------------------------------------
 
     def join(self, actions: Any) -> Any:
-        """Return a structure of actions as one flat tensor `[B, width]`, the leaves' side by side; see `split`.
+        """Return a structure of actions as one flat tensor `[B, width]`, leaf by leaf; see `split`.
 
         Whole numbers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
         """

@@ -16,7 +16,7 @@ _SEQUENCES = (list, tuple)
 
 
 class Cut:
-    """How the columns of `[B, n]` are cut into pieces of `widths`, after they were brought into an order."""
+    """How the columns of `[B, n]` are ordered and split into pieces of `widths`."""
 
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
@@ -30,7 +30,7 @@ class Leaf:
     """A node of the space that has no children.
 
     Attributes:
-        path: Where it stands, such as `action['arm'][0]`.
+        path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
         whole: Whether they are whole numbers.
         single: Whether raw actions are `[B]`, those of a single Discrete, and not `[B, width]`.
@@ -44,7 +44,7 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """What has one distribution: a leaf, a composite that is left whole, or several leaves that share it.
+    """One distribution of a composite: for a leaf, a composite that stays whole, or several leaves.
 
     Attributes:
         info: Its node of the space, or the first of several.
@@ -52,7 +52,7 @@ class Member:
         size: Number of model outputs.
         mask_width: Number of mask columns.
         leaves: Its leaves, in the order of its raw actions.
-        places: Where they stand among all leaves.
+        places: Their positions among all leaves.
     """
 
     info: SpaceInfo
@@ -79,7 +79,7 @@ class Member:
 
     @cached_property
     def fills(self) -> bool:
-        """Whether masks are baked in input by input, so that neighbours can be masked at once."""
+        """Whether masks apply to single inputs, so that neighbours can be masked at once."""
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
@@ -146,7 +146,7 @@ class MemberColumns:
 
 
 class Children(tuple[Any, ...]):
-    """What makes the distributions of a space's children, with their layout, which is read only once."""
+    """Factory of the distributions of a space's children; it reads their layout once."""
 
     layout: MemberColumns
 
@@ -162,7 +162,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
 
     Raises:
         ModelContractError: The numbers do not fit together.
-        UnsupportedSpaceError: The space is no Tuple or Dict.
+        UnsupportedSpaceError: The space is neither a Tuple nor a Dict.
     """
     if isinstance(child_distributions, Children):
         return child_distributions.layout

@@ -22,8 +22,8 @@ def match(request: Request) -> Match:
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Refuse: only the catalog, which chooses the children's distributions, knows the sum of their sizes."""
     raise UnsupportedSpaceError(
-        f"{action.path}: multi_action has no size of its own; ask Catalog.action_dist() for that of"
-        f" {action.describe()}, or name multi_action for a Tuple or a Dict only."
+        f"{action.path}: multi_action only joins the parts of a Tuple or Dict, found {action.describe()}. Name"
+        " multi_action for such a space, or call Catalog.action_dist() for the size of this one."
     )
 
 

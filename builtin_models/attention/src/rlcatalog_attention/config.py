@@ -1,4 +1,4 @@
-"""The keys this package owns, and what both frameworks build from them."""
+"""The keys of this package, and what both frameworks build from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EPSILON = 1e-5
 class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the gated transformer."""
 
-    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) behind the trunk")] = False
+    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) after the trunk")] = False
     attention_num_transformer_units: Annotated[Size, Meta(description="number of transformer units")] = 1
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
@@ -41,12 +41,16 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_init_gru_gate_bias: Annotated[
         float, Meta(description="initial bias of the gates; larger means closer to the identity")
     ] = 2.0
-    attention_use_n_prev_actions: Annotated[Count, Meta(description="how many previous actions the units see")] = 0
-    attention_use_n_prev_rewards: Annotated[Count, Meta(description="how many previous rewards the units see")] = 0
+    attention_use_n_prev_actions: Annotated[
+        Count, Meta(description="number of previous actions that the units see")
+    ] = 0
+    attention_use_n_prev_rewards: Annotated[
+        Count, Meta(description="number of previous rewards that the units see")
+    ] = 0
 
     @property
     def unit_weights(self) -> int:
-        """How many weights one unit has: attention, dense layers, two gates and two layer normalisations."""
+        """Number of weights of one unit: attention, dense layers, two gates and two layer normalisations."""
         dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
         mlp = self.attention_position_wise_mlp_dim
         return dim * (5 * inner + 2 * mlp + 12 * dim) + 2 * inner + (mlp + dim) + 2 * dim + 4 * dim
@@ -62,7 +66,7 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def input(self) -> DenseSpec:
-        """The linear layer in front of the units."""
+        """The linear layer before the units."""
         return DenseSpec(self.attention_dim, weights="xavier_uniform")
 
     @property
@@ -73,7 +77,7 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
-    """Return the sizes of the transformer by itself, given as its keyword arguments; others are left out."""
+    """Return the sizes of the standalone transformer from its keyword arguments; ignore others."""
     given = {f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()}
     return AttentionConfig(**{"attention_num_heads": 2, **{name: value for name, value in given.items()
                                                            if name in AttentionConfig.__struct_fields__}})  # fmt: skip
@@ -91,7 +95,7 @@ def _checked(own: AttentionConfig) -> AttentionConfig:
 
 
 def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionConfig, OutputPlan]:
-    """Read the transformer around a trunk, and its end, from a model config.
+    """Read the transformer around a trunk, and its last layers, from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -107,7 +111,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
 def net_plan(
     config: Mapping[str, Any], num_outputs: int | None, sizes: AttentionConfig
 ) -> tuple[AttentionConfig, OutputPlan]:
-    """Check the sizes of the transformer that is a model by itself, and read its end.
+    """Check the sizes of the standalone transformer, and read its last layers.
 
     Args:
         config: The flat model config, for the end alone.
@@ -119,8 +123,8 @@ def net_plan(
     """
     if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(
-            "GTrXLNet with post_fcnet_hiddens: it has no dense layers for them to stand behind. Leave"
-            " post_fcnet_hiddens out, or set use_attention, where they stand between trunk and units."
+            "GTrXLNet with post_fcnet_hiddens: it has no dense layers in front of them. Remove"
+            " post_fcnet_hiddens, or set use_attention, which puts them between trunk and units."
         )
     # A struct's constructor checks nothing.
     own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))

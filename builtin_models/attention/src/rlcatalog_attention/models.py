@@ -1,4 +1,4 @@
-"""GTrXL around a trunk and by itself, as far as PyTorch and TensorFlow are alike.
+"""GTrXL around a trunk and standalone: code for both frameworks.
 
 A framework's class derives from one of these and from its own base class of models, which comes last.
 """
@@ -15,7 +15,7 @@ from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 
 
 class TransformerModel(ModelV2):
-    """What both models have: the units, and the end.
+    """Base of both models: the units and the last layers.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -59,7 +59,7 @@ class TransformerModel(ModelV2):
 
 
 class AroundTrunk(TransformerModel):
-    """A gated transformer behind a trunk, then logits and a value.
+    """A gated transformer after a trunk, then logits and a value.
 
     The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
     `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
@@ -93,7 +93,7 @@ class AroundTrunk(TransformerModel):
 
 
 class ByItself(TransformerModel):
-    """The gated transformer by itself: encoded observations → units → logits and a value.
+    """The standalone gated transformer: encoded observations → units → logits and a value.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.

@@ -1,4 +1,4 @@
-"""Declarations: when the transformer stands behind a trunk, and what its stages look like."""
+"""Declarations: when the transformer follows a trunk, and its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GTrXL in TensorFlow: the gated transformer, around a trunk and by itself."""
+"""GTrXL in TensorFlow: the gated transformer, around a trunk and standalone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Transformer:
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
                 at the start of episodes.
-            seq_lens: Lengths `[S]`; None where each row is a sequence, which makes most shapes numbers.
+            seq_lens: Lengths `[S]`; None if each row is a sequence, which makes most shapes numbers.
             training: Which of the two windows counts.
 
         Returns:
@@ -90,7 +90,7 @@ class Transformer:
 
 
 class Unit:
-    """One transformer unit: attention and dense layers, each behind a gate."""
+    """One transformer unit: attention and dense layers, each with a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
@@ -101,13 +101,13 @@ class Unit:
         self.mlp_gate = Gate(dim, bias)
 
     def __call__(self, x: Any, attended: Any) -> Any:
-        """Map the unit's input, and what its attention made of it, to its output; all `[B, dim]`."""
+        """Map the unit's input and its attention's output to the unit's output; all `[B, dim]`."""
         x = self.attention_gate(x, attended)
         return self.mlp_gate(x, self.mlp(self.norm(x)))
 
 
 class Attention:
-    """Multi-head attention with relative positions, the layer normalisation in front, a ReLU behind; no biases."""
+    """Multi-head attention with relative positions, layer normalisation before and a ReLU after it; no biases."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
@@ -219,7 +219,7 @@ class _Model(TransformerModel, TFModelV2):
 
 
 class AttentionWrapper(AroundTrunk, _Model):
-    """A gated transformer behind a trunk, then logits and a value; see `AroundTrunk`."""
+    """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
 
     def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
         x, _ = features_of(self.trunk, input_dict, [], None)
@@ -227,4 +227,4 @@ class AttentionWrapper(AroundTrunk, _Model):
 
 
 class GTrXLNet(ByItself, _Model):
-    """The gated transformer by itself; see `ByItself`."""
+    """The standalone gated transformer; see `ByItself`."""

@@ -1,4 +1,4 @@
-"""GTrXL in PyTorch: the gated transformer, around a trunk and by itself."""
+"""GTrXL in PyTorch: the gated transformer, around a trunk and standalone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Transformer(nn.Module):
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
                 at the start of episodes.
-            seq_lens: Lengths `[S]`; None where each row is a sequence.
+            seq_lens: Lengths `[S]`; None if each row is a sequence.
             training: Which of the two windows counts.
 
         Returns:
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
 
 class Unit(nn.Module):
-    """One transformer unit: attention and dense layers, each behind a gate."""
+    """One transformer unit: attention and dense layers, each with a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Unit(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with relative positions, the layer normalisation in front, a ReLU behind; no biases."""
+    """Multi-head attention with relative positions, layer normalisation before and a ReLU after it; no biases."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -182,9 +182,8 @@ class Attention(nn.Module):
     def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
         """Do the same for one step per sequence: the same sums in another order.
 
-        With one query it is cheaper to carry the query over to the keys' side, (K n)·q = n·(Kᵀ q), than to project
-        each step of the window anew. So nothing has to be kept from one step to the next that could outlive the
-        weights it was made with.
+        With one query it is cheaper to transform the query, (K n)·q = n·(Kᵀ q), than to project each step of the
+        window. Nothing is stored between steps that could become outdated when the weights change.
         """
         normal = self.norm(seen)
         query = F.linear(normal[:, -1], self.query)
@@ -251,7 +250,7 @@ class _Model(TransformerModel, TorchModelV2):
 
 
 class AttentionWrapper(AroundTrunk, _Model):
-    """A gated transformer behind a trunk, then logits and a value; see `AroundTrunk`."""
+    """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
 
     def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Tensor:
         x, _ = features_of(self.trunk, input_dict, [], None)
@@ -259,4 +258,4 @@ class AttentionWrapper(AroundTrunk, _Model):
 
 
 class GTrXLNet(ByItself, _Model):
-    """The gated transformer by itself; see `ByItself`."""
+    """The standalone gated transformer; see `ByItself`."""

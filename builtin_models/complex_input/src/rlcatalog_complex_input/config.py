@@ -1,4 +1,4 @@
-"""The key this package owns, and what of a config follows the nets."""
+"""The key of this package, and the layers after the networks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     input_nets: Annotated[
         dict[str, str],
-        Meta(description="path of a part of the observation → name of the model it goes through; others: the best fit"),
+        Meta(description="path of a part of the observation → name of its model; others: the best fit"),
     ] = {}
 
 
 def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
-    """Read from a model config what follows the nets.
+    """Read the layers after the networks from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.

@@ -1,4 +1,4 @@
-"""Description of a complex-input network before it is built: its nets, its stages and their shapes."""
+"""Description of a complex-input network before it is built: networks, stages and shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcatalog_complex_input.plans import Net, Plan, plan as make_plan
 
 
 def planned(request: Request) -> Plan | None:
-    """Return the plan for a request, or None where the config does not say how the observations were encoded.
+    """Return the plan for a request, or None if the config does not say how the observations were encoded.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.
@@ -36,7 +36,7 @@ def planned(request: Request) -> Plan | None:
 
 
 def unencoded(space: str) -> UnsupportedSpaceError:
-    """Return the error for a space that is not a preprocessor's."""
+    """Return the error for a space without a preprocessor."""
     return UnsupportedSpaceError(
         f"complex_input takes encoded observations, not those of {space}: pass"
         " ModelCatalog.get_preprocessor_for_space(space).observation_space."
@@ -44,7 +44,7 @@ def unencoded(space: str) -> UnsupportedSpaceError:
 
 
 def stages(request: Request) -> list[Stage]:
-    """Return the stages of every net, then what follows them; a config that cannot be built is found here."""
+    """Return the stages of every network and of the layers after them; raise if they cannot be built."""
     plan = planned(request)
     described: list[Stage] = []
     width = None if plan is None else _describe(plan.parts, plan.nets, described)

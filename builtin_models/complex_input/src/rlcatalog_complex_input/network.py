@@ -1,4 +1,4 @@
-"""The complex-input network, as far as PyTorch and TensorFlow are alike."""
+"""The complex-input network: code for both frameworks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
 class ComplexInput(ModelV2):
-    """A net for each part of the observation, their features side by side, dense layers, then logits and a value.
+    """A network for each part of the observation, joined features, dense layers, then logits and a value.
 
-    The catalog chooses a net for each part, unless `input_nets` names one. The items of a list go through
-    nets they share; the features are averaged over the items there are, and the length of the list is one more
-    feature. With `vf_share_layers=False` the value has nets and layers of its own. Built as a trunk
-    (`num_outputs=None`) the network ends with the `post_fcnet` layers, or with the features side by side.
+    The catalog chooses a network for each part, unless `input_nets` names one. The items of a list share networks.
+    Their features are averaged over the items, and the length of the list is one more feature. With
+    `vf_share_layers=False` the value has separate networks and layers. Built as a trunk (`num_outputs=None`) the
+    network ends with the `post_fcnet` layers, or with the features side by side.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -93,7 +93,7 @@ class ComplexInput(ModelV2):
 
 
 def plan_for(model: Any) -> Plan:
-    """Return the plan of a complex-input network from what its constructor was given.
+    """Return the plan of a complex-input network from its constructor's arguments.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.

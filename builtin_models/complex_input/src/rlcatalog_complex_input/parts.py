@@ -1,4 +1,4 @@
-"""The parts of an observation: where each stands, how its tensor is read, how the features of all are joined.
+"""The parts of an observation: their paths, reading their tensors, joining their features.
 
 Written once for all frameworks: N counts rows and, in lists, places; M the places of a list.
 """
@@ -34,13 +34,13 @@ class OneHots:
 
 @dataclass(frozen=True, eq=False)
 class ObservationPart:
-    """A part of the observation with a net of its own.
+    """A part of the observation with its network.
 
     Attributes:
         index: Number of its net.
-        path: Where it stands: `obs['camera']`; items of a list as `obs['units'][:]`.
+        path: Its path: `obs['camera']`; items of a list as `obs['units'][:]`.
         steps: Keys and positions that lead to it, from the observation or from the item of the list it is in.
-        depth: In how many lists it stands, one in another.
+        depth: The number of nested lists around it.
         shape: Shape of the net's input, without axes for batch and places.
         hot: What makes its integers one-hots, for Discrete and MultiDiscrete; else None.
         integers: Shape of its integers, for those.
@@ -65,7 +65,7 @@ class Items:
 
     Attributes:
         index: Number of the list.
-        path: Where it stands.
+        path: Its path.
         steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of an item; none for items without values.
@@ -83,7 +83,7 @@ class Items:
 
 
 class Inputs:
-    """What the nets of one batch read.
+    """Inputs of the networks for one batch.
 
     Attributes:
         tensors: The input of each net, `[N, *shape]`, where N counts rows and, in lists, places.
@@ -107,10 +107,10 @@ def read(
     Args:
         parts: The parts of the observation.
         obs: Observations as models see them: a tensor, or a structure of tensors.
-        flat: The same encoded, `[B, size]`; None where they came as structures.
+        flat: The same encoded, `[B, size]`; None if they came as structures.
         ops: The framework's tensor operations.
         inputs: What is found goes here.
-        around: Which places of the list that the parts stand in are taken, `[N]`; None where they stand in none.
+        around: Which places of the list around the parts are filled, `[N]`; None without a list.
     """
     for part in parts:
         x = obs
@@ -181,7 +181,7 @@ def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
 
 
 def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
-    """Return the width of the features of parts side by side; `nets` announce theirs."""
+    """Return the width of the joined features; each of `nets` has its width."""
     return sum(
         1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
     )

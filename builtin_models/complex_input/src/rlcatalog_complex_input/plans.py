@@ -1,4 +1,4 @@
-"""The plan, framework-free: which parts an observation has, and which net each goes through."""
+"""The framework-free plan: the parts of an observation and their networks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Net:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a complex-input network is made of.
+    """Plan of a complex-input network.
 
     Attributes:
         parts: The parts of the observation, lists with their items' parts inside.
@@ -71,7 +71,7 @@ class Plan:
 
 
 def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) -> Plan:
-    """Find the parts of an observation and a net for each.
+    """Find the parts of an observation and a network for each.
 
     Args:
         preprocessor: The observation's preprocessor.
@@ -79,7 +79,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         obs_space: The space of encoded observations as the model gets it; the preprocessor's when missing.
 
     Raises:
-        ConfigError: `input_nets` has a path that is no part, or names a model that is no trunk.
+        ConfigError: `input_nets` has an unknown path, or names a model that is not a trunk.
         UnknownNameError: `input_nets` names a model that does not exist.
         UnsupportedSpaceError: The observation holds no values.
         NoMatchError: Nothing installed takes a part.
@@ -138,7 +138,7 @@ class _Finder:
             codec: Its preprocessor.
             values: What that restores from one encoded observation, `[1, ...]`; in lists `[1, places, ...]`.
             steps: Keys and positions that lead here.
-            depth: In how many lists it stands.
+            depth: The number of nested lists around it.
             start: Its first column in the encoded observation, or item.
             bounds: The lowest and highest values of its columns, `[2, size]`.
         """

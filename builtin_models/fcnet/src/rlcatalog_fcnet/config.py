@@ -1,4 +1,4 @@
-"""The keys this package owns, and the layers they describe."""
+"""The keys of this package, and the layers they describe."""
 
 from __future__ import annotations
 

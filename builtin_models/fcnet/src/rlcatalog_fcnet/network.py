@@ -1,4 +1,4 @@
-"""The fully connected network, as far as PyTorch and TensorFlow are alike.
+"""The fully connected network: code for both frameworks.
 
 A framework's class derives from it and from the framework's own base class of models, which comes last.
 """
@@ -16,7 +16,7 @@ class FullyConnected(ModelV2):
     """Dense layers, then logits and a value.
 
     `[B, inputs] → hidden layers → logits [B, num_outputs]`, and a value layer that reads the same hidden layers or,
-    with `vf_share_layers=False`, a stack of its own. Built as a trunk (`num_outputs=None`) it ends with the hidden
+    with `vf_share_layers=False`, a separate stack. Built as a trunk (`num_outputs=None`) it ends with the hidden
     layers.
 
     Attributes:

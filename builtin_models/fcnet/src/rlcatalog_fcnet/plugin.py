@@ -6,7 +6,7 @@ from rlcatalog import FrameworkSpec, Match, ModelSpec, Rank, Request, Stage, hoo
 
 
 def match(request: Request) -> Match:
-    """Say how well the network fits: vectors well, images only for want of something better."""
+    """Return how well the network fits: well for vectors, as a fallback for images."""
     if request.encoded_shape is None:
         return Match(
             None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"

@@ -1,4 +1,4 @@
-"""The keys this package owns, and the cell they describe."""
+"""The keys of this package, and the cell they describe."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the LSTM."""
 
-    use_lstm: Annotated[bool, Meta(description="put an LSTM behind the trunk, default or custom")] = False
+    use_lstm: Annotated[bool, Meta(description="put an LSTM after the trunk")] = False
     lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256
-    lstm_use_prev_action: Annotated[bool, Meta(description="show the LSTM the previous action")] = False
-    lstm_use_prev_reward: Annotated[bool, Meta(description="show the LSTM the previous reward")] = False
+    lstm_use_prev_action: Annotated[bool, Meta(description="add the previous action to the LSTM's inputs")] = False
+    lstm_use_prev_reward: Annotated[bool, Meta(description="add the previous reward to the LSTM's inputs")] = False
     lstm_weights_initializer: Annotated[
         NameOrCallable, Meta(description="initialiser of its weights, gate by gate")
     ] = None

@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: the LSTM stands behind a trunk where its switch is on."""
+"""Examples for the conformance kit: the LSTM follows a trunk if its switch is on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LSTM around a trunk, as far as PyTorch and TensorFlow are alike.
+"""The LSTM around a trunk: code for both frameworks.
 
 A framework's class derives from it and from the framework's own base class of models, which comes last.
 """
@@ -15,8 +15,8 @@ class AroundTrunk(ModelV2):
     """An LSTM around a trunk, then logits and a value, which both read its output.
 
     `[S * T, obs] → trunk → beside it the previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`.
-    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; the
-    returned one is that at the end of each sequence, whatever stands behind it.
+    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; it
+    returns the state at the end of each sequence, before the padding.
 
     Args:
         *args: See `ModelV2`.

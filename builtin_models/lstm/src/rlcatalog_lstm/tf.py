@@ -15,8 +15,8 @@ from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_o
 class LSTMCell:
     """One LSTM layer with one bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
 
-    Gates stand in the order input, forget, cell, output. The kernels are stored `[in, 4 size]`, as TensorFlow
-    multiplies; their canonical form is PyTorch's.
+    The order of the gates is input, forget, cell, output. Kernels have TensorFlow's layout `[in, 4 size]`; their
+    canonical form has PyTorch's layout.
 
     Args:
         cell: Its sizes and initial values.
@@ -41,7 +41,7 @@ class LSTMCell:
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether the inputs are projected as `[T, S, inputs]`.
-            outputs_only: Whether nobody reads the states.
+            outputs_only: Whether the states are not needed.
 
         Returns:
             Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with

@@ -26,7 +26,7 @@ from rlcatalog_torch import (
 class LSTMCell(nn.Module):
     """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
 
-    Gates stand in the order input, forget, cell, output, as in torch.nn.LSTM.
+    The order of the gates is input, forget, cell, output, as in torch.nn.LSTM.
 
     Args:
         cell: Its sizes and initial values.
@@ -54,7 +54,7 @@ class LSTMCell(nn.Module):
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether PyTorch gets sequences as `[T, S, inputs]`.
-            outputs_only: Whether nobody reads the states.
+            outputs_only: Whether the states are not needed.
 
         Returns:
             Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with

@@ -1,4 +1,4 @@
-"""The keys this package owns, and what the head reads of an observation."""
+"""The keys of this package, and the head's inputs in an observation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     action_embeddings_key: Annotated[
-        str, Meta(description="key of Dict observations under which the embeddings of the available actions stand")
+        str, Meta(description="key of the embeddings of the available actions in Dict observations")
     ] = "avail_actions"
 
 
 @dataclass(frozen=True)
 class HeadInputs:
-    """What a head reads of an observation.
+    """The head's inputs in an observation.
 
     Attributes:
         actions: Number of actions of a Discrete, 0 for another action space.
         embeddings: Key of the embeddings, or None.
         size: Width of one embedding.
         listed: Whether the embeddings come as a list whose length is the number of available actions.
-        mask: Key of the action mask, or None where the observation that models see has none.
+        mask: Key of the action mask, or None if the observation that models see has none.
     """
 
     actions: int
@@ -56,7 +56,7 @@ class HeadInputs:
 
 
 def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str, Any], mask: str | None) -> str | None:
-    """Return the key of an observation space under which embeddings of the actions stand, or None.
+    """Return the key of the action embeddings in an observation space, or None.
 
     Args:
         obs: The observation space.
@@ -70,7 +70,7 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
 
 
 def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
-    """Read off the spaces what a head finds in an observation.
+    """Read from the spaces what a head finds in an observation.
 
     Args:
         obs: The observation space as models see it.
@@ -78,7 +78,7 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
         config: The flat model config; missing keys take their defaults.
 
     Raises:
-        ConfigError: What stands under the embeddings' key is no list of embeddings, one per action.
+        ConfigError: The entry under the embeddings' key is not a list of embeddings, one per action.
     """
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
     if mask not in obs.keys:  # a path: the head takes whole entries
@@ -102,14 +102,14 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
     if found.kind == "box" and found.rank == 2 and found.shape is not None and found.shape[0] == n:
         return HeadInputs(n, key, found.shape[1], False, mask)
     raise ConfigError(
-        f"{found.path}: {found.describe()} is no list of embeddings for {action.describe()}: expected a Box of shape"
+        f"{found.path}: {found.describe()} is not a list of embeddings for {action.describe()}: expected a Box of shape"
         f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' to"
         f" {key!r}; if it is something else, set 'action_embeddings_key' to another key."
     )
 
 
 def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None) -> OutputPlan:
-    """Return the end of the head: logits, or with embeddings the intent they are compared with, and the value.
+    """Return the last layers of the head: logits, or with embeddings the intent, and the value.
 
     Args:
         config: The flat model config; missing keys take their defaults.

@@ -1,4 +1,4 @@
-"""Parametric actions, as far as PyTorch and TensorFlow are alike."""
+"""Parametric actions: code for both frameworks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ParametricHead(ModelV2):
         return self.trunk.get_initial_state()  # type: ignore[no-any-return]
 
     def _allowed(self, obs: Any) -> Any:
-        """Return which values are allowed, booleans `[B, m]`; None where the observation does not say."""
+        """Return which values are allowed, booleans `[B, m]`; None if the observation does not say."""
         allowed = None if self._shown is None else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
         if self.layout.listed:
             listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
@@ -98,5 +98,5 @@ class ParametricHead(ModelV2):
         raise NotImplementedError
 
     def _check(self, allowed: Any, input_dict: dict[str, Any], seq_lens: Any) -> None:
-        """Raise where a row allows nothing."""
+        """Raise if a row allows nothing."""
         raise NotImplementedError

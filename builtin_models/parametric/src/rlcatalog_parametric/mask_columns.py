@@ -16,15 +16,15 @@ from rlcatalog_parametric.config import HeadInputs, layout
 
 
 class ShownMask:
-    """Says which value of an encoded mask decides over which column of `rlcatalog.actions.masks`.
+    """Maps values of an encoded mask to columns of `rlcatalog.actions.masks`.
 
     Args:
         action: The action space.
-        shown: The entry of the observation space in which the mask stands; the kernel has checked its form.
+        shown: The entry of the observation space that holds the mask; the kernel has checked its form.
 
     Attributes:
         places: For each column the place of the value that decides over it, among all values of the mask side by side;
-            None where they are one another's in order, and 0 forbids.
+            None if they are one another's in order, and 0 forbids.
         forbidding: For each column the value that forbids.
 
     Raises:
@@ -48,7 +48,7 @@ class ShownMask:
         self.forbidding = forbidding
 
     def leaves(self, values: Any) -> list[Any]:
-        """Return the tensors `[B, ...]` of a mask in the order of their places."""
+        """Return the tensors `[B, ...]` of a mask in order."""
         return list(_leaves(self._shown, values))
 
 

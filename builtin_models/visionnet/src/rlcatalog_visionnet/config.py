@@ -1,4 +1,4 @@
-"""The keys this package owns, and the layers they describe."""
+"""The keys of this package, and the layers they describe."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         Literal["same", "valid"] | None,
         Meta(description='padding of the convolutions; None: "same", and "valid" for the last'),
     ] = None
-    conv_flatten: Annotated[bool, Meta(description="flatten what the convolutions leave, instead of requiring 1x1")] = (
-        False
-    )
+    conv_flatten: Annotated[
+        bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
+    ] = False
     image_scale: Annotated[
         float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
     ] = None
@@ -48,7 +48,7 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         filters = convolutions.read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} has a padding of its own, found"
+                f"config key 'conv_padding': the preset {filters!r} has its own padding, found"
                 f" {self.conv_padding!r} beside it. Leave conv_padding out, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
@@ -65,12 +65,12 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """What a network is made of.
+    """Plan of a network.
 
     Attributes:
         channels_first: Whether the channels are the first axis of the image.
         layers: Convolutions, pools and residual blocks, behind one another.
-        activation: What stands behind the last of them; `"linear"` where that brings its own.
+        activation: The activation after the last of them; `"linear"` if the last one has its own.
         output: The dense layers, logits and value. They read height x width x channels values, in this order.
         logits: The convolution that takes the place of the logits layer (`no_final_linear`), or None.
     """
@@ -83,7 +83,7 @@ class ImagePlan:
 
 
 def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
-    """Return what pixels are multiplied by, or None.
+    """Return the factor on pixels, or None.
 
     Args:
         config: The flat model config.
@@ -106,7 +106,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     Raises:
         ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or `no_final_linear` finds no
             layer to resize.
-        UnsupportedSpaceError: The shape is no image's.
+        UnsupportedSpaceError: The shape is not that of an image.
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
         raise UnsupportedSpaceError(

@@ -1,4 +1,4 @@
-"""Convolutions without a framework: what a layer is, the sizes it gives, and the lists known by name or by size."""
+"""Convolutions without a framework: layers, their output sizes, and lists by name or image size."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ConvSpec:
 
     @property
     def pads(self) -> tuple[Pair, Pair]:
-        """Rows above and below, columns left and right that are added, all zeros."""
+        """Numbers of zero rows above and below, and zero columns left and right."""
         if self.padding == "valid":
             return (0, 0), (0, 0)
         rows, columns = (
@@ -85,12 +85,12 @@ class ConvSpec:
 
     @property
     def weight_count(self) -> int:
-        """How many weights it has."""
+        """Number of weights."""
         return (self.kernel[0] * self.kernel[1] * self.inputs + 1) * self.channels
 
     @property
     def label(self) -> str:
-        """What it is, for tables: `8x8/4 same, relu`."""
+        """Short text for tables: `8x8/4 same, relu`."""
         stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
         name = self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
         return f"{by(self.kernel)}/{stride} {self.padding}, {name}"
@@ -112,7 +112,7 @@ class PoolSpec:
 
 @dataclass(frozen=True)
 class ResidualSpec:
-    """`x + second(first(activation(x)))`; `first` brings its own activation, `second` has none."""
+    """`x + second(first(activation(x)))`; `first` has its own activation, `second` has none."""
 
     activation: Any
     first: ConvSpec
@@ -120,7 +120,7 @@ class ResidualSpec:
 
     @property
     def weight_count(self) -> int:
-        """How many weights it has."""
+        """Number of weights."""
         return self.first.weight_count + self.second.weight_count
 
     @property
@@ -181,9 +181,9 @@ def _pair(value: Any) -> Pair | None:
 def derived(size: Pair, padding: str | None) -> list[Filter]:
     """Return a list for an image of any size, which reduces it to 1x1.
 
-    Axis by axis, a side over 44 is read by kernel 8 at stride 4, one over 11 by kernel 4 at stride 2, a smaller one by
-    kernel 3 at stride 1, until no side is over 11, and twice at least. There are 16, then 32, then 64 channels. A last
-    layer of 256 channels covers what is left. For 84x84 and 42x42 these are RLlib's lists.
+    The kernel depends on the side of each axis: 8 at stride 4 over 44, 4 at stride 2 over 11, else 3 at stride 1.
+    Layers follow until no side is over 11, at least two, with 16, then 32, then 64 channels. A last layer of 256
+    channels covers the rest. For 84x84 and 42x42 these are RLlib's lists.
 
     Args:
         size: Height and width of the image.
@@ -199,13 +199,13 @@ def derived(size: Pair, padding: str | None) -> list[Filter]:
 
 
 def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
-    """Return a last layer whose kernel covers a map, and which gives 1x1."""
+    """Return a last layer whose kernel covers the map, so that the output is 1x1."""
     return channels, size, size if padding == "same" else (1, 1)
 
 
 def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str | None, options: Mapping[str, Any]
             ) -> list[ConvSpec]:  # fmt: skip
-    """Return the convolutions of a list, each on what the one before gives.
+    """Return the convolutions of a list, each with the output of the one before as its input.
 
     Args:
         filters: The list.
@@ -242,5 +242,5 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
 
 
 def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
-    """Return a list as one types it into a config."""
+    """Return a list as a user would write it in a config."""
     return [[n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)] for n, kernel, stride in filters]

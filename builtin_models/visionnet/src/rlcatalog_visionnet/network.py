@@ -1,4 +1,4 @@
-"""The vision network, as far as PyTorch and TensorFlow are alike.
+"""The vision network: code for both frameworks.
 
 A framework's class derives from it and from the framework's own base class of models, which comes last.
 """
@@ -15,7 +15,7 @@ class Vision(ModelV2):
     """Convolutions, dense layers if asked for, then logits and a value.
 
     `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
-    that reads what the logits layer reads or, with `vf_share_layers=False`, a stack of its own. Built as a trunk
+    that reads what the logits layer reads or, with `vf_share_layers=False`, a separate stack. Built as a trunk
     (`num_outputs=None`) it ends with the hidden layers, or with the features.
 
     Attributes:

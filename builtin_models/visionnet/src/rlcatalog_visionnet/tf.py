@@ -88,7 +88,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: lambda spec: Poo
 
 
 class ConvStack:
-    """The convolutions of a plan, and what they leave as a vector."""
+    """The convolutions of a plan, and their output as a vector."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         self.layers = [LAYERS[type(spec)](spec) for spec in image_plan.layers]

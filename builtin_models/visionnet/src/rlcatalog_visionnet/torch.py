@@ -100,7 +100,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: Pool, ResidualSp
 
 
 class ConvStack(nn.Module):
-    """The convolutions of a plan, and what they leave as a vector, channels last."""
+    """The convolutions of a plan, and their output as a vector, channels last."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         super().__init__()

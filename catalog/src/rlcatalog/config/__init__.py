@@ -1,7 +1,7 @@
 """Config: one flat dictionary for users, one typed struct per component inside.
 
-The schema is the table of every key; the kernel's own keys, the names of activations and initialisers, and the keys
-of other times stand beside it.
+The schema is the table of every key. Beside it are the kernel's keys, the names of activations and initialisers, and
+older keys.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The flat config that parts are given, and the typed structs it was parsed into."""
+"""The flat config that parts get, and its typed structs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class FlatConfig(dict[str, Any]):
-    """A model config, key → value, that remembers the structs made of it; in all else an ordinary dictionary.
+    """A model config, key → value, that caches its structs; otherwise an ordinary dictionary.
 
-    A struct is made once and handed on; it is made anew where a value has changed since. Read under a name that RLlib
-    once had for it (`OLD_NAMES`), a key gives its value, so that a model of that time finds it.
+    A struct is made once and passed on; it is made again if a value has changed. A key can also be read under its old
+    RLlib names (`OLD_NAMES`), for models of that time.
 
     Args:
         values: The keys with their values; a copy of another FlatConfig takes over its structs.
 
     Attributes:
-        given: Of a config as it was parsed: the keys whose value is not the catalog's default.
-        explicit: Of a config as it was parsed: the keys that the caller gave, under the names of today.
+        given: In a parsed config, the keys whose value is not the catalog's default.
+        explicit: In a parsed config, the keys that the caller gave, under their current names.
         structs: Structs made of these values already.
         names: Struct → field → key, where the key is not called like the field.
     """
@@ -40,7 +40,7 @@ class FlatConfig(dict[str, Any]):
             self.structs, self.names = {**values.structs}, values.names
 
     def fresh(self) -> FlatConfig:
-        """Return a config that shares no value with this one: a model may keep it, and change it."""
+        """Return a config that shares no value with this one, so a model may keep and change it."""
         config = FlatConfig(self)
         config.update(plain_values(self))
         return config
@@ -49,7 +49,7 @@ class FlatConfig(dict[str, Any]):
         return self[OLD_NAMES[key]]  # a KeyError of its own where there is none
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, of today's name or an old one, or the default."""
+        """Return the value of a key, by its current or an old name, or the default."""
         return super().get(OLD_NAMES.get(key, key) if key not in self else key, default)
 
     def read_only(self) -> ReadOnlyConfig:
@@ -61,7 +61,7 @@ class FlatConfig(dict[str, Any]):
 
 
 class ReadOnlyConfig(Mapping[str, Any]):
-    """A view of a config for functions of plugins: what they are handed is a copy, so that none can change it.
+    """A view of a config for functions of plugins. It returns copies, so they cannot change it.
 
     Args:
         config: The config behind it.

@@ -1,4 +1,4 @@
-"""The keys of the model config that several parts read, and the kernel itself."""
+"""Keys of the model config that the kernel and several parts read."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         "NoFilter"
     )
     action_mask_key: Annotated[
-        str, Meta(description='key of Dict observations where the action mask stands; "part.mask" of nested ones')
+        str, Meta(description='key of the action mask in Dict observations; "part.mask" in nested ones')
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[
-        bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
+        bool,
+        Meta(
+            description="pass Discrete and MultiDiscrete observations to the model as integers, not as one-hot vectors"
+        ),
     ] = False
     _disable_action_flattening: Annotated[
-        bool, Meta(description="past actions of a Tuple or Dict reach the model as that structure, not as one vector")
+        bool, Meta(description="pass past actions of a Tuple or Dict to the model as that structure, not as one vector")
     ] = False
     image_layout: Annotated[
         Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
@@ -43,15 +46,16 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "framework"
     check_observations: Annotated[
-        Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
+        Literal["first", "always", "never"], Meta(description="when to check observations against their space")
     ] = "first"
     action_bounds: Annotated[
-        Literal["clip", "affine"], Meta(description="how raw Box actions meet their bounds: cut off, or [-1, 1] scaled")
+        Literal["clip", "affine"],
+        Meta(description="how raw Box actions are brought into their bounds: clipped, or [-1, 1] scaled"),
     ] = "clip"
     vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
     vf_memory: Annotated[
         Literal["own", "none"],
-        Meta(description="with a memory and vf_share_layers=False: whether the value's trunk has a memory of its own"),
+        Meta(description="with a memory and vf_share_layers=False: whether the value has a separate memory"),
     ] = "own"
     free_log_std: Annotated[
         bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
@@ -59,12 +63,12 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     no_final_linear: Annotated[
         bool,
         Meta(
-            description="the last hidden layer is the output: num_outputs wide, with its activation; without effect"
-            " under a memory"
+            description="make the last hidden layer the output, num_outputs wide with its activation; no effect with"
+            " a memory"
         ),
     ] = False
-    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the dense layers after"
-                                  " the trunk's own")] = []  # fmt: skip
+    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the"
+                                  " trunk")] = []  # fmt: skip
     post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
     post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
     post_fcnet_weights_initializer_config: Annotated[
@@ -76,7 +80,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
     _time_major: Annotated[
-        bool, Meta(description="sequences reach recurrent models as [T, B, ...] instead of [B, T, ...]")
+        bool, Meta(description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]")
     ] = False
 
     def __post_init__(self) -> None:

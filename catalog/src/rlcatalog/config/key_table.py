@@ -1,4 +1,4 @@
-"""Keys of a config struct: their types, defaults and meanings, and values converted to them."""
+"""Keys of a config struct: types, defaults, meanings, and conversion of values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Key:
 
 @cache
 def keys_of(struct: type) -> tuple[Key, ...]:
-    """Read the keys, types, defaults and meanings of a config struct, once: its default factories are a plugin's."""
+    """Read the keys, types, defaults and meanings of a config struct, once: default factories are a plugin's code."""
     rows = []
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
@@ -40,7 +40,7 @@ def keys_of(struct: type) -> tuple[Key, ...]:
 
 @cache
 def default_of(struct: type) -> Any:
-    """Return a config struct made of its defaults; its keys are read and checked for that, once.
+    """Return a config struct with its defaults; its keys are read and checked once.
 
     Raises:
         DeclarationError: One has none, or another; or the struct cannot be made of its defaults.

@@ -45,7 +45,7 @@ INITIALIZER_ALIASES = {
 
 
 def activation_name(value: str | Callable[..., Any] | None, key: str = "activation") -> Any:
-    """Return the neutral name of an activation, or `value` itself when it is a callable.
+    """Return the neutral name of an activation, or `value` itself if it is callable.
 
     Args:
         value: A name in any case, None for "linear", or a callable of the framework.
@@ -75,7 +75,7 @@ MATRIX_INITIALIZERS = frozenset(
 def initializer_name(
     value: str | Callable[..., Any] | None, config: dict[str, Any] | None = None, key: str = "initializer"
 ) -> Any:
-    """Return the neutral name of an initialiser, or `value` itself when it is None or a callable.
+    """Return the neutral name of an initialiser, or `value` itself if it is None or callable.
 
     Args:
         value: A name; torch's trailing underscore and Keras' "glorot"/"he" names are understood.
@@ -120,7 +120,7 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
         inputs: The number, where the shape does not show it: of a bias.
 
     Raises:
-        ConfigError: It is a bias, and nobody said.
+        ConfigError: It is a bias, but the caller did not declare it.
     """
     if inputs is None and len(shape) < 2:
         raise ConfigError("'fan_in_uniform' is asked for a bias, and the layer does not say how many inputs it has.")
@@ -128,7 +128,7 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
 
 
 def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None]:
-    """Run an initialiser; what a callable of the user's raises is an error of the config.
+    """Run an initialiser; errors of a user's callable become config errors.
 
     Args:
         value: The initialiser, for the message.

@@ -1,4 +1,4 @@
-"""Config keys of RLlib that are not keys here, from `rllib_keys.json`: what became of each of them.
+"""RLlib config keys that rlcatalog does not have, and their replacements, from `rllib_keys.json`.
 
 `docs/config.md` has a row for each; a test compares.
 """
@@ -30,12 +30,12 @@ _NOT_GIVEN = -1
 
 
 def translate(key: str, value: Any) -> Any:
-    """Return the value that today's key takes for that of an old one."""
+    """Return the value of the current key for the value of an old key."""
     return value if key != "always_check_shapes" else "always" if value else "first"
 
 
 def asks_nothing(key: str, value: Any) -> bool:
-    """Whether a key that is not one here has no effect: it holds RLlib's default, or what stands for "not given".
+    """Whether an unknown RLlib key has no effect: it holds RLlib's default, or a marker for "not given".
 
     Args:
         key: The key.

@@ -1,7 +1,7 @@
 """The model config: one flat dictionary for users, one typed struct per component inside.
 
-It is parsed at the edge, once in a lookup: NumPy scalars become Python's, values are copied so that nothing is shared
-with the caller, every key is looked up in the one table made of the kernel's keys and those of the installed packages.
+A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so nothing is shared with
+the caller. One table holds the keys of the kernel and of the installed packages.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Schema:
         return plain_values(self._values)
 
     def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> FlatConfig:
-        """Check and complete a user's config; the user's object is not changed and not kept.
+        """Check and complete a user's config; the user's object is neither changed nor stored.
 
         Args:
             config: The config.
             defaults: Defaults of the caller's own, for keys that the config does not give.
 
         Raises:
-            UnknownConfigKeyError: A key nobody declares; the message suggests the nearest or names the package.
+            UnknownConfigKeyError: No package declares the key; the message suggests the nearest or names the package.
             ConfigTypeError: A value of the wrong type.
             ConfigError: A value out of range, or a key that is refused.
         """

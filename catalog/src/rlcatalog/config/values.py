@@ -1,4 +1,4 @@
-"""Config values: copied, compared."""
+"""Copying and comparing config values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONTAINERS = frozenset({list, dict, set})
 
 
 def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
-    """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep all else, spaces too.
+    """Copy dicts, lists and tuples, and convert NumPy scalars and arrays into Python values; keep everything else.
 
     Args:
         value: The value.

@@ -1,6 +1,6 @@
 """Declared frameworks, and the contracts between a policy and a framework.
 
-Other rooms ask the table for a target of a framework, such as its backend or its tensor operations, and so import no
+Other rooms get a framework's targets, such as its backend or its tensor operations, from the table. They import no
 framework by name.
 """
 

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Step(NamedTuple):
-    """What `Policy.act` returns for a batch of B observations, all of it NumPy.
+    """Result of `Policy.act` for a batch of B observations, in NumPy.
 
     Attributes:
         action: Actions for the environment, in its action space.
@@ -37,15 +37,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `Policy.evaluate` returns for a batch, all of it tensors of the framework, differentiable.
+    """Result of `Policy.evaluate` for a batch, in differentiable tensors of the framework.
 
     Attributes:
         logp: Log density `[B]` of the given raw actions.
-        entropy: Entropy, or its estimate, `[B]`; None where it was not asked for.
+        entropy: Entropy, or its estimate, `[B]`; None if it was not asked for.
         entropy_kind: `"exact"` or `"estimate"`; where it was not asked for, what its class says.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
-        kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None where the batch
+        kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None if the batch
             does not hold the former. Where parts of an action depend on earlier ones it is that of each part given the
             stored earlier ones: its mean over stored actions estimates the divergence without bias.
     """
@@ -59,7 +59,7 @@ class Evaluation:
 
 
 class PolicyParts(Protocol):
-    """What a framework reads of a policy (see `rlcatalog_policy.Policy`).
+    """The parts of a policy that a framework reads (see `rlcatalog_policy.Policy`).
 
     Attributes:
         model: The model.
@@ -98,7 +98,7 @@ class PolicyParts(Protocol):
         """The space of encoded observations."""
 
     def make_model(self) -> Any:
-        """Build another model like this policy's, with fresh weights."""
+        """Build another model like this policy's model, with new weights."""
 
     @property
     def model_name(self) -> str:
@@ -115,7 +115,7 @@ class PolicyParts(Protocol):
 
 
 class Backend(Protocol):
-    """What a framework does for a policy."""
+    """Acting and scoring of a policy in one framework."""
 
     def act(
         self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | Tensor | None,
@@ -130,7 +130,7 @@ class Backend(Protocol):
         """Return value estimates `[B]`, a tensor where `obs` is one; no action distribution is made."""
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
-        """Return the evaluation of a training batch, with the entropy or without."""
+        """Return the evaluation of a training batch, with or without the entropy."""
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
         """Return the log density `[B]` of raw actions `[B, width]` under parameters that `act` returned."""
@@ -139,14 +139,14 @@ class Backend(Protocol):
         """Move model and computation to a device."""
 
     def random_state(self) -> Mapping[str, Array]:
-        """Return the state of what actions are drawn from, by name."""
+        """Return the state of the random generators for sampling, by name."""
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what actions are drawn from, as `random_state` returned it."""
+        """Set the state of the random generators, as `random_state` returned it."""
 
 
 class Learner(Protocol):
-    """What a framework does for a loss: gradients, clipping, an optimizer; and seeds and devices.
+    """Training in one framework: gradients, clipping, an optimizer, seeds and devices.
 
     `cls(policy, eps)` moves the trainable weights of a policy with Adam. How a loss becomes a gradient is the
     framework's own, so an algorithm subclasses this for each framework.
@@ -154,39 +154,37 @@ class Learner(Protocol):
 
     @staticmethod
     def seed(value: int) -> None:
-        """Seed new weights and draws."""
+        """Seed new weights and sampling."""
 
     @staticmethod
     def set_threads(count: int) -> None:
-        """Set how many threads one operation may use; before the first operation."""
+        """Set the number of threads per operation, before the first operation."""
 
     @staticmethod
     def device_of(name: str) -> str:
-        """Return the device that a config names, as `Policy.to` takes it.
+        """Return the device of a config, as `Policy.to` takes it.
 
         Raises:
             ConfigError: The framework knows none of this name, or sees none.
         """
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch as steps take it, where the model is: it is converted and travels once in an update."""
+        """Return a batch on the model's device; it is converted and copied once per update."""
 
     def rows(self, columns: Any, index: Array) -> Any:
-        """Return some rows of columns of a batch that was placed, by indices; of a structure of them a like one."""
+        """Return rows of a placed batch's columns by indices, in the same structure."""
 
     def means(self, figures: list[Any]) -> list[float]:
-        """Return the means of the figures of several steps."""
+        """Return the means of the metrics of several steps."""
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of Adam, the same in each framework.
 
         Returns:
-            - `"step"`: the number of steps taken;
-            - `"first"`: running means of the gradients, arrays by name of the weight, in the layout of the model's
-              `get_weights`;
-            - `"second"`: those of their squares;
-            - `"behind"`: the numbers of steps, by name, of weights that took fewer, having had no gradient at times
-              (in PyTorch; in TensorFlow a missing gradient is a gradient of zeros).
+            A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are running means of the
+            gradients and of their squares: arrays by name of the weight, in the layout of the model's `get_weights`.
+            `"behind"` has the numbers of steps, by name, of weights that took fewer steps, because they had no gradient
+            at times. (TensorFlow uses a gradient of zeros instead.)
         """
 
     def set_state(self, state: Mapping[str, Any]) -> None:

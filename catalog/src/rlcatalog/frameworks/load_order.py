@@ -1,4 +1,4 @@
-"""The order in which libraries are imported, where one must come before another."""
+"""Import order of libraries, if one must come before another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 
 
 def load_first(module: str, *, before: str) -> None:
-    """Import `module` whenever anything in this process imports `before`, and ahead of it.
+    """Import `module` before `before`, whenever this process imports the latter.
 
     Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. Where `before` was
     imported already it is too late for this.

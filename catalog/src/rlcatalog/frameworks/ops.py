@@ -1,4 +1,4 @@
-"""The tensor operations that framework-neutral code needs, of NumPy and of each framework."""
+"""Tensor operations for framework-neutral code, for NumPy and each framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Operation = Callable[..., Any]
 
 
 class Tensor(Protocol):
-    """A tensor of a framework, or an array of NumPy's."""
+    """A tensor of a framework, or a NumPy array."""
 
     @property
     def shape(self) -> Any:
@@ -24,7 +24,7 @@ class Tensor(Protocol):
 
 
 class TensorOps:
-    """The operations of a tensor library that framework-neutral code needs: one table per framework, and NumPy's.
+    """The operations of a tensor library that framework-neutral code needs: one table per framework, and one for NumPy.
 
     Any framework has the first four. It may leave out others: where neutral code needs one of them, a NotServedError
     names it. Below, x is a tensor, and `value` a tensor, an array or what one can be made of.
@@ -37,7 +37,7 @@ class TensorOps:
             half precisions become float32 beside other types, which holds whole numbers exactly.
         fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
             finite value.
-        array: `array(x)` returns the values of x as an array, or None where they are not known, as while tracing; a
+        array: `array(x)` returns the values of x as an array, or None if they are not known, as while tracing; a
             table that leaves it out never knows them.
         tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
         booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
@@ -48,7 +48,7 @@ class TensorOps:
         whole: `whole(x)` returns whole numbers as integers, rounded to int64 where they are stored as floats.
         finite: `finite(x)` puts the nearest finite number of its dtype in place of infinity.
         rows: `rows(x, shape)` returns x as `[N, *shape]`.
-        in_rows: `in_rows(value, like, width)` returns `[B, width]` with the rows of `like`; None where there are too
+        in_rows: `in_rows(value, like, width)` returns `[B, width]` with the rows of `like`; None if there are too
             many values or too few.
         columns: `columns(list)` joins tensors `[B]` or `[B, ...]` as `side_by_side` does, each as its columns.
         cut: `cut(x, how)` cuts `[B, n]` into pieces of the widths `how.widths`, after its columns were brought into

@@ -1,4 +1,4 @@
-"""What a training batch says of sequences: their lengths, the memory they begin with, the views of each row."""
+"""Sequences of a training batch: lengths, initial memory, and the views of each row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
-    """Return the lengths of a training batch's sequences, int32 `[S]`; without any, each row is a sequence."""
+    """Return the lengths of a training batch's sequences, int32 `[S]`; without lengths, each row is a sequence."""
     lengths = batch.get("seq_lens")
     if lengths is None:
         return np.ones(rows, np.int32)
@@ -27,7 +27,7 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
 
 
 def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:
-    """Return the memory with which a batch's sequences begin, arrays or tensors `[S, ...]`.
+    """Return the initial memory of a batch's sequences, arrays or tensors `[S, ...]`.
 
     Raises:
         ModelContractError: It has another number of parts or rows.
@@ -64,7 +64,7 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def padded_length(lengths: Array, rows: int) -> int:
-    """Return the length that sequences are padded to in `rows` rows.
+    """Return the padded length of sequences in `rows` rows.
 
     Args:
         lengths: Their lengths `[S]`.

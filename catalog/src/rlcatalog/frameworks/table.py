@@ -1,4 +1,4 @@
-"""The table of frameworks: their names, which is the default, and which one a tensor is of.
+"""The table of frameworks: names, the default, and the framework of a tensor.
 
 Plugins declare frameworks with the hook `rlcatalog_frameworks`; see `rlcatalog.FrameworkSpec`.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def frameworks() -> Mapping[str, FrameworkSpec]:
-    """Return name → framework: those of the public index that are installed, in its order, then third-party ones."""
+    """Return name → framework: installed ones of the public index, in its order, then third-party ones."""
     return {spec.name: spec for spec in provided.declarations["framework"].values() if spec.extends is None}
 
 
@@ -45,7 +45,7 @@ def framework_name(framework: str) -> str:
 
 
 def default_framework() -> str:
-    """Return the first framework of the public index that is installed; the first of all where none is."""
+    """Return the first installed framework of the public index, or the first one if none is installed."""
     names = provided.framework_names()
     return next((name for name in names if name in frameworks() and frameworks()[name].is_installed), names[0])
 
@@ -67,7 +67,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:
-    """Return the framework that a class is of, through its nearest base that is of any; None for NumPy's arrays."""
+    """Return the framework of a class, through its nearest base that has one; None for NumPy arrays."""
     known = {package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)}
     roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
     return next((known[root] for root in roots if root in known), None)

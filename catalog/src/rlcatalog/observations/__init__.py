@@ -1,4 +1,4 @@
-"""Observations: from what an environment emits to the array a model sees, and back to its structure.
+"""Observations: encoding an environment's observations as arrays for models, and restoring their structure.
 
 A preprocessor encodes, a filter normalises, `restore_original_dimensions` gives models the structure again;
 `TrunkObservation` is what a head leaves of an observation for the trunk.

@@ -1,4 +1,4 @@
-"""Batches of observations in the form Gymnasium's vector environments return them, read by the tree of their space.
+"""Batches of observations as Gymnasium's vector environments return them, read by the tree of their space.
 
 Dict and Tuple spaces come as a dict or tuple of columns, arrays as arrays with a leading axis; every other kind (Text,
 Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environment.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def first_size(info: SpaceInfo, batch: Sized) -> int:
-    """Return the length of a batch's first leaf; that the others are as long is for their writers to check.
+    """Return the length of a batch's first leaf; the writers of the others check theirs.
 
     Raises:
         ValueError: There is no leaf to count.
@@ -108,7 +108,7 @@ def _same_lengths(observations: list[Any], length: int) -> None:
 
 
 def copy_batch(batch: T) -> T | None:
-    """Return a batch that shares nothing with this one, or None where it cannot be copied."""
+    """Return a batch that shares nothing with this one, or None if it cannot be copied."""
     try:
         return deepcopy(batch)
     except Exception:
@@ -116,7 +116,7 @@ def copy_batch(batch: T) -> T | None:
 
 
 def is_unchanged(a: Any, b: Any) -> bool:
-    """Whether a batch, or a part of it, is still what its copy is; where that cannot be seen, yes."""
+    """Whether a batch, or a part of it, still equals its copy; True if that is unknown."""
     try:
         if isinstance(a, Mapping):
             return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)
@@ -131,7 +131,7 @@ def is_unchanged(a: Any, b: Any) -> bool:
 
 
 def summary(value: Any) -> str:
-    """Describe a found value in a few words: type, shape, dtype, and the value when it is short."""
+    """Describe a value briefly: type, shape, dtype, and the value if it is short."""
     if isinstance(value, np.ndarray):
         text = f"an array of shape {value.shape}, dtype {value.dtype}"
         return f"{text}: {value.tolist()}" if value.size <= 8 else text

@@ -25,7 +25,7 @@ class Filter:
     A `FilterSpec` names a subclass with this constructor, or a function of the same arguments that returns a filter.
 
     Args:
-        preprocessor: Whose output is filtered; its `leaves()` say what stands where.
+        preprocessor: The preprocessor whose output is filtered; `leaves()` lists its leaves.
         options: The model config.
     """
 
@@ -42,22 +42,22 @@ class Filter:
         self.options = options
 
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
-        """Filter encoded observations `[B, ...]`; learn from them where `update` is set."""
+        """Filter encoded observations `[B, ...]`; learn from them if `update` is set."""
         raise NotImplementedError(f"{type(self).__name__} must implement __call__(encoded, *, update).")
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return the space of filtered observations, as models see it: the preprocessor's, unless overridden."""
+        """Return the space of filtered observations; by default the preprocessor's encoded space."""
         return preprocessor.observation_space
 
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
-        """Return `filter(x, ops)`, which filters a tensor `[B, ...]` as today's statistics do, for exported policies.
+        """Return `filter(x, ops)` for exported policies, which filters `[B, ...]` with the current statistics.
 
         `ops` are the tensor library's `TensorOps`. None, as here: the exported policy takes filtered observations.
         """
         return None
 
     def filtered(self, encoded: Array, *, update: bool = False) -> Array:
-        """Call it, and hold it to its contract: as many observations, in the shape of its space, the input unchanged.
+        """Call the filter and check its contract: number and shape of observations, and an unchanged input.
 
         Raises:
             ModelContractError: It does not keep it; the message names the class and where it comes from.
@@ -77,10 +77,10 @@ class Filter:
         return output
 
     def saved_state(self) -> dict[str, Array]:
-        """Return what `get_state` returns, held to its contract.
+        """Return the result of `get_state` after checking it.
 
         Raises:
-            ModelContractError: It is no dict of arrays of numbers by name.
+            ModelContractError: It is not a dict of number arrays by name.
         """
         with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
             state = self.get_state()
@@ -93,14 +93,14 @@ class Filter:
 
     @property
     def who(self) -> str:
-        """Its class and where it comes from, for messages."""
+        """Its class and origin, for messages."""
         name = type(self).__qualname__
         return (
             name if self.component is None else f"{name} (filter {self.component.name!r} of {self.component.provider})"
         )
 
     def get_state(self) -> dict[str, Array]:
-        """Return the statistics, as arrays by name, to be saved with the policy."""
+        """Return the statistics as arrays by name, for saving with the policy."""
         return {}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
@@ -113,12 +113,12 @@ def make_filter(
     options: Mapping[str, Any],
     unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
-    """Make the filter that a component describes; None for an empty slot.
+    """Make the filter of a component; None for an empty slot.
 
     What a head claims is not for filters: they find its paths among their options, under `"claimed"`.
 
     Raises:
-        ModelContractError: What the component makes is no filter.
+        ModelContractError: The component does not make a filter.
     """
     if component is None:
         return None

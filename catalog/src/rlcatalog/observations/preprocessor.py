@@ -1,4 +1,4 @@
-"""Preprocessors: from what an environment emits to the array a model sees.
+"""Preprocessors: encoding an environment's observations as arrays for models.
 
 A `Preprocessor` serves one space. The codec protocol (`writer`, `batch_writer`, `restore`, `leaves`, `bounds`,
 `check`) is how a composite uses the preprocessors of its children, which it asks the catalog for; the closures those
@@ -43,10 +43,10 @@ ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One leaf of a plan: which slice of the flat vector holds what.
+    """One leaf of a plan: its slice of the flat vector and its content.
 
     Attributes:
-        path: Where it stands in the observation: `obs['camera'][0]`.
+        path: Its path in the observation: `obs['camera'][0]`.
         kind: Kind of the space, or what the slice holds beside it: `"length"`, `"mask"`, `"tag"`.
         start: Its first value in the flat vector.
         stop: One past its last.
@@ -150,7 +150,7 @@ class Preprocessor:
         return write_rows
 
     def restore(self, flat: Tensor, ops: TensorOps) -> Any:
-        """Turn encoded values `[..., size]` back into what models see: an array, or a structure of arrays.
+        """Convert encoded values `[..., size]` into what models see: an array, or a structure of arrays.
 
         Args:
             flat: Array or tensor `[..., size]`.
@@ -159,7 +159,7 @@ class Preprocessor:
         return flat if self._is_flat else ops.reshape(flat, self.shape)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        """Return the plan: the leaves in the order in which they stand in the flat vector."""
+        """Return the plan: the leaves in the order of the flat vector."""
         info = self.info
         numeric = info.kind == "box" and info.dtype != "bool"
         return [Leaf(info.path, info.kind, start, start + self.size, self.shape, numeric)]
@@ -169,7 +169,7 @@ class Preprocessor:
         return np.full(self.size, -np.inf, np.float32), np.full(self.size, np.inf, np.float32)
 
     def check(self, obs: Any) -> None:
-        """Raise unless the observation lies in the space.
+        """Raise unless the observation is in the space.
 
         Raises:
             ObservationError: It does not; the message names the leaf's path, what was expected and what was found.
@@ -184,7 +184,7 @@ class Preprocessor:
     # Both are asked only of the class that says how observations are written, or of one below it.
 
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
-        """Return `encode(x, ops)`, which makes of a tensor `[B, *shape]` of the space what `encode_batch` makes.
+        """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
         For policies that are exported; `ops` are the tensor library's `TensorOps`. None, as here: the exported policy
         takes the encoded observation.
@@ -192,7 +192,7 @@ class Preprocessor:
         return None
 
     def side_by_side(self) -> Sequence[tuple[str | int, Preprocessor]] | None:
-        """Return key or place and codec of each part, where the encodings of the parts stand one behind the other."""
+        """Return key or position and codec of each part, if the encodings of the parts follow one another."""
         return None
 
     # --- to call ---------------------------------------------------------------------------------------------------
@@ -209,11 +209,11 @@ class Preprocessor:
         return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
-        """Encode a vector environment's batch, or a list of observations, into a fresh array `[B, *shape]`."""
+        """Encode a vector environment's batch, or a list of observations, into a new array `[B, *shape]`."""
         return self.encode_batch(batch)
 
     def encode_batch(self, batch: Any) -> Array:
-        """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
+        """Like `transform_batch`, but the array may share memory with the batch, so read it at once."""
         if isinstance(batch, list):
             batch = self._stacked(batch)
         closely, before = self._unchecked or not self._harmless, None
@@ -243,7 +243,7 @@ class Preprocessor:
         self._write_or_explain(observation, target)
 
     def check_shape(self, observation: Any) -> None:
-        """Check one observation when the check mode asks for it ("first": until one has passed)."""
+        """Check one observation if the check mode requires it ("first": until one has passed)."""
         if self._unchecked:
             self.check(observation)
             self._unchecked = False  # a codec in RLlib's form may call this from its transform
@@ -257,7 +257,7 @@ class Preprocessor:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog it comes from; where it comes from none, the default one."""
+        """Its catalog, or else the default one."""
         return self.made_by or provided.default_catalog()
 
     @cached_property
@@ -274,12 +274,12 @@ class Preprocessor:
         return space
 
     def components(self) -> Iterator[tuple[str, Component]]:
-        """Yield path and component of this preprocessor and of those of the space's parts."""
+        """Yield path and component of this preprocessor and of the parts' preprocessors."""
         return ((codec.info.path, cast("Component", codec.component)) for codec in self.codecs())
 
     @property
     def who(self) -> str:
-        """Its class and where it comes from, for messages."""
+        """Its class and origin, for messages."""
         name = type(self).__qualname__
         return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
 

@@ -1,4 +1,4 @@
-"""The structure of a space, given back to encoded observations."""
+"""Restoring the structure of a space in encoded observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
-    """Return the preprocessor behind a processed space, or None for a space as environments have it."""
+    """Return the preprocessor of an encoded space, or None for an environment's space."""
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
@@ -31,12 +31,12 @@ def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
 
 
 def is_structure(obs: Any) -> bool:
-    """Whether observations are structured already, rather than one array or tensor."""
+    """Whether observations are structured, instead of one array or tensor."""
     return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 
 def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
-    """Turn encoded observations back into the structure of the space they came from.
+    """Convert encoded observations back into the structure of their space.
 
     Args:
         obs: Encoded observations `[..., size]`; a structure is returned as it is.
@@ -44,8 +44,8 @@ def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tenso
         tensorlib: `"numpy"`, `"torch"` or `"tf"` (`"tf2"`).
 
     Returns:
-        Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`, `GraphValues`,
-        `OneOfValues`, arrays or tensors at the leaves, views of `obs` where the library can. Discrete leaves stay
+        Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`, `GraphValues` and
+        `OneOfValues`. Leaves are arrays or tensors, views of `obs` if the library has views. Discrete leaves stay
         one-hot.
 
     Raises:
@@ -63,7 +63,7 @@ def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tenso
 
 
 def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[str, tuple[int, ...], str]]:
-    """Return what a model finds in its input: name, shape without the batch axis, dtype.
+    """Return the entries of a model's input: name, shape without the batch axis, dtype.
 
     Args:
         preprocessor: The preprocessor of its observations.

@@ -1,4 +1,4 @@
-"""The entries of a Dict observation that a head leaves for its trunk."""
+"""The entries of a Dict observation that the trunk of a head sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TrunkObservation:
-    """The entries of a Dict observation that a head has not claimed. A single one is seen as itself, not as a Dict.
+    """The entries of a Dict observation that a head has not claimed. A single entry is passed without the Dict.
 
     Args:
         preprocessor: The preprocessor of the whole observation.
@@ -75,7 +75,7 @@ class TrunkObservation:
         return [f"obs[{key!r}]" for key in self.claimed]
 
     def request(self, request: Request) -> Request:
-        """Return what is asked of the trunk and of the memory."""
+        """Return the request for the trunk and the memory."""
         return replace(
             request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
         )
@@ -97,7 +97,7 @@ class TrunkObservation:
         return self.preprocessor.processed_space(low, high)
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
-        """Return a model's input, with the structured whole in `"obs"`, as its trunk is to be given it."""
+        """Return the trunk's input for a model's input whose `"obs"` holds the whole structure."""
         result = dict(inputs)
         whole, flat = result["obs"], result.pop("obs_flat", None)
         result["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}

@@ -1,4 +1,4 @@
-"""A closer look at third-party codecs: what they say of themselves, and that they write within slice and bounds."""
+"""Checks of third-party codecs: their declarations, and that they write within slice and bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CANARY = np.float32(-77777.25)
 
 
 def check_answers(codec: Preprocessor) -> None:
-    """Raise where a codec without children breaks its contract before it has seen an observation.
+    """Raise if a codec without children breaks its contract before it has seen an observation.
 
     Raises:
         ModelContractError: Something it says of itself, or a writer of it, is of the wrong kind.
@@ -48,7 +48,7 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Raise where a codec, or one of its children before, writes beyond its slice; see `Preprocessor.is_watched`.
+    """Raise if a codec, or one of its children before, writes beyond its slice; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
@@ -84,7 +84,7 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
 
 
 def check_bounds(codec: Preprocessor, encoded: Array) -> None:
-    """Raise where encoded values lie outside of the bounds that a codec says; see `Preprocessor.is_watched`.
+    """Raise if encoded values are outside a codec's bounds; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.

@@ -1,7 +1,7 @@
-"""Plugins: the hooks, what they return, how plugins are found and loaded, and who provides which name.
+"""Plugins: hooks, declarations, discovery, loading, and the registry of names.
 
-A plugin returns declarations from hooks; discovery finds it, loading runs it in a `try` of its own, and the registry
-keeps its components with their owners. `Request` is what their functions are asked.
+A plugin returns declarations from hooks; discovery finds it, loading runs it in its own `try`, and the registry holds
+its components with their owners. `Request` is the argument of their functions.
 """
 
 import lazy_loader

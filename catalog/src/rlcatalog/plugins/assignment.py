@@ -1,4 +1,4 @@
-"""From what plugins declared to the registry: parts that cannot be used are left out, the others get their names."""
+"""Building the registry from declarations: unusable parts are left out, the others get their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of what plugins brought; their records note what is left out."""
+    """Return the registry of the plugins' parts; their records note what is left out."""
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)
@@ -96,7 +96,7 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
         if len(users[struct]) > 1:
             record.leave_out(c, DuplicateNameError(
                 f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
-                f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
+                f" {c.declaration.config}, whose keys can only belong to one package. Define a separate struct."
             ))  # fmt: skip
 
 

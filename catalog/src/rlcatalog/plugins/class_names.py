@@ -20,7 +20,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
         kind: The kind of component whose classes are meant; any when None.
 
     Raises:
-        AttributeError: Nobody provides the name.
+        AttributeError: No package provides the name.
         MissingPluginError: A package provides it that is not usable here.
         AmbiguousChoiceError: Several plugins have a class of this name, and the public index lists none of them.
     """

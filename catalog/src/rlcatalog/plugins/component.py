@@ -1,4 +1,4 @@
-"""Component: a named part with what its plugin declared, where it comes from, and how its code is reached."""
+"""Component: a named part with its declaration, its origin, and access to its code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Component:
-    """One named part and where it comes from.
+    """One named part and its origin.
 
     Attributes:
         declaration: What the plugin said about it.
@@ -73,7 +73,7 @@ class Component:
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Raise where the component has no code for a framework, or the framework is not installed."""
+        """Raise if the component has no code for a framework, or the framework is not installed."""
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
             return
         if len(rivals := self.extensions.get(target, [])) > 1:
@@ -89,7 +89,7 @@ class Component:
         require_framework(target, self.distribution)
 
     def ask(self, name: str, *arguments: Any, returns: Callable[[Any], T]) -> T:
-        """Call a function of the declaration and convert what it returns.
+        """Call a function of the declaration and convert its result.
 
         Args:
             name: The field that holds the function.
@@ -106,7 +106,7 @@ class Component:
             return returns(answer)
 
     def fault(self, what: str) -> PartError:
-        """Return the error that says what is wrong with this component."""
+        """Return an error about this component."""
         return PartError(f"{self.title}: {what}", self)
 
     def load(self, framework: str) -> Any:
@@ -155,7 +155,7 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
 
 
 def blame_part(component: Component, what: str = "") -> AbstractContextManager[None]:
-    """Run a part's code under its name; an error of ours is about the environment, the observation or the config.
+    """Run a part's code and report errors under its name; rlcatalog's own errors pass through.
 
     Args:
         component: The part.

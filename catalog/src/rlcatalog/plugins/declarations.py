@@ -1,7 +1,7 @@
 """Declarations, which a plugin's hooks return: frozen, made of strings and small functions.
 
-A declaration says what a part is called, what it serves and where its code stands. It imports nothing: a target such
-as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
+A declaration has a part's name, what it matches and the path of its code. It imports nothing: a target such as
+`"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Forms = Mapping[str, Form]
 
 
 def text_like(pattern: str) -> Callable[[Any], bool]:
-    """Return the test of whether a value is text of a pattern."""
+    """Return a function that tests whether a value is text of a pattern."""
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
 
 
@@ -58,7 +58,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """How well a component fits, None where it does not, and the reason."""
+    """How well a component fits, None if it does not, and the reason."""
 
     rank: Rank | None
     why: str
@@ -71,7 +71,7 @@ class Stage:
     Attributes:
         name: What the step is, such as `hidden 1 (tanh)`.
         shape: Shape of its output for one observation, or None when it is known only after building.
-        weights: How many weights it has, or None where that is not known before building. `rlcatalog summary` counts
+        weights: How many weights it has, or None if that is not known before building. `rlcatalog summary` counts
             them, and loading refuses a config that asks for more than a file holds, before anything is built.
         whole: Whether those are all it has; False where some depend on what is known only after building.
     """
@@ -84,7 +84,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What all kinds of component have in common.
+    """Base class of all declarations.
 
     Attributes:
         name: The name users write into a config.
@@ -94,8 +94,8 @@ class Declaration:
         match: Says whether, how well and why the component fits a request. None: it is chosen by name, by its `switch`
             or by its `kinds`.
         config: Import path of the msgspec struct with the config keys this component owns, or None.
-        reads: Names of config keys that the component honours beside its own: the kernel's shared ones, or another
-            package's. Keys that nobody declares are refused when the plugin is loaded.
+        reads: Names of config keys that the component reads besides its own: shared keys of the kernel, or another
+            package's keys. Undeclared keys are refused when the plugin is loaded.
         ignores: The config keys, among those it reads, that have no effect for a request: key → what it takes, such as
             `"preprocessor_pref='rllib'"`. Those that no other part reads are reported. None: it reads them all.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
@@ -148,7 +148,7 @@ class Declaration:
             raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with its fields, and bring them into their form."""
+        """Yield problems of its fields, and normalise the fields."""
         for name, (fits, form) in self.forms.items():
             value = getattr(self, name)
             if not fits(value) and not (value is None and getattr(type(self), name, "") is None):
@@ -176,7 +176,7 @@ class Declaration:
 
     @property
     def served(self) -> tuple[str, ...]:
-        """What there is code for: the names of targets."""
+        """The names of its targets."""
         return tuple(self.targets)
 
     def target_of(self, name: str) -> str:
@@ -189,14 +189,14 @@ class Declaration:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """What it is entered under in a table that all catalogs of the process share; nothing, for most kinds."""
+        """Its entries in a table that all catalogs of the process share; empty for most kinds."""
         return ()
 
     def enter(self) -> bool:
         """Enter it into that table; return whether it was not there before.
 
         Raises:
-            DuplicateNameError: Another one stands in its place.
+            DuplicateNameError: Another one has its place.
         """
         return provided.enter(self)
 
@@ -205,7 +205,7 @@ class Declaration:
         provided.leave(self)
 
     def describe_clash(self, entry: str, other: Any) -> str:
-        """Return what is wrong where another declaration stands in its place."""
+        """Return the problem if another declaration has its place."""
         return f"{self.kind} {entry!r} is known already; call this one something else."
 
     @property
@@ -219,7 +219,7 @@ class Declaration:
         return value is not None and value is not False
 
     def judge(self, request: Request) -> Match:
-        """Say whether, how well and why the component fits a request."""
+        """Return whether, how well and why the component fits a request."""
         if self.kinds:
             space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
             if space.distance(self.kinds) is None:
@@ -303,7 +303,7 @@ class ActionDistSpec(Declaration):
         size: Number of model outputs the distribution needs, from the action space and the model config. The class's
             `required_model_output_shape` says the same. A composite may leave it out.
         composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
-            size is the sum of theirs.
+            size is the sum of their sizes.
         wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
             is then given that one's as a third argument.
     """
@@ -329,7 +329,7 @@ class CommandSpec(Declaration):
 
 
 class EngineSpec(Declaration):
-    """What trains: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
+    """An engine: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
 
     The target's module is imported for `rlcatalog train --help`: it imports what is heavy when the engine is made.
     """
@@ -348,7 +348,7 @@ class CheckSpec(Declaration):
 
 @dataclass(frozen=True)
 class ExporterSpec(Declaration):
-    """A format that policies are exported in; its name is what `policy.export(path, format=...)` is told.
+    """A format of exported policies; its name is the `format` of `policy.export(path, format=...)`.
 
     Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that runs such a file. A function that
     writes one, `write(policy, path) -> rlcatalog_export.Exported`, is a target of a framework: a `FrameworkSpec` that
@@ -367,11 +367,11 @@ class ExporterSpec(Declaration):
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The runner, and the frameworks whose policies can be written."""
+        """The runner, and the frameworks whose policies it can export."""
         return (*self.targets, *(name for name in frameworks() if self._writer(name) is not None))
 
     def target_of(self, name: str) -> str:
-        """Return the import path of the runner, or of what writes a framework's policies."""
+        """Return the import path of the runner, or of a framework's writer."""
         return self._writer(name) or self.targets[name]
 
     def _writer(self, framework: str) -> str | None:

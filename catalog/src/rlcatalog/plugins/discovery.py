@@ -1,4 +1,4 @@
-"""Discovery, from entry points to plugins in pure functions: scan, de-duplicate, sort, mark what is left out."""
+"""Discovery of plugins from entry points, in pure functions: scan, de-duplicate, sort, mark disabled ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def normalize(name: str) -> str:
 
 @dataclass
 class PluginRecord:
-    """A plugin, from its entry point to how it ended.
+    """A plugin: its entry point and its status.
 
     Attributes:
         name: Entry-point name.
@@ -60,16 +60,16 @@ class PluginRecord:
     config_classes: dict[str, type] = field(default_factory=dict, repr=False)
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
-        """Note that the plugin is not usable, and why."""
+        """Record that the plugin is not usable, and why."""
         self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
 
     def note(self, problem: CatalogError) -> None:
-        """Note what is wrong with a plugin that is usable all the same."""
+        """Record a problem of a plugin that is still usable."""
         self.problems.append(problem)
         self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
 
     def leave_out(self, part: Component, problem: CatalogError) -> None:
-        """Leave a part out, and note why; a plugin of which nothing is left has failed."""
+        """Leave a part out, and note why; a plugin without remaining parts has failed."""
         self.note(problem)
         self.parts = [other for other in self.parts if other is not part]
         if not self.parts:
@@ -97,7 +97,7 @@ class _DamagedEntryPoint:
 
 @cache
 def scan() -> tuple[Any, ...]:
-    """Return the process's entry points of our group; the installed packages are walked once per process."""
+    """Return the entry points of rlcatalog's group; installed packages are read once per process."""
     # Imported here: it costs more than the rest of `import rlcatalog` together.
     import importlib_metadata
 
@@ -111,7 +111,7 @@ def scan() -> tuple[Any, ...]:
 
 
 def name_of(distribution: Distribution) -> str:
-    """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
+    """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):
         # The folder's name where it has one: reading the metadata of every installed package takes long.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
@@ -133,7 +133,7 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
             yield from distribution.entry_points.select(group=GROUP)
         first = next((line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"), "[")
         if "rlcatalog" in text and not first.startswith("["):
-            raise ValueError(f"{first!r} stands in no section; the section is [{GROUP}]")
+            raise ValueError(f"{first!r} is not in a section; expected the section [{GROUP}]")
     except Exception as error:
         # Others' broken files are no concern of ours: only what speaks of us is reported.
         known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
@@ -144,7 +144,7 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
 
 
 def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
-    """Return the plugin behind each entry point once, in an order that depends on names alone.
+    """Return the plugin of each entry point once, in an order that only depends on names.
 
     An editable install can show one distribution twice; equal (distribution, name, value) triples are one plugin.
     """
@@ -166,7 +166,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | None:
-    """Say why the environment variables keep a plugin from being imported, or None.
+    """Return why environment variables disable a plugin, or None.
 
     `RLCATALOG_DISABLE_PLUGINS` lists plugins to leave out (`*` for all), `RLCATALOG_LOAD_PLUGINS` the only ones to load
     (empty: none). Both take distribution and entry-point names, separated by commas.
@@ -191,7 +191,7 @@ def _lies_between(line: str, version: str) -> bool:
 
 
 def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
-    """Say why a distribution's own metadata rules this kernel out, or None."""
+    """Return why a distribution's metadata excludes this kernel, or None."""
     for line in plugin.requires:
         if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
             continue

@@ -1,4 +1,4 @@
-"""The hooks of rlcatalog, all on this page. Each returns declarations; none decides anything."""
+"""The hooks of rlcatalog. Each returns declarations; none decides anything."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body
 
 @hookspec
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
-    """Return the action codecs this plugin provides: one for each kind of action space of its own."""
+    """Return the action codecs this plugin provides: one for each kind of action space that it defines."""
 
 
 @hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
-    """Return the frameworks this plugin provides, or what it adds to one of another package."""
+    """Return the frameworks this plugin provides, or its additions to another package's framework."""
 
 
 @hookspec
 def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
-    """Return the formats this plugin exports policies in, each with what writes and what runs such files."""
+    """Return the export formats this plugin provides, each with its writer and its runner."""
 
 
 @hookspec

@@ -1,7 +1,7 @@
-"""Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
+"""Loading plugins, each in its own `try`: a failing one is reported and affects no other.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin has a manager of its own and its hooks are called alone, so that none can disturb another.
+each plugin has its own manager and its hooks are called alone, so that plugins cannot affect one another.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 def load_plugins(
     entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
 ) -> Registry:
-    """Load the plugins behind entry points; return the registry of their parts, and of how each of them ended.
+    """Load the plugins of entry points; return the registry of their parts, with the status of each.
 
     Args:
         entry_points: The entry points.
@@ -73,7 +73,7 @@ def load_plugins(
 
 
 def load_indexed(kind: str) -> list[Any]:
-    """Return what the public index's packages declare for a table of the process.
+    """Return the declarations of the public index's packages for a table of the process.
 
     Args:
         kind: The kind of declaration, `"framework"` or `"action_codec"`.
@@ -91,7 +91,7 @@ def load_indexed(kind: str) -> list[Any]:
 
 
 def refuse_while_loading() -> None:
-    """Raise where a plugin asks while it is being loaded.
+    """Raise if a plugin asks while it is being loaded.
 
     Raises:
         PluginError: It does.
@@ -118,7 +118,7 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
 
 
 def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any]) -> None:
-    """Load one plugin in a `try` of its own, and note in its record how it ended and what it brings."""
+    """Load one plugin in its own `try`, and note in its record the result and its parts."""
     if why := disabled_reason(record, environ):
         record.status, record.error = "disabled", why
         return
@@ -172,7 +172,7 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
-    """Return a plugin's hooks by name; what looks like one and is none is an error."""
+    """Return a plugin's hooks by name; a function that looks like a hook, but is not, is an error."""
     manager = pluggy.PluginManager("rlcatalog")
     manager.add_hookspecs(_HOOKS)
     try:

@@ -16,7 +16,7 @@ from rlcatalog.plugins import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
-    """Whether a name alone may mean what a distribution calls so.
+    """Whether a bare name may mean a distribution's part.
 
     Args:
         kind: The kind of component, `"config"` for a key, or `"suffix"`.
@@ -34,13 +34,13 @@ def _word(name: str) -> str:
 
 
 def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
-    """Return the message for a name that means nothing alone, with the addresses that do."""
+    """Return the message for a bare name without meaning, with the addresses that work."""
     addresses = " or ".join(repr(f"{distribution}/{name}") for distribution in sorted(set(distributions)))
     return f"{what} {name!r} means nothing alone. Say {addresses}."
 
 
 def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
-    """Return how the config keys are called.
+    """Return the names of the config keys.
 
     Args:
         structs: Config struct → distribution.

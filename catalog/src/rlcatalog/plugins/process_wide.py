@@ -1,4 +1,4 @@
-"""Declarations of what all catalogs of a process share: action codecs and frameworks."""
+"""Declarations that all catalogs of a process share: action codecs and frameworks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _are_classes(kinds: Any) -> bool:
 
 
 class ActionCodecSpec(Declaration):
-    """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
+    """An `ActionCodec` class, which handles the actions of some kinds of space.
 
     Attributes:
         kinds: The qualified names of the space classes whose actions it knows, those of their subclasses included.
@@ -125,7 +125,7 @@ class FrameworkSpec(Declaration):
     # --- of a framework, not of what extends one ---------------------------------------------------------------------
 
     def target(self, what: str) -> str | None:
-        """Return the import path of a target, its own or one that another package adds; None where there is none."""
+        """Return the import path of a target, its own or one that another package adds; None if there is none."""
         added = provided.declarations["framework"].get(self._entry(what))
         return self.targets.get(what) or (None if added is None else added.targets[what])
 
@@ -149,6 +149,6 @@ class FrameworkSpec(Declaration):
         return importlib.util.find_spec(self.module) is not None
 
     def prepare(self) -> None:
-        """Do what must be done before the framework is imported; cheap where there is nothing to do."""
+        """Prepare the import of the framework."""
         if "before" in self.targets:
             self.load("before")()

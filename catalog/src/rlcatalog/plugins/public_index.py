@@ -1,4 +1,4 @@
-"""The public index: which distribution provides which name; for install hints, and for whose a name is.
+"""The public index of names and their distributions, for install hints and the rule of names.
 
 It is a data file; others may be entered. The kernel itself knows no part by name: `tools/public_index.py` writes the
 file from the packages that come with rlcatalog, and a test compares.
@@ -43,12 +43,12 @@ def distributions(*entries: str) -> list[str]:
 
 
 def frameworks() -> tuple[str, ...]:
-    """Return the names of the listed frameworks, in the order in which one is looked for."""
+    """Return the names of the listed frameworks, in search order."""
     return tuple(_data()["frameworks"])
 
 
 def how_to_get(distribution: str) -> str:
-    """Return the end of a sentence that says how to get a distribution that is not installed."""
+    """Return the end of a sentence on how to install a missing distribution."""
     return f"is provided by {distribution}, which is not installed: pip install {distribution}"
 
 

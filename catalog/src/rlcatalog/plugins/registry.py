@@ -1,4 +1,4 @@
-"""Registry of who provides which name: plugins' parts, in-process registration, provenance."""
+"""Registry of names: parts of plugins, parts that the program registered, and their origin."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Registry:
         return [c for c in self if c.kind == kind]
 
     def name_of(self, component: Component) -> str:
-        """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
+        """Return the name with which `get` finds a component: its bare name, or its address if that is ambiguous."""
         is_clear = self._meanings.get((component.kind, component.name)) == [component]
         return component.name if is_clear else component.address
 
@@ -175,15 +175,15 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
         if key not in known and public_index.provider_of("config", key) is None:
             field = "reads" if key in component.declaration.reads else "switch"
             return DeclarationError(
-                f"{component.kind} {component.name!r}: {field} names the config key {shown(key)}, which nobody"
-                f" declares.{nearest(key, known)} Name a key of the kernel's, of this part's config struct, or of"
-                " another package."
+                f"{component.kind} {component.name!r}: {field} names the config key {shown(key)}, which no"
+                f" package declares.{nearest(key, known)} Name a key of the kernel, of this part's config struct, or"
+                " of another package."
             )
     return None
 
 
 def unknown_framework(component: Component, declared: Iterable[str] = ()) -> DeclarationError | None:
-    """Return the error for a component of whose targets no framework is known, or one is misspelt.
+    """Return the error for a component whose targets name only unknown frameworks, or a misspelt one.
 
     Args:
         component: The component.

@@ -1,4 +1,4 @@
-"""Request: the question of a lookup, which every `match`, `describe` and `size` function answers."""
+"""Request: the input of a lookup, which every `match`, `describe` and `size` function gets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Request:
 
     Attributes:
         obs: The observation space as the environment gives it (for preprocessors: the space, or sub-space, to encode).
-        action: The action space, or None where it does not matter.
+        action: The action space, or None if it does not matter.
         config: The model config, complete and checked: every key of the installed packages with its value.
-        framework: `"torch"`, `"tf"`, or None where any will do.
+        framework: `"torch"`, `"tf"`, or None if any will do.
         encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
         num_outputs: Number of outputs the model is asked for, or None for a trunk.
         trunk_width: Width of the trunk's output, for memories and heads; None when known only after building.
         env: The environment, for environment wrappers.
         preprocessor: What encoded the observations, where it is known.
         catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
-        mask_key: Key, or path of keys, of the environment's Dict observations under which an action mask stands, or
-            None. `obs` has it only where models are shown the mask.
+        mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs` has it
+            only if models see the mask.
     """
 
     obs: SpaceInfo
@@ -53,16 +53,16 @@ class Request:
 
     @property
     def is_image(self) -> bool:
-        """Whether a model sees one array of rank 3, whatever the environment emits: RLlib's rule for a vision net.
+        """Whether a model sees one array of rank 3: RLlib's rule for a vision net.
 
-        Integers that stand for categories (`_disable_preprocessor_api`) are no image.
+        Integers for categories (`_disable_preprocessor_api`) do not form an image.
         """
         space = None if self.preprocessor is None else self.preprocessor.observation_space
         return len(self.encoded_shape or ()) == 3 and (space is None or SpaceInfo.read(space).kind == "box")
 
     @property
     def sees_parts(self) -> bool:
-        """Whether a model sees a Dict or Tuple as its parts; a preprocessor may have made one array of it."""
+        """Whether a model sees the parts of a Dict or Tuple; a preprocessor may have joined them."""
         return self.obs.is_composite and (self.preprocessor is None or self.preprocessor.structured)
 
     @property

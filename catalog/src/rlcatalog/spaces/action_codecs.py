@@ -1,4 +1,4 @@
-"""The table of action codecs: for each kind of space the class that knows its actions.
+"""The table of action codecs: kind of space → codec class.
 
 Plugins declare codecs with the hook `rlcatalog_action_codecs`; see `rlcatalog.ActionCodecSpec`.
 """
@@ -17,8 +17,8 @@ from rlcatalog.spaces.info import KINDS, SpaceInfo
 def codec_class(info: SpaceInfo) -> Any:
     """Return the class of a space's codec, or None.
 
-    It is that of the most derived class which has one. A codec for a class of somebody else's package stands back where
-    a listed one serves a base of it.
+    The codec of the most derived class wins. A codec for a class of another package gives way to a listed codec for a
+    base class.
     """
     table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):
@@ -32,7 +32,7 @@ def codec_class(info: SpaceInfo) -> Any:
 
 
 def codec_of_class(name: str) -> Any:
-    """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
+    """Return the codec class declared for a space class by its qualified name, or None."""
     spec = provided.declarations["action_codec"].get(name)
     return None if spec is None else _load(spec.targets["numpy"])
 

@@ -70,7 +70,7 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
             raise ValueError(f"concentration: expected shape ({size},), found {self.concentration.shape}.")
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
-        """Return a Dirichlet draw."""
+        """Return a sample of a Dirichlet distribution."""
         assert self.shape is not None
         return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
 

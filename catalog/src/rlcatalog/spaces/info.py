@@ -1,7 +1,7 @@
 """A Gymnasium space, read once into a frozen tree without any framework in it.
 
-Matching, explaining, config checks and codec plans all read this tree, so that no plugin has to import gymnasium to
-answer a question about a space.
+Matching, explaining, config checks and codec plans all read this tree. Plugins can inspect a space without importing
+gymnasium.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SpaceInfo:
 
     Attributes:
         kind: `"box"`, `"discrete"`, …; for a class the kernel does not know, its qualified name.
-        path: Where the node stands, as one would type it: `obs['camera'][0]`.
-        shape: The space's own shape, or None where it has none (Dict, Tuple, Text, …).
+        path: Path of the node, as a user would type it: `obs['camera'][0]`.
+        shape: The space's own shape, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
         low: Lower bounds (Box), an array of `shape`.
         high: Upper bounds (Box), an array of `shape`.
@@ -52,7 +52,7 @@ class SpaceInfo:
         keys: Names of the children (Dict), in the space's order.
         children: Child nodes, in the space's order.
         classes: Qualified names of the space's class and its bases, most derived first.
-        space: The space that was read, for codecs of kinds with attributes of their own.
+        space: The space that was read, for codecs of kinds with additional attributes.
     """
 
     kind: str
@@ -109,7 +109,7 @@ class SpaceInfo:
         return self.shape is not None and 0 in self.shape
 
     def without_values(self, name: str) -> UnsupportedSpaceError:
-        """Return the error of a distribution that cannot serve an action space without a single value."""
+        """Return the error for an action space without values."""
         return UnsupportedSpaceError(
             f"{self.path}: {self.describe()} holds no values, so that {name} has nothing to choose. Leave it out of the"
             " action space, and put it back in an environment wrapper (gymnasium.wrappers.TransformAction)."
@@ -139,7 +139,7 @@ class SpaceInfo:
         return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
     def distance(self, kinds: Sequence[str]) -> int | None:
-        """Return how many of the space's classes stand before one of these kinds; None where it is of none."""
+        """Return how many of the space's classes come before one of these kinds; None without a match."""
         return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
 
     def without(self, key: str, *inner: str) -> SpaceInfo:

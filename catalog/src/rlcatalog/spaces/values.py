@@ -1,4 +1,4 @@
-"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding.
+"""Padded tensors for observations of varying size, with masks or lengths.
 
 They are dataclasses of tensors, as those of plugins are; dicts, tuples and dataclasses make up a structure.
 """
@@ -31,7 +31,7 @@ class RepeatedValues:
     max_len: int
 
     def unbatch_all(self) -> list[Any]:
-        """Return B lists of items without padding: the observations as they were, at the cost of Python loops.
+        """Return B lists of items without padding, with Python loops.
 
         Raises:
             ValueError: The batch size is not known (inside a `tf.function`).
@@ -53,7 +53,7 @@ class OneOfValues:
 
     Attributes:
         tag: One-hot of the branch a value is of, `[B, branches]`.
-        branches: For each branch its values, of meaning only in the rows whose tag says so.
+        branches: The values of each branch, which are only valid in rows with its tag.
     """
 
     tag: Any
@@ -61,7 +61,7 @@ class OneOfValues:
 
 
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a structure of arrays or tensors with each of them changed; what has no shape is left as it is."""
+    """Return a structure with a function applied to each array or tensor; other leaves stay unchanged."""
 
     def leaf(value: Any) -> Any:
         return change(value) if hasattr(value, "shape") else value

@@ -1,1 +1,1 @@
-"""Atari environments for rlcatalog: stacked gray frames, and the codecs of pixels and RAM that RLlib knows."""
+"""Atari environments for rlcatalog: stacked gray frames, and RLlib's codecs of pixels and RAM."""

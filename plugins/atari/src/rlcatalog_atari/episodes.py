@@ -17,7 +17,7 @@ _Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 
 
 def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
-    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None where there is none.
+    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None if there is none.
 
     Args:
         env: The environment; where a wrapper has changed its action space, the meanings are not known.
@@ -57,25 +57,24 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
         return obs, {**info, **after}
 
     def get_state(self) -> None:
-        """Return its state, of which it has none; a run goes on from it (see `rlcatalog train --resume`)."""
+        """Return its state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
 
     def set_state(self, state: None) -> None:
         """Do nothing."""
 
 
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
-    """Ends the episode when a life is lost; the reset after it goes on with the same game.
+    """Ends the episode when a life is lost; the next reset continues the same game.
 
-    That reset does nothing for one step and drops what the step earns. A new game starts when the last one is really
-    over, when `reset` is given a seed, and when it is called at another time than after a lost life. (The option
-    `terminal_on_life_loss` of gymnasium's AtariPreprocessing starts a new game at each lost life, so that an agent
-    never gets beyond its first.)
+    That reset does nothing for one step and drops the reward of that step. A new game starts at game over, with a seed,
+    or if `reset` is not called after a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
+    starts a new game at each lost life, so an agent never gets beyond its first life.)
 
     Args:
         env: An Atari environment.
 
     Raises:
-        NotServedError: Its actions are changed, so that nobody knows how to do nothing.
+        NotServedError: Its actions were changed, so the no-op is unknown.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -100,11 +99,11 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         return obs, info
 
     def get_state(self) -> dict[str, Any]:
-        """Return its state, for a run to go on from (see `rlcatalog train --resume`)."""
+        """Return its state, for resuming a run (see `rlcatalog train --resume`)."""
         return {"lives": self._lives, "goes_on": self._goes_on}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         self._lives, self._goes_on = state["lives"], state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
@@ -121,7 +120,7 @@ def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
     found = action_of(env, meaning)
     if found is None:
         raise NotServedError(
-            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, of which none is known"
-            " to mean it. Wrap the environment before its actions are changed."
+            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, where its place"
+            " is unknown. Apply this wrapper before the one that changes the actions."
         )
     return found

@@ -1,4 +1,4 @@
-"""Codecs of what the Atari emulator emits: pixels and RAM. All arithmetic is float32."""
+"""Codecs of the Atari emulator's pixels and RAM. All arithmetic is float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUM = np.ones((1, 3), np.float32)
 
 
 class BytesPreprocessor(Preprocessor):
-    """What the two codecs share: Box spaces of uint8."""
+    """Base of both codecs: Box spaces of uint8."""
 
     def check(self, obs: Any) -> None:
         info = self.info
@@ -53,7 +53,7 @@ class GenericPixelPreprocessor(BytesPreprocessor):
     with `zero_mean` False.
 
     Raises:
-        UnsupportedSpaceError: The space is no Box of uint8 with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.
+        UnsupportedSpaceError: The space is not a Box of uint8 with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.
         ConfigError: An option has a wrong value.
     """
 
@@ -107,7 +107,7 @@ class AtariRamPreprocessor(BytesPreprocessor):
     """Bytes of RAM as floats: `(x - 128) / 128`, from -1 to 127/128, in the space's shape.
 
     Raises:
-        UnsupportedSpaceError: The space is no Box of uint8 with one axis.
+        UnsupportedSpaceError: The space is not a Box of uint8 with one axis.
     """
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Recognition of Atari games: told by their classes' names, so that nothing is imported for the question."""
+"""Recognition of Atari games by the names of their classes, without imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREPARING = {
 
 
 def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
-    """Say why an environment is left as it is; None for one that is to be prepared.
+    """Return why an environment is left unchanged; None if it must be prepared.
 
     Args:
         env: The environment, or None.
@@ -51,9 +51,9 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
 
 def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the wrapper's keys that had no effect on observations: key → what it takes.
+    """Return the wrapper's keys without effect on the observations: key → what it needs.
 
-    Whether an environment was wrapped is told by what it emits; where that is not clear, it counts as wrapped.
+    The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
 
     Args:
         obs: The observation space that a model is built for.

@@ -1,4 +1,4 @@
-"""The environment wrapper: what an agent sees of an Atari game."""
+"""The environment wrapper of Atari games."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRAME_SKIP = 4
 
 
 def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Prepare an Atari environment as `preprocessor_pref` says.
+    """Prepare an Atari environment according to `preprocessor_pref`.
 
     `"deepmind"`: see `stacked_frames`. `"rllib"`: `EncodedObservation`; with `atari_terminal_on_life_loss` also
     `TerminalOnLifeLoss`.
@@ -53,13 +53,13 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
 def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymnasium.Env[Any, Any]:
     """Return the environment with gray, resized, stacked frames, uint8 `[dim, dim, frames]`, the newest frame last.
 
-    Gymnasium's AtariPreprocessing (up to 30 no-ops at the start; each action lasts 4 frames, of which the maximum of
-    the last two is seen, unless the environment skips frames by itself) and FrameStackObservation, with a press of FIRE
-    at the start where the game has that button. Episodes are whole games: after a lost life it is the agent that must
-    press FIRE. With `atari_terminal_on_life_loss` an episode is one life, and starts with a press.
+    Combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if the game has
+    that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is the maximum
+    of the last two, unless the environment skips frames itself. Episodes are whole games: after a lost life the agent
+    must press FIRE. With `atari_terminal_on_life_loss` an episode is one life, and starts with a press.
 
     Args:
-        env: An Atari environment with pixel observations; their colours do not matter, the screen is read anew.
+        env: An Atari environment with pixel observations of any colours; the wrapper reads the screen again.
         settings: Sizes and where episodes end.
     """
     game: Any = env.unwrapped
@@ -90,7 +90,7 @@ def channels_last(stack: Array) -> Array:
 class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Pixels through `GenericPixelPreprocessor`, RAM through `AtariRamPreprocessor`.
 
-    Its observation space is a plain float32 Box: whoever builds a policy for it encodes nothing twice.
+    Its observation space is a float32 Box, so a policy for it does not encode twice.
 
     Args:
         env: An Atari environment with pixel or RAM observations.
@@ -112,7 +112,7 @@ class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordCons
         return self.preprocessor.transform(observation)
 
     def get_state(self) -> None:
-        """Return its state, of which it has none; a run goes on from it (see `rlcatalog train --resume`)."""
+        """Return its state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
 
     def set_state(self, state: None) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""The command line: its own commands, and whatever the installed plugins add."""
+"""The command line: its own commands, and those of installed plugins."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
-_ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
+_ISOLATE = typer.Option("--isolate", help="Load each plugin in a separate process first, and name plugins that end it.")
 
-_ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
+_ALL = typer.Option(
+    "--all", help="Also show the parts that were not chosen, with reasons, and the config keys that are read."
+)
 
 
 def list_parts(
@@ -33,7 +35,7 @@ def list_parts(
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
 ) -> None:
-    """List the plugins and what they provide."""
+    """List the plugins and their parts."""
     with redirect_stdout():
         catalog = catalog_of_survivors() if isolate else default_catalog()
     components = catalog.components(kind)
@@ -55,7 +57,7 @@ def list_parts(
 
 
 def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
-    """Return what `list` shows: the plugins, what each provides, and why one is not loaded."""
+    """Return the data of `list`: the plugins, their parts, and why a plugin is not loaded."""
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
     records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
@@ -76,10 +78,10 @@ def explain(
     framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw it as well, into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Also draw it into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Say which parts fit an environment, why, and the shapes along the way."""
+    """Show which parts fit an environment, why, and the shapes along the way."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
         found, text = explanation.as_dict(), explanation.text(all=everything)
@@ -95,7 +97,7 @@ def explain(
 
 @contextmanager
 def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any]]:
-    """Make an environment for a command: the catalog, the config that the options give, the environment."""
+    """Make an environment for a command; yield the catalog, the config and the environment."""
     catalog = default_catalog()
     config = key_values(model, "--model")
     catalog.parse_config(config)  # a wrong key is found before an environment is made
@@ -117,7 +119,7 @@ def program(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Model catalog for reinforcement learning: what is installed, what fits, and why."""
+    """Model catalog for reinforcement learning: show installed parts, and which fit an environment and why."""
 
 
 #: Characters of a line of an error: whatever was typed, the terminal stays readable.
@@ -166,7 +168,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; an error of ours, or of a file that cannot be used, is readable and exit status 1."""
+    """Run the command line; for rlcatalog's errors and unusable files, print the message and exit with status 1."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be written ends nothing

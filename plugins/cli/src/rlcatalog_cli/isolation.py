@@ -1,4 +1,4 @@
-"""Keeping plugins apart from the command line: what they print, and what ends a process."""
+"""Isolating plugins from the command line: their output, and ends of the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=No
 
 @contextmanager
 def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
-    """Send what plugins print to standard error; standard output is for the answer (see `print_answer`).
+    """Send the output of plugins to standard error; standard output is for the result (see `print_answer`).
 
     Args:
         for_good: Leave it so when the command ends: the process ends with it, and threads of plugins may outlive it.
@@ -59,12 +59,12 @@ def print_json(data: Any) -> None:
 
 
 def print_answer(text: str) -> None:
-    """Print what a program reads; with `--json`, nothing else reaches standard output."""
+    """Print a result for other programs; with `--json`, nothing else is written to standard output."""
     print(text, end="", file=_ANSWERS.get() or sys.stdout, flush=True)
 
 
 def catalog_of_survivors() -> Catalog:
-    """Return the catalog of the plugins that can be loaded without ending the process; the others are failed in it."""
+    """Return a catalog of the plugins that load without ending the process; the others have failed in it."""
     deaths = {}
     for plugin in find_plugins(scan()):
         if disabled_reason(plugin, os.environ) is None and (how := _death(plugin)) is not None:
@@ -78,7 +78,7 @@ def catalog_of_survivors() -> Catalog:
 
 
 def _death(plugin: PluginRecord) -> str | None:
-    """Load a plugin in a process of its own; return how that ended it, or None."""
+    """Load a plugin in a separate process; return how the process ended, or None."""
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)

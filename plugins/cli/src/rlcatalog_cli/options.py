@@ -23,10 +23,10 @@ Modules = Annotated[
 
 
 class Command(TyperCommand):
-    """A command that refuses a single option given twice, of which the parser would silently take the last."""
+    """A command that refuses a repeated single option; the parser would silently take the last."""
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return the parser, which counts what it is given; nothing is converted or run before."""
+        """Return the parser, which counts its options; nothing is converted or run before."""
         parser = super().make_parser(ctx)
         parse = parser.parse_args
 
@@ -61,7 +61,7 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
         option: The option's name, for messages.
 
     Raises:
-        ConfigError: One has no `=`, a key stands twice, or a value is nested too deep.
+        ConfigError: One has no `=`, a key is repeated, or a value is nested too deep.
     """
     found: dict[str, Any] = {}
     for text in options:

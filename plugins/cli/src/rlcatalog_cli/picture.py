@@ -1,4 +1,4 @@
-"""A lookup as a picture: the way from observation to action, who fills each slot, and who did not."""
+"""A lookup as a picture: the pipeline, the chosen part of each slot, and the other candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a long command shows of itself: a bar in a terminal, elsewhere a line every tenth of the way."""
+"""Progress of a long command: a bar in a terminal, elsewhere ten lines."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rich.table import Column
 def show_progress(
     text: str, total: int, *, unit: str = "steps", done: int = 0, quiet: bool = False, stream: TextIO | None = None
 ) -> Iterator[Callable[[int, float | None], None]]:
-    """Show how far a command is, the mean return, the speed and the time left.
+    """Show progress, mean return, speed and remaining time of a command.
 
     In a terminal it is a bar that is drawn over and over. Elsewhere, in a file or a pipe, it is a line for each tenth
     of the way, without control characters.
 
     Args:
         text: What is done.
-        total: Of how many.
-        unit: Of what.
+        total: The total number.
+        unit: The unit of the numbers.
         done: How many were done before.
         quiet: Show nothing.
         stream: Where to; standard output when missing.
 
     Yields:
-        `update(done, mean_return)`: how many are done in all, and the mean return, or None where there is none yet.
+        `update(done, mean_return)`: how many are done in all, and the mean return, or None if there is none yet.
     """
     stream = sys.stdout if stream is None else stream
     begun, before, shown = time.perf_counter(), done, 10 * done // total

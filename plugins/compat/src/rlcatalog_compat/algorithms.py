@@ -1,4 +1,4 @@
-"""RLlib's names of algorithms as thin faces over rlcatalog's PPO and A2C."""
+"""RLlib's names of algorithms as wrappers of rlcatalog's PPO and A2C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(enco
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Give an environment a name that the algorithms of this module know.
+    """Register an environment's name for the algorithms of this module.
 
     Args:
         name: The name.
@@ -39,7 +39,7 @@ class _Creator:
 
     Args:
         env: A callable that takes the context, or nothing.
-        remote: Whether each environment is in a process of its own.
+        remote: Whether each environment has a separate process.
     """
 
     def __init__(self, env: Callable[..., Any], remote: bool) -> None:
@@ -63,8 +63,7 @@ class Algorithm:
     Args:
         config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
-            have no effect, and one warning names them. `explore` is what `compute_single_action` does unless it is
-            told.
+            have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
         env: What `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
             `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
@@ -154,11 +153,11 @@ class Algorithm:
             explore: Whether the action is drawn; as the config says when missing, and there it is True when missing.
 
         Returns:
-            The action; or the action, the state as a list of arrays, and a dict with the value estimate, the log
-            density and the parameters of the distribution under RLlib's names.
+            The action; or the action, the state as a list of arrays, and a dict. The dict holds the value estimate, the
+            log density and the parameters of the distribution under RLlib's names.
 
         Raises:
-            CatalogError: The observation or the state is none of the policy's.
+            CatalogError: The observation or the state does not fit the policy.
         """
         drawn = self._explore if explore is None else explore
         found = act(self._algorithm.policy, observation, state, prev_action, prev_reward, drawn)
@@ -167,7 +166,7 @@ class Algorithm:
     compute_action = compute_single_action
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
-        """Write all that training goes on from, and return the folder, for `restore`.
+        """Write everything that training needs to continue, and return the folder, for `restore`.
 
         Args:
             checkpoint_dir: The folder; a new one below `runs` when missing. `rlcatalog.load(folder + "/policy")` loads
@@ -181,7 +180,7 @@ class Algorithm:
         return str(folder)
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Go on from what `save` wrote, with its config.
+        """Restore what `save` wrote, with its config.
 
         Raises:
             SavedPolicyError: There is no checkpoint, or it is damaged.
@@ -191,11 +190,11 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm that goes on from what `save` wrote; of `Algorithm`, the one that wrote it.
+        """Return an algorithm restored from what `save` wrote; for `Algorithm`, the class that wrote it.
 
         Args:
             path: The folder.
-            env: The environment, where it was no id of Gymnasium.
+            env: The environment, if it was not a Gymnasium id.
 
         Raises:
             SavedPolicyError: There is no checkpoint, it is damaged, or another algorithm wrote it.
@@ -256,7 +255,7 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Return keys of RLlib's that rlcatalog_ppo has in another form under its names.
+    """Return RLlib keys that rlcatalog_ppo has in another form, under their names there.
 
     Raises:
         NotServedError: Rewards are to be replaced by their signs.

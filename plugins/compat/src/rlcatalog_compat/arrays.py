@@ -47,7 +47,7 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
         x: Input `[B, in]`.
         weights: `[in, out]`, or `[out, in]` as PyTorch has it.
         biases: `[out]`, or None.
-        framework: `"torch"` where the weights are PyTorch's.
+        framework: `"torch"` if the weights come from PyTorch.
     """
     x, weights = convert_to_numpy(x), convert_to_numpy(weights)
     found: Array = x @ (weights.T if framework == "torch" else weights)

@@ -1,4 +1,4 @@
-"""Batches as models and losses of RLlib's handle them: dictionaries of columns."""
+"""Batches in RLlib's form: dictionaries of columns."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class SampleBatch(dict[str, Any]):
         return False if self._is_training is None else self._is_training
 
     def set_training(self, training: Any = True) -> None:
-        """Say whether the batch is for training."""
+        """Set whether the batch is for training."""
         self._is_training = training
 
     @property

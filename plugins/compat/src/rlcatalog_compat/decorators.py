@@ -1,4 +1,4 @@
-"""Decorators that RLlib's code carries, and its helpers for deprecated names, as plain warnings."""
+"""RLlib's decorators, and its helpers for deprecated names, as plain warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 def override(cls: Any) -> Callable[[_T], _T]:
     """Return a decorator that marks a method as overriding one of `cls`.
 
-    Nothing is checked: the base classes here need not have every method that RLlib's have.
+    Nothing is checked: base classes here may lack methods that those of RLlib have.
 
     Args:
         cls: The class whose method is meant.

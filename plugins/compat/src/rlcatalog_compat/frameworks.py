@@ -25,7 +25,7 @@ def absent(name: str, why: str) -> type:
 
 
 class AbsentModule:
-    """A module of a framework that is not installed: each of its names is a class that says so when it is used.
+    """A module of a framework that is not installed: each name is a class whose use raises an error.
 
     Args:
         why: Why it cannot be used.
@@ -95,7 +95,7 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
 
 
 def try_import_tfp(error: bool = False) -> Any:
-    """Return `tensorflow_probability`, or None where it is missing and `error` is not set."""
+    """Return `tensorflow_probability`, or None if it is missing and `error` is not set."""
     try:
         return importlib.import_module("tensorflow_probability")
     except ImportError:
@@ -111,7 +111,7 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
         MissingFrameworkError: `error` is set.
     """
     if error:
-        raise MissingFrameworkError("JAX is no framework of rlcatalog's; it serves torch and tf.")
+        raise MissingFrameworkError("rlcatalog has no framework jax; it supports torch and tf.")
     return None, None
 
 
@@ -192,7 +192,7 @@ def _dtype(dtype: Any) -> Any:
 
 
 def get_initializer(name: Any, framework: str = "tf") -> Any:
-    """Return the initialiser for a name: a function that fills a tensor in place, or one of Keras'.
+    """Return the initialiser for a name: a function that fills a tensor in place, or a Keras initialiser.
 
     Args:
         name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned as it is.

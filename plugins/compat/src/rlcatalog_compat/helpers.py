@@ -29,13 +29,13 @@ class EnvError(Exception):
 
 
 class EnvContext(dict[str, Any]):
-    """An environment's config, and which copy of the environment it is for.
+    """An environment's config, with the index of the copy.
 
     Args:
         env_config: The config.
         worker_index: Number of the worker, 0 in the main process.
         vector_index: Number of the environment within the worker.
-        remote: Whether it runs in a process of its own.
+        remote: Whether it runs in a separate process.
         num_workers: Number of workers.
         recreated_worker: Whether the worker replaces one that failed.
     """
@@ -76,7 +76,7 @@ def deep_update(
     Args:
         original: The dictionary to change.
         new_dict: What to write into it.
-        new_keys_allowed: Whether `new_dict` may bring keys of its own.
+        new_keys_allowed: Whether `new_dict` may add keys.
         allow_new_subkey_list: Keys whose dictionaries may.
         override_all_if_type_changes: Keys whose dictionary is replaced where its `"type"` differs.
 

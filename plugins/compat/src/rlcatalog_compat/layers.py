@@ -1,8 +1,8 @@
-"""Layers of TensorFlow 1 that a model called by name, at each pass: here the model keeps them after the first.
+"""TensorFlow 1 layers, which models called by name at each pass; here the model keeps them after the first.
 
 `rlcatalog port` writes these calls for `tf.layers.dense(...)` and the like, and `self.kept_layers = start()` into the
-constructor. The layers lie in that attribute, where the model's variables are found, under their names in the
-`variable_scope` around the call.
+constructor. That attribute holds the layers, under their names in the `variable_scope` around the call; rlcatalog finds
+the model's variables there.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """A module or name of RLlib's is imported that the mirror does not serve; the message says why."""
+    """An RLlib module or name that the mirror does not have; the message says why."""
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """The same of an attribute. It is no ImportError: whoever looks through modules expects an AttributeError."""
+    """The same for an attribute: code that inspects modules expects an AttributeError."""
 
 
 class Mirror(ModuleType):
@@ -71,7 +71,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Put the finder in front of the import system's others, once."""
+    """Put the finder before the import system's others, once."""
     if not any(type(finder) is _Finder for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
@@ -84,7 +84,7 @@ def lookup(module: str, name: str) -> Any:
         name: The name asked for.
 
     Raises:
-        NameNotMirroredError: It is a name of RLlib's that is not served, or none we know.
+        NameNotMirroredError: The RLlib name is unsupported or unknown.
         AttributeError: It begins with an underscore, as names that Python itself looks for.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
@@ -100,7 +100,7 @@ def lookup(module: str, name: str) -> Any:
 
 
 def missing(path: str) -> str:
-    """Return why a module or name of RLlib's is not served.
+    """Return why an RLlib module or name is not supported.
 
     Args:
         path: The module, and the name in it, `ray.` left out.
@@ -114,7 +114,7 @@ def missing(path: str) -> str:
 
 
 def resolve(target: str, name: str) -> Any:
-    """Return the object a target names; where its framework is not installed, a class that says so when it is used.
+    """Return the object of a target; without its framework, a class whose use raises an error.
 
     Args:
         target: `"module:attribute"`.

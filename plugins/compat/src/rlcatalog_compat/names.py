@@ -1,4 +1,4 @@
-"""The modules and names of RLlib's that the mirror knows, read from `names.toml` at first use."""
+"""The RLlib modules and names of the mirror, read from `names.toml` at first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Module:
-    """One module of RLlib's.
+    """An RLlib module.
 
     Attributes:
         layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have it.
@@ -50,7 +50,7 @@ def known() -> frozenset[str]:
 
 
 def reason_for(path: str) -> str | None:
-    """Return why a module or name, `ray.` left out, is not served; None where nothing is known about it."""
+    """Return why a module or name, `ray.` left out, is not served; None if nothing is known about it."""
     front, _, name = path.rpartition(".")
     if front in modules() and name in modules()[front].refused:
         return modules()[front].refused[name]

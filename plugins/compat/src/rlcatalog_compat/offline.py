@@ -24,8 +24,8 @@ _ATTEMPTS = 100
 class JsonReader:
     """Reads batches of RLlib's JSON files, line after line, over and over; after the first file any comes next.
 
-    Columns are read where they are plain lists. RLlib packs observations unless it is told not to: those are pickles,
-    which run code when they are read, and are refused by name.
+    Reads columns that are plain lists. By default, RLlib packs observations into pickles. Reading them runs code, so
+    the reader refuses them by name.
 
     Args:
         inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON in
@@ -34,7 +34,7 @@ class JsonReader:
 
     Raises:
         SavedPolicyError: There is no such file.
-        NotServedError: A file is no text on this machine: a zip file or an address.
+        NotServedError: A path is not a text file on this machine, but a zip file or an address.
     """
 
     def __init__(self, inputs: Any, ioctx: Any = None) -> None:
@@ -62,7 +62,7 @@ class JsonReader:
         """Return the next batch: a `SampleBatch` of arrays, or a `MultiAgentBatch`.
 
         Raises:
-            SavedPolicyError: A line is none of RLlib's batches, or no file has any.
+            SavedPolicyError: A line is not an RLlib batch, or no file has any.
             NotServedError: A column is packed.
         """
         if self._recorded is not None:
@@ -79,7 +79,7 @@ class JsonReader:
             yield from (_batch(*line) for line in _lines(file))
 
     def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
-        """Return a batch as TensorFlow tensors that are read anew whenever a traced function runs.
+        """Return a batch as TensorFlow tensors; each run of a traced function reads a new one.
 
         Columns of text and of `infos` are left out, and those of other types than the first batch's are cast to these.
 
@@ -109,7 +109,7 @@ def _batch(file: str, number: int, line: str) -> Any:
     """Return what a line holds.
 
     Raises:
-        SavedPolicyError: It is no batch.
+        SavedPolicyError: It is not a batch.
         NotServedError: A column is packed.
     """
     where = f"{file}, line {number}"
@@ -134,8 +134,8 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     packed = [name for name, column in data.items() if _is_packed(column)]
     if packed:
         raise NotServedError(
-            f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and a pickle runs code"
-            " when it is read. Where you trust the file, write it anew with Ray in plain columns:"
+            f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and reading a pickle"
+            " runs code. If you trust the file, write it again with Ray in plain columns:"
             " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or output_compress_columns=[] where it is"
             " recorded."
         )

@@ -23,7 +23,7 @@ def apply(function: Callable[..., Any], inputs: Any) -> Any:
 
     Args:
         function: What is computed of the inputs.
-        inputs: A tensor, or a list or dict of tensors, which other values may stand among.
+        inputs: A tensor, or a list or dict of tensors, possibly with other values.
     """
     keras: Any = keras_module()
     whole = keras.tree.map_structure(_own, (inputs, function.__defaults__ or ()))

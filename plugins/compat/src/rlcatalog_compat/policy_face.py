@@ -47,8 +47,8 @@ def act(
     carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
         raise NotServedError(
-            "compute_single_action: the model is shown past actions, and a state of one's own holds none. Give back the"
-            " state that the last call returned, which holds them; prev_action is not needed then."
+            "compute_single_action: the model reads past actions, which this state does not contain. Pass the state"
+            " that the last call returned; it contains them, so prev_action is not needed."
         )
     reward = None if prev_reward is None else np.array([prev_reward], np.float32)
     step = policy.act([observation], carried, prev_reward=reward, explore=explore)
@@ -75,7 +75,7 @@ def _state_of(policy: Policy, state: Any) -> Any:
 
 
 class PolicyFace:
-    """A policy that answers to RLlib's names as well.
+    """A policy with RLlib's method names.
 
     Args:
         policy: The policy; all that is not named here is asked of it.

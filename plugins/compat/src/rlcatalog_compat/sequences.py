@@ -58,7 +58,7 @@ def chop_into_sequences(
 
     Args:
         feature_columns: Columns `[B, ...]`.
-        state_columns: Columns of states `[B, ...]`, of which each sequence gets that of its first row.
+        state_columns: Columns of states `[B, ...]`; each sequence gets the state of its first row.
         max_seq_len: Longest sequence.
         episode_ids: Episode of each row `[B]`; a sequence ends where it changes.
         unroll_ids: The same of the rollout.
@@ -165,7 +165,7 @@ def pad_batch_to_sequences_of_same_size(
 
 
 def _arrays(column: Any) -> Any:
-    """Return a column of RLlib's: a list is one array, no structure."""
+    """Return an RLlib column: a list is one array, not a structure."""
     return np.asarray(column) if isinstance(column, list) else column
 
 

@@ -1,4 +1,4 @@
-"""Doors of the kernel's under RLlib's signatures, which do not say the framework in the same way."""
+"""Kernel functions with RLlib's signatures, which name the framework differently."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
         sampled_element: A sample, in the same structure.
 
     Raises:
-        ObservationError: A number stands where the sample is an array with axes.
+        ObservationError: The sample has a number in place of an array with axes.
     """
     return map_leaves(_like, element, sampled_element)
 
@@ -90,7 +90,7 @@ def _like(value: Any, sample: Any) -> Any:
 
 
 class FlexDict(Dict):
-    """A Dict whose keys can be set later: `space["key"] = Box(...)`; they stand in the order in which they were set.
+    """A Dict whose keys can be set later: `space["key"] = Box(...)`; they keep the order in which they were set.
 
     Args:
         spaces: Key → space; or as keyword arguments.
@@ -116,7 +116,7 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
 
 
 def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the leaves of a structure with their spaces, which are None where none are given."""
+    """Yield the leaves of a structure with their spaces, which are None if none are given."""
     values = list(leaves(struct))
     return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
 

@@ -15,7 +15,7 @@ from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFMode
 class TFActionDistribution(ActionDistribution):
     """Base of distributions that draw in `_build_sample_op`.
 
-    RLlib draws once, in the constructor; here each call of `sample` draws anew.
+    RLlib samples once, in the constructor; here each call of `sample` samples again.
 
     Args:
         inputs: Model output `[B, size]`.
@@ -35,7 +35,7 @@ class TFActionDistribution(ActionDistribution):
 
     @property
     def sample_op(self) -> Any:
-        """What was drawn last, or a first draw."""
+        """The last sample, or a first one."""
         return self.sample() if self.last_sample is None else self.last_sample
 
     @property
@@ -188,8 +188,8 @@ class DistributionalQTFModel(TFModelV2):
         """Return the head's answer for features `[B, num_outputs]`.
 
         Returns:
-            Of one atom the scores `[B, n]`, and logits and probabilities `[B, n, 1]`; else Q-values `[B, n]`, the
-            atoms' returns `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
+            With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise Q-values `[B, n]`,
+            the atoms' returns `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
         """
         scores = model_out if self.q_value_head is None else self.q_value_head(model_out)
         if self.num_atoms == 1:

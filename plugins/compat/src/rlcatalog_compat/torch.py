@@ -1,4 +1,4 @@
-"""RLlib's layers, distributions and Q-value model in PyTorch; the names of their weights are RLlib's."""
+"""RLlib's layers, distributions and Q-value model in PyTorch, with RLlib's names of weights."""
 
 from __future__ import annotations
 
@@ -322,8 +322,8 @@ class DQNTorchModel(TorchModelV2):
         """Return the head's answer for features `[B, num_outputs]`.
 
         Returns:
-            Of one atom the scores `[B, n]` and twice ones; else Q-values `[B, n]`, the atoms' returns `[atoms]`, twice
-            the logits `[B, n, atoms]`, and the probabilities.
+            With one atom, the scores `[B, n]` and twice ones. Otherwise Q-values `[B, n]`, the atoms' returns
+            `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
         """
         scores: Tensor = self.advantage_module(model_out)
         if self.num_atoms == 1:

@@ -1,4 +1,4 @@
-"""Weights that RLlib has trained: read into a policy or model of the same structure.
+"""Loading RLlib's trained weights into a policy or model of the same structure.
 
 A name here is looked up among the names RLlib's net of the same structure has: `hidden.layers.0.weight` is
 `_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. What a custom model
@@ -96,19 +96,19 @@ class _Given:
         self._slim = {_slim(name): name for name in self.by_name}
 
     def take(self, *names: str) -> list[Array] | None:
-        """Return what stands under all of these names, or None."""
+        """Return the values under all of these names, or None."""
         if any(name not in self._slim for name in names):
             return None
         self.used.update(self._slim[name] for name in names)
         return [self.by_name[self._slim[name]] for name in names]
 
     def take_one(self, name: str) -> Array | None:
-        """Return what stands under a name, or None."""
+        """Return the value under a name, or None."""
         found = self.take(name)
         return found[0] if found else None
 
     def source(self, name: str, have: Mapping[str, Array]) -> Array | None:
-        """Return what belongs under a name of ours, or None."""
+        """Return the value for an rlcatalog name, or None."""
         if name in self.by_name:
             self.used.add(name)
             return self.by_name[name]
@@ -160,7 +160,7 @@ class _Given:
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
-    """Yield what may stand in front of the end of a name, in RLlib's form, and that end in ours."""
+    """Yield possible prefixes of a name in RLlib's form, and the rest of the name in rlcatalog's form."""
     parts = name.split(".")
     for cut in range(len(parts)):
         end = ".".join(parts[cut:])
@@ -199,7 +199,7 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
 
 
 def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
-    """Raise where the net of this config computes something else than RLlib's does with the same weights."""
+    """Raise if the net of this config computes something else than RLlib's does with the same weights."""
     names = list(model.get_weights())
     parts = {part for name in names for part in name.split(".")[:-1]}
     own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
@@ -239,7 +239,7 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
     if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
         warn_caller(
             "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory, and rlcatalog masks"
-            f" them. The outputs differ from RLlib's in the first {steps} steps of every episode (units of the"
+            f" them. The outputs differ in the first {steps} steps of every episode (units of the"
             " transformer times attention_memory_inference) and are equal from then on. If these steps matter, evaluate"
             " the policy before you use it, or train it further.",
             CatalogWarning,
@@ -250,13 +250,13 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
 
 
 def _tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """Return what belongs under a name of ours, in our layout, and the name it was given under; or None."""
+    """Return the value for an rlcatalog name, in rlcatalog's layout, and its original name; or None."""
     found = (_take(given, layer, variable) for layer, variable in _tf_places(name))
     return next((taken for taken in found if taken is not None), None)
 
 
 def _tf_places(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the layers and variables that may hold what belongs under a name of ours."""
+    """Yield the layers and variables that may hold the value for an rlcatalog name."""
     if name.endswith("free_log_std.log_std"):
         yield "", "log_std"
     for end, variable in NAMES["tf"]["cell"].items():
@@ -303,7 +303,7 @@ def _end(name: str) -> str:
 
 
 def _keras_variables(attributes: Any, seen: set[int]) -> list[Any]:
-    """Return the variables of the Keras layers and models that stand in these attributes, or in models among them."""
+    """Return the variables of the Keras layers and models in these attributes, or in models among them."""
     found: list[Any] = []
     for value in attributes.values():
         if id(value) in seen:

@@ -1,4 +1,4 @@
-"""A space of our own."""
+"""A space class that this package defines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Export: a policy as one file that acts without it, and `Actor`, which acts from such a file without a framework.
+"""Export of policies as one file, and `Actor`, which acts from such a file without a framework.
 
-Formats are plugins' (`rlcatalog_exporters`); what all have in common stands here: the interface of an exported policy,
-the whole way from an observation to an action as tensor operations, the check of a file against its policy.
+Plugins provide the formats (`rlcatalog_exporters`). This package has what all formats share: the interface of a file,
+the pipeline from observation to action as tensor operations, and the check of a file against its policy.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""`Actor`: an exported policy that acts, with NumPy and whatever runs the file; no framework."""
+"""`Actor`: acting from an exported policy with NumPy and a runner, without a framework."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActorState(NamedTuple):
 
 
 class Actor:
-    """Acts as the policy did that a file was exported from.
+    """Acts like the policy from which a file was exported.
 
     Neither PyTorch nor TensorFlow is imported, unless the file's format is theirs. Observations and masks are checked
     as the policy checked them, with the same errors.
@@ -48,7 +48,7 @@ class Actor:
         path: The file.
         observation_space: The environment's observation space, where the file cannot hold it (a plugin's own kind).
         action_space: The same for actions.
-        seed: Of what actions are drawn from: `act` draws the same with the same seed; None: another each time.
+        seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
         catalog: Where formats and codecs are found; the default one when missing.
         runner: What runs the file, in place of `path`.
 
@@ -93,7 +93,7 @@ class Actor:
             raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
 
     def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
-        """Build what lies around the file from its interface."""
+        """Build the steps before and after the file from its interface."""
         interface = self.interface
         self.observation_space = _space(interface.observation_space, observation_space, "observation_space", where)
         self.action_space = _space(interface.action_space, action_space, "action_space", where)
@@ -208,7 +208,7 @@ class Actor:
         explore: bool,
         noise: Array | None,
     ) -> Step:
-        """Run the file: `act` for observations that were checked.
+        """Run the file: `act` for checked observations.
 
         Args:
             feeds: The file's inputs that are observations, by name.
@@ -217,7 +217,7 @@ class Actor:
             prev_reward: See `act`.
             mask: The columns of the action mask `[B, m]`, or None.
             explore: See `act`.
-            noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
+            noise: What is drawn from `[B, k]`, where the file has such an input; None if nothing is drawn.
         """
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
         arrays = self._run(feeds) if rows else self._none(feeds)
@@ -293,7 +293,7 @@ class Actor:
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:
-        """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
+        """Return the state at the start of `batch_size` episodes, or None if nothing is carried."""
         return ActorState(dict(self._carried(None, batch_size))) if self._states else None
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
@@ -311,7 +311,7 @@ class Actor:
         return ActorStepper(acting, n, autoreset)
 
     def seed(self, seed: int | None) -> None:
-        """Draw as with this seed from now on."""
+        """Set the seed for sampling."""
         self.rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Observations of an `Actor`: checked as its policy checks them, and cut into the inputs of the file."""
+"""Observations of an `Actor`: checked like in its policy, and split into the inputs of the file."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class Observations:
         return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
 
     def seen(self, obs: Any) -> Any:
-        """Return what the codec takes of observations: all, or all but the action masks."""
+        """Return the codec's part of observations: all, or all but the action masks."""
         return obs if self._apart is None else self._apart.without(obs)
 
     def forget(self) -> None:
-        """Look at the next observations as at the first ones."""
+        """Check the next observations like the first ones."""
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._known.clear()
 
@@ -136,11 +136,11 @@ class Observations:
         return {port.name: array}, len(array)
 
     def finite(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether all observations are finite, or too large to be seen at a glance."""
+        """Whether all observations are finite, or too large for a quick check."""
         return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._floats)
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
-        """Return the observations behind inputs as the codec encodes them, and the codec; for messages."""
+        """Return the encoded observations of inputs, and the codec, for messages."""
         if self._filtered:
             return feeds[self._ports[0].name], self.preprocessor
         columns = []

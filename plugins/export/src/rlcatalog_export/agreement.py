@@ -1,4 +1,4 @@
-"""Agreement of one step that was computed twice, by a policy and by a graph of it: within what rounding explains.
+"""Agreement of a step by a policy and by its graph, up to rounding.
 
 Parameters, raw actions, values and states are compared number by number. Log densities need another rule: near a bound,
 and where a distribution is narrow, the last digit of an action moves them by more than any fixed tolerance. A graph's
@@ -29,7 +29,7 @@ _LARGEST = 1e30
 
 
 def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]) -> str:
-    """Return how outputs of a graph differ from those of its policy, in words; nothing where they agree.
+    """Return how outputs of a graph differ from those of its policy, as text; empty if they agree.
 
     Args:
         policy: The policy.
@@ -55,7 +55,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
 
 def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
-    """Return how a graph's actions for the environment differ from the policy's; see `disagreement`."""
+    """Return how a graph's environment actions differ from the policy's actions; see `disagreement`."""
     leaves = (policy.action_codec.leaf_actions(actions) for actions in (expected, actual))
     for (leaf, one), (_, other) in zip(*leaves, strict=True):
         if (one.dtype, one.shape) != (other.dtype, other.shape):

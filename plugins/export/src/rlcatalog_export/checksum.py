@@ -27,14 +27,14 @@ def sealed(content: bytes, mark: bytes) -> bytes:
 
 
 def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
-    """Return the content of a file, and whether its checksum was there; it is right then.
+    """Return the content of a file, and whether it has a checksum, which is then correct.
 
     Args:
         path: The file, or a link to it, since the user named it.
-        mark: What stands before the checksum.
+        mark: The bytes before the checksum.
 
     Raises:
-        SavedPolicyError: It is no regular file, cannot be read, or its checksum differs.
+        SavedPolicyError: It is not a regular file, cannot be read, or its checksum differs.
     """
     try:
         content = read_file(Path(os.path.realpath(path)), LARGEST)
@@ -55,7 +55,7 @@ def seal_folder(folder: Path, name: str) -> None:
 
 
 def check_folder(folder: Path, name: str) -> bool:
-    """Return whether a folder holds a list of checksums; its files are those of the list then.
+    """Return whether a folder has a list of checksums, which its files then match.
 
     Raises:
         SavedPolicyError: Something else than files is in it, a file is missing or unknown, or a checksum differs.
@@ -75,7 +75,7 @@ def changed(path: Path) -> SavedPolicyError:
     """Return the error for a file whose checksum differs."""
     return SavedPolicyError(
         f"{path}: damaged, or changed since it was exported: its checksum differs. Export the policy again, or copy the"
-        " file anew."
+        " file again."
     )
 
 

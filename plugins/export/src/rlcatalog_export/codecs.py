@@ -1,7 +1,7 @@
-"""What codecs do as tensor operations: observations encoded, raw actions adapted, in any tensor library.
+"""Codecs as tensor operations: encoding observations and adapting raw actions, in any tensor library.
 
-A codec says how with `lowered`. An observation's part that has no such form (sizes that vary, texts, a plugin's
-codec that says nothing) is an input of its own, already encoded.
+A codec defines its tensor form with `lowered`. Parts of an observation without such a form are separate inputs, already
+encoded: sizes that vary, texts, and codecs of plugins without `lowered`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ObservationInput:
 
 
 def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -> Iterator[ObservationInput]:
-    """Yield the inputs that an observation is made of, in the order in which they stand in the flat vector.
+    """Yield the inputs of an observation, in the order of the flat vector.
 
     Args:
         codec: The codec of the observation, or of a part.
@@ -48,7 +48,7 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
 
 
 def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps) -> Any:
-    """Return what `root.encode_batch` makes of the whole observation, `[B, *shape]`.
+    """Return `root.encode_batch` of the whole observation, `[B, *shape]`.
 
     Args:
         inputs: What `observation_inputs` yielded.
@@ -78,7 +78,7 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
-    """Return what a codec does as tensor operations; None where it, or that of a part, does not say."""
+    """Return a codec's tensor form; None if it, or a part of it, has none."""
     return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
 
 

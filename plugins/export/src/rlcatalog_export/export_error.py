@@ -1,4 +1,4 @@
-"""What stopped an export: the line of a model or distribution, in place of what a framework says of itself."""
+"""Errors of an export that name the line of a model or distribution, instead of framework internals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST = 400
 
 
 def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
-    """Return the last of some frames that is a model's or distribution's, as text; None where there is none.
+    """Return the last frame of a model or distribution as text; None if there is none.
 
     Args:
         frames: What `traceback.extract_tb` returns, or others with `filename`, `lineno` and `name`.
@@ -45,7 +45,7 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
 
 
 def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects: Sequence[str] = ()) -> NotServedError:
-    """Return the error for what PyTorch could not export.
+    """Return the error for an operation that PyTorch could not export.
 
     Args:
         error: What PyTorch raised.

@@ -1,4 +1,4 @@
-"""Exporting: a file is written beside its place, compared with the policy, and takes its place if it acts alike."""
+"""Exporting: a new file is written, compared with the policy, and moved into place if it acts alike."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
 
 
 def _check_free(component: Component, target: Path) -> None:
-    """Raise where a folder stands in the place of one, and is no former export: it would be removed."""
+    """Raise if the path is a folder that is not an earlier export: it would be removed."""
     if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
         return
     try:

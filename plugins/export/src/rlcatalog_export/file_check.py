@@ -1,4 +1,4 @@
-"""The check of a written file against its policy: the same steps on random observations, or there is no file."""
+"""The check of a written file against its policy: the same steps on random observations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LARGEST = 10.0
 
 
 def compare(written: Exported, actor: Actor) -> None:
-    """Compare what a file does with what its policy does, over a few steps with new episodes in between.
+    """Compare a file with its policy, over a few steps with new episodes in between.
 
     Raises:
         NotServedError: They differ; the message names the output.
@@ -74,7 +74,7 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
-    """Return a random batch of observations and action masks that go with them, None where none are taken.
+    """Return a random batch of observations and their action masks, None if there are none.
 
     Args:
         policy: The policy.
@@ -102,7 +102,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
 
 
 def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
-    """Return random masks `[B, size]`, each of which allows something of every choice.
+    """Return random masks `[B, size]` that allow something of every choice.
 
     Args:
         masks: The masks of an action space.
@@ -117,7 +117,7 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
 
 
 def _moderate(info: SpaceInfo, value: Any) -> Any:
-    """Return an observation with the numbers of wide Boxes brought near 0, where that lies in their bounds."""
+    """Return an observation with the numbers of wide Boxes moved near 0, within their bounds."""
     if info.is_composite:
         return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):

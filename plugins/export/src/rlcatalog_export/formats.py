@@ -1,4 +1,4 @@
-"""Formats: what writes a file returns `Exported`, what runs one is a `Runner`; which format a path is of."""
+"""Formats: `Exported` and `Runner`, and the format of a path."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """Result of a writer.
 
     Attributes:
         interface: Its inputs and outputs.
         policy: A copy of the policy, which the file is compared with.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
-            None where it cannot, and only what is not drawn is compared.
+            None if it cannot, and only what is not drawn is compared.
     """
 
     interface: Interface
@@ -39,12 +39,12 @@ class Exported:
 
 
 class Runner(Protocol):
-    """What runs an exported policy.
+    """Base class of objects that run an exported policy.
 
     Attributes:
         interface: The file's inputs and outputs as JSON, as `Interface.to_json` wrote them.
         checked: Whether the file holds a checksum over its whole content, which is right then (a wrong one is a
-            `SavedPolicyError`); None where the format has none.
+            `SavedPolicyError`); None if the format has none.
     """
 
     interface: str
@@ -95,7 +95,7 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
 
 
 def runner_for(catalog: Catalog, path: Path) -> Runner:
-    """Return what runs an exported policy.
+    """Return the runner of an exported policy.
 
     Raises:
         SavedPolicyError: There is no such file, or its name ends like that of no format.

@@ -1,4 +1,4 @@
-"""Interface: the named inputs and outputs of an exported policy, and what else is to be known of it, as JSON."""
+"""Interface: inputs, outputs and other metadata of an exported policy, as JSON."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
     Attributes:
         name: Its name: letters, digits and `_`.
-        role: Of an input: `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; of an
+        role: For an input: `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; of an
             output: `"action"`, `"raw_action"`, `"logp"`, `"value"`, `"dist_inputs"`, `"state"`.
         dtype: NumPy name of its dtype.
         shape: Shape of one row.
-        path: Where it stands in the observation or the action: `obs['camera'][0]`.
+        path: Its path in the observation or the action: `obs['camera'][0]`.
         steps: The keys and places that lead there.
         encoded: An observation as its codec encodes it; else as the environment emits it.
         initial: Values of one row at the start of an episode, flat; empty: zeros.
-        follows: Of a state that is returned: the name of the input it is at the next step.
+        follows: For a returned state: the name of its input at the next step.
     """
 
     name: Name
@@ -58,7 +58,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an exported policy says of itself.
+    """The interface of an exported policy.
 
     Attributes:
         inputs: Its inputs, in order.
@@ -69,7 +69,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         model: Class of its model, for messages.
         observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
-        mask_key: Key of Dict observations under which the action mask stands, or None.
+        mask_key: Key of the action mask in Dict observations, or None.
         mask_apart: Whether the mask is no part of what the model is shown.
         mask_columns: Path and number of values of each choice that the columns of a mask stand for.
         raw_kinds: Path → how raw actions of a leaf are to be read.
@@ -111,7 +111,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rlcatalog: Text = __version__
 
     def input(self, role: str) -> Port | None:
-        """Return the input of a role that one input has at most, or None."""
+        """Return the only input with a role, or None."""
         return next((port for port in self.inputs if port.role == role), None)
 
     def to_json(self) -> str:
@@ -120,12 +120,12 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @classmethod
     def from_json(cls, text: str, where: str = "the file", checked: bool | None = None) -> Interface:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Args:
             text: The JSON.
             where: The file, for messages.
-            checked: Whether the file has a checksum, which is right then; None where its format has none.
+            checked: Whether the file has a checksum, which is right then; None if its format has none.
 
         Raises:
             SavedPolicyError: It was not written by `to_json`, or by another version; or the checksum is missing.
@@ -142,11 +142,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             for wrong in _contradictions(interface):
                 raise ValueError(wrong)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise SavedPolicyError(f"{where}: no policy that rlcatalog exported: {one_line(str(error))}.") from error
+            raise SavedPolicyError(f"{where}: not a policy that rlcatalog exported: {one_line(str(error))}.") from error
         if checked is False:
             raise SavedPolicyError(
                 f"{where}: damaged: it has no checksum, which every file of format version {FORMAT_VERSION} has. Export"
-                " the policy again, or copy the file anew."
+                " the policy again, or copy the file again."
             )
         return interface
 

@@ -1,4 +1,4 @@
-"""Noise that a policy draws from in place of a generator, so that it is a pure function of its inputs and of it."""
+"""Noise from which a policy samples instead of a generator, which makes the policy a pure function."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Draws from given uniform numbers; without any, it draws them itself and counts how many of them a row takes.
+    """Samples from given uniform numbers; without any, it generates them and counts how many a row needs.
 
     Args:
-        rows: B, the number of rows of the batch; None where it is not known.
+        rows: B, the number of rows of the batch; None if it is not known.
         uniforms: Uniform numbers `[B, k]`, or None.
         widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
 
@@ -46,7 +46,7 @@ class Noise:
         raise NotImplementedError
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
-        """Return uniform numbers from the open interval (0, 1), fresh ones at each call."""
+        """Return new uniform numbers from the open interval (0, 1)."""
         if self.known_widths is None:
             sizes = tuple(int(n) for n in shape)
             if not self.rows or math.prod(sizes) % self.rows:
@@ -64,7 +64,7 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers, by Box's and Muller's way: two uniform ones for two, side by side."""
+        """Return standard normal numbers by the Box-Muller method: two for two uniform numbers."""
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2
@@ -73,7 +73,7 @@ class Noise:
         return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
 
     def gamma(self, concentration: Any) -> Any:
-        """Return Gamma numbers by Marsaglia's and Tsang's way, the first of a few tries that is not rejected."""
+        """Return Gamma numbers by the method of Marsaglia and Tsang: the first of a few tries that is accepted."""
         m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
         small = concentration < 1
         d = m.where(small, concentration + 1, concentration) - 1 / 3

@@ -1,4 +1,4 @@
-"""Random numbers of frozen policies: drawn in blocks, with a state that says where in a block one stands."""
+"""Random numbers of frozen policies, sampled in blocks, with a state that holds the position in the block."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoiseBlocks:
         return np.array([*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64)
 
     def set_state(self, state: Array) -> None:
-        """Go on as from the state that `state` returned.
+        """Restore a state that `state` returned.
 
         Raises:
             ValueError: It did not return it.

@@ -57,7 +57,7 @@ def quiet_converters(*names: str) -> Iterator[None]:
 
 
 def session_of(content: bytes) -> Any:
-    """Return a session of a model on the CPU with one thread, which is the fastest for small batches.
+    """Return a session of a model on the CPU with one thread, the fastest for small batches.
 
     Raises:
         Exception: onnxruntime's own errors, which have no common base.
@@ -92,7 +92,7 @@ class OnnxRunner:
             raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
         if interface is None:
-            raise SavedPolicyError(f"{path}: an ONNX file, and no policy that rlcatalog exported.")
+            raise SavedPolicyError(f"{path}: an ONNX file, but not a policy that rlcatalog exported.")
         self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:

@@ -65,7 +65,7 @@ class Graph:
         """Return the graph as a file's content.
 
         Args:
-            outputs: Of each its name, what it is in the graph, its dtype and its shape.
+            outputs: The name of each, its value in the graph, its dtype and its shape.
             fixed: Inputs that are to be constants, with what they hold.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]

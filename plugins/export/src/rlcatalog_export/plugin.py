@@ -1,4 +1,4 @@
-"""Declarations: the formats of exported policies, what writes them, and what freezes policies."""
+"""Declarations: export formats, their writers, and freezing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
         ExporterSpec(
             "onnx",
             {"runner": "rlcatalog_export.onnx:OnnxRunner"},
-            "one ONNX file; acts with onnxruntime alone",
+            "an ONNX file; acts with only onnxruntime",
             suffix=".onnx",
         ),
         ExporterSpec(
@@ -23,7 +23,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
         ExporterSpec(
             "savedmodel",
             {"runner": "rlcatalog_export.tf.saved_model:SavedModelRunner"},
-            "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
+            "a TensorFlow SavedModel, a folder; acts with TensorFlow",
         ),
     ]
 

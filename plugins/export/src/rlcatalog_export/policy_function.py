@@ -1,4 +1,4 @@
-"""A policy as one function of tensors to tensors, from observations and noise to actions, in any framework."""
+"""A policy as one function from observations and noise to actions, in any framework."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TRIED = (2, 3)
 
 
 class PolicyFunction:
-    """A policy as one function of tensors; a framework's class says how it draws from noise, and records it.
+    """A policy as one function of tensors; a framework's class samples from noise and records the function.
 
     Args:
         policy: A copy of the policy, for this object alone.
@@ -39,7 +39,7 @@ class PolicyFunction:
         policy: The policy.
         masked: Whether there is an input for action masks: where the action space has values to forbid, and the
             distribution takes masks.
-        inputs: The inputs, but for the noise, whose width is not known before something was drawn.
+        inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
         widths: How many random numbers a row each draw takes.
 
@@ -127,13 +127,13 @@ class PolicyFunction:
         raise NotImplementedError
 
     def written(self) -> Exported:
-        """Return what a written file is compared with."""
+        """Return the expected results for a written file."""
         return Exported(self.interface, self.policy, self.drawing_given)
 
     # --- what is known of it ---------------------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
-        """Return an array for an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
+        """Return an array for an input: zeros, or numbers from the open interval (0, 1)."""
         if port.role == "deterministic":
             return np.array(False)
         shape, dtype, mask_steps = (rows, *port.shape), np.dtype(port.dtype), self.policy.masks.steps

@@ -13,12 +13,12 @@ class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     filter_include: Annotated[
         list[str] | None,
-        Meta(description="paths of the leaves to filter, or starts of them; all quantities when missing"),
+        Meta(description="paths of the leaves to filter, or their beginnings; by default all quantities"),
     ] = None
     filter_exclude: Annotated[
-        list[str], Meta(description="paths of leaves to leave as they are, or starts of them; wins over filter_include")
+        list[str], Meta(description="paths of leaves to leave unchanged, or their beginnings; overrides filter_include")
     ] = []
     filter_clip: Annotated[
         Annotated[float, Meta(gt=0.0)] | None,
-        Meta(description="filtered values are cut off at plus and minus this; None: not at all"),
+        Meta(description="clip filtered values at plus and minus this number; None: no clipping"),
     ] = 10.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EncodedMeanStdFilter(Filter):
-    """Normalises the quantities among encoded observations; one-hots, masks, indices and padding stay as they are.
+    """Normalises quantities in encoded observations; leaves one-hot vectors, masks, indices and padding unchanged.
 
     It learns only when called with `update=True`, which `Policy.act` never does.
 
@@ -108,7 +108,7 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values lie within the clip bounds, others where they lay before.
+        """Return a float32 Box: filtered values lie within the clip bounds, others within their old bounds.
 
         Where nothing is to be filtered, models see what they would see without a filter.
         """
@@ -186,7 +186,7 @@ def leaves_to_filter(
     Args:
         leaves: The leaves of a preprocessor's plan.
         config: Says what to include and to exclude.
-        action_mask_key: Key of Dict observations under which the action mask stands, at any depth; or a path, `"a.b"`.
+        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path, `"a.b"`.
         claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
 
     Raises:
@@ -202,7 +202,7 @@ def leaves_to_filter(
             if all(leaf in masks for leaf in leaves if _below(path, leaf.path)):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask (action_mask_key={action_mask_key!r}), which is never"
-                    " filtered. If it is none, set action_mask_key to another key."
+                    " filtered. If it is not a mask, set action_mask_key to another key."
                 )
     left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
     return [leaf for leaf in chosen if leaf not in left_out]
@@ -212,14 +212,14 @@ def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Le
     for path in paths:
         if not any(_below(path, leaf.path) for leaf in leaves):
             raise ConfigError(
-                f"{key}: no leaf of the observation stands at or below {path!r};"
+                f"{key}: no leaf of the observation is at or below {path!r};"
                 f" leaves: {', '.join(leaf.path for leaf in leaves) or 'none'}."
             )
     return [leaf for leaf in leaves if any(_below(path, leaf.path) for path in paths)]
 
 
 def _below(path: str, leaf: str) -> bool:
-    """Whether a leaf stands at a path or below it."""
+    """Whether a leaf is at a path or below it."""
     return leaf == path or leaf.startswith((f"{path}[", f"{path}."))
 
 

@@ -1,4 +1,4 @@
-"""`MeanStdFilter` and `NoFilter` as RLlib's users know them: called on observations, alone or in batches."""
+"""`MeanStdFilter` and `NoFilter` with RLlib's interface: called on observations, alone or in batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MeanStdFilter:
 
         Args:
             x: Array of `shape`, or `[B, *shape]`; a structure of such arrays where `shape` is one.
-            update: Whether to learn from `x` first. The default is RLlib's; `Policy.act` never learns.
+            update: Whether to learn from `x` first. The default is the same as in RLlib; `Policy.act` never learns.
 
         Returns:
             Float32 array of the same shape, whatever the dtype of `x`; a structure of such arrays.
@@ -83,7 +83,7 @@ class MeanStdFilter:
             stat.moments, buffer.moments = all_of_them, gathered
 
     def reset_buffer(self) -> None:
-        """Empty the buffer, as after its content was sent elsewhere."""
+        """Empty the buffer, for example after its content was sent."""
         self.buffer = _statistics(self.shape)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
@@ -113,7 +113,7 @@ class MeanStdFilter:
         return copied
 
     def sync(self, other: MeanStdFilter) -> None:
-        """Take over everything from another filter: settings, statistics and buffer.
+        """Copy everything from another filter: settings, statistics and buffer.
 
         Raises:
             ObservationError: It has another shape.
@@ -146,13 +146,13 @@ class MeanStdFilter:
 
 
 class NoFilter:
-    """Hands observations on as they are; the calling form of `MeanStdFilter`."""
+    """Returns observations unchanged, with the interface of `MeanStdFilter`."""
 
     def __init__(self, *args: Any) -> None:
         """Take and ignore what filters are made from, such as a shape."""
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Return arrays, dicts and tuples as they are, anything else as an array."""
+        """Return arrays, dicts and tuples unchanged, anything else as an array."""
         return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
 
     def reset_buffer(self) -> None:
@@ -162,7 +162,7 @@ class NoFilter:
         """Do nothing: there are no statistics."""
 
     def copy(self) -> NoFilter:
-        """Return itself: there is nothing that could differ."""
+        """Return itself."""
         return self
 
     def sync(self, other: Any) -> None:
@@ -174,7 +174,7 @@ class NoFilter:
 
 
 def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple[Array, Array]:
-    """Return what to subtract and what to multiply by, float64 arrays of the statistics' shape.
+    """Return the offset to subtract and the factor, float64 arrays of the statistics' shape.
 
     Args:
         stat: The statistics; without any, values stay what they are.

@@ -161,7 +161,7 @@ class RunningStat:
         self.moments = self.moments.merged(Moments.of(array))
 
     def update(self, other: RunningStat) -> None:
-        """Add all that another one has seen.
+        """Add the values of another one.
 
         Raises:
             ObservationError: It is of another shape.

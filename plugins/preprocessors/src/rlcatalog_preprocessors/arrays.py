@@ -15,7 +15,7 @@ _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
 class ArrayPreprocessor(Preprocessor):
-    """The values of an array as they are, as float32; the base of the codecs below."""
+    """The values of an array as float32; the base of the codecs below."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._dtype = np.dtype(obs_space.dtype)
@@ -92,7 +92,7 @@ class ArrayPreprocessor(Preprocessor):
         self.check_values(array, expected)
 
     def check_values(self, array: Array, expected: str) -> None:
-        """Raise unless the values lie in the space; their shape and kind are right."""
+        """Raise unless the values are in the space; shape and kind were checked before."""
         low, high = self.limits()
         inside = (array >= low) & (array <= high)  # false for NaN
         if not inside.all():
@@ -111,10 +111,10 @@ class ArrayPreprocessor(Preprocessor):
 
 
 def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
-    """Return an observation as an array, or refuse it: lists of different lengths are none.
+    """Return an observation as an array, or refuse it, such as lists of different lengths.
 
     Raises:
-        ObservationError: It is no array.
+        ObservationError: It is not an array.
     """
     try:
         return np.asarray(obs)
@@ -144,7 +144,7 @@ class NoPreprocessor(ArrayPreprocessor):
         return self._obs_space
 
     def transform(self, observation: Any) -> Array:
-        """Return a fresh array of the space's dtype."""
+        """Return a new array of the space's dtype."""
         if self._unchecked:
             self.check_shape(observation)
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self.shape:
@@ -158,12 +158,12 @@ class NoPreprocessor(ArrayPreprocessor):
             self._explain(observation, error)
 
     def transform_batch(self, batch: Any) -> Array:
-        """Return a fresh array `[B, *shape]` of the space's dtype."""
+        """Return a new array `[B, *shape]` of the space's dtype."""
         array = self.encode_batch(batch)
         return array.copy() if array is batch or array.base is not None else array
 
     def encode_batch(self, batch: Any) -> Array:
-        """Return the batch itself where it is an array of the space's dtype."""
+        """Return the batch itself if it is an array of the space's dtype."""
         try:
             if self._unchecked:
                 self._check_rows(batch)

@@ -1,4 +1,4 @@
-"""Codecs of spaces made of other spaces: Dict, Tuple, OneOf."""
+"""Codecs of composite spaces: Dict, Tuple, OneOf."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the text codec."""
 
     text_encoding: Annotated[
-        Literal["onehot", "index"], Meta(description="characters as one-hots, or as integers with 0 for padding")
+        Literal["onehot", "index"], Meta(description="characters as one-hot vectors, or as integers with 0 for padding")
     ] = "onehot"
     text_max_length: Annotated[
-        _Limit, Meta(description="longest text, here or as {path: n}; what the space says when missing")
+        _Limit, Meta(description="longest text, a number or {path: n}; by default the space's length")
     ] = None
     text_charset: Annotated[
-        str | None, Meta(description="characters of a space of strings that names none; printable ASCII when missing")
+        str | None, Meta(description="characters of a string space that names none; by default printable ASCII")
     ] = None
 
 
@@ -34,7 +34,7 @@ class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the sequence codec."""
 
     sequence_max_len: Annotated[
-        _Limit, Meta(description="most items of a Sequence observation, here or as {path: n}; must be given")
+        _Limit, Meta(description="maximum number of items of a Sequence observation, a number or {path: n}; required")
     ] = None
 
 
@@ -42,15 +42,15 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the graph codec."""
 
     graph_max_nodes: Annotated[
-        _Limit, Meta(description="most nodes of a Graph observation, here or as {path: n}; must be given")
+        _Limit, Meta(description="maximum number of nodes of a Graph observation, a number or {path: n}; required")
     ] = None
     graph_max_edges: Annotated[
-        _Limit, Meta(description="most edges of a Graph observation, here or as {path: n}; must be given")
+        _Limit, Meta(description="maximum number of edges of a Graph observation, a number or {path: n}; required")
     ] = None
 
 
 def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
-    """Return the size a config key gives for a leaf, or None.
+    """Return the size of a leaf in a config key, or None.
 
     Args:
         options: The model config.

@@ -17,7 +17,7 @@ _TWO: spaces.Space[Any] = spaces.Discrete(2)
 
 
 class Missions(gymnasium.Space[str]):
-    """Sentences; a space of strings that is no Text, and says nothing of their length."""
+    """Sentences: a space of strings that is not a Text, without a length."""
 
     def __init__(self) -> None:
         super().__init__(dtype=str)

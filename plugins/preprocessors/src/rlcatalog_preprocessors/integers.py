@@ -30,7 +30,7 @@ def _row_starts(rows: int, width: int) -> Array:
 
 
 class OneHotPreprocessor(Preprocessor):
-    """Discrete: a vector with a 1 where the value stands. MultiDiscrete: one such vector per entry, in C order."""
+    """Discrete: a one-hot vector of the value. MultiDiscrete: one such vector per entry, in C order."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
@@ -125,7 +125,7 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class IndexPreprocessor(NoPreprocessor):
-    """Discrete and MultiDiscrete as the integers they are, for `_disable_preprocessor_api`."""
+    """Discrete and MultiDiscrete as integers, for `_disable_preprocessor_api`."""
 
     def limits(self) -> tuple[Array, Array]:
         first, counts = _values(self._obs_space)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_item(child: Preprocessor, item: Any, path: str) -> None:
-    """Check one of several items that share a codec; a refusal names the item's own path, not the codec's.
+    """Check one of several items that share a codec; an error names the path of the item.
 
     Raises:
-        ObservationError: The item is none of the child's space.
+        ObservationError: The item is not in the child's space.
     """
     try:
         child.check(item)

@@ -31,7 +31,7 @@ def match_index(request: Request) -> Match:
 
 
 def match_strings(request: Request) -> Match:
-    """Any space of strings that has no codec of its own."""
+    """Any space of strings without another codec."""
     if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
         return Match(Rank.FALLBACK, "the space holds strings")
     return Match(None, "takes spaces of strings")

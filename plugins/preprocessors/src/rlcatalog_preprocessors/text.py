@@ -25,7 +25,7 @@ class TextValues:
     Attributes:
         values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
             `[B, max_length]`, 1 for the first character, 0 beyond the text.
-        mask: 1 where a character stands, 0 beyond the text, `[B, max_length]`.
+        mask: 1 for each character, 0 beyond the text, `[B, max_length]`.
     """
 
     values: Any
@@ -33,7 +33,7 @@ class TextValues:
 
 
 class TextPreprocessor(Preprocessor):
-    """Text: the characters as one-hots or integers, padded, then a mask that is 1 where a character stands."""
+    """Text: the characters as one-hots or integers, padded, then a mask that is 1 for each character."""
 
     structured = True
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a run under any engine: folders named after their steps, each of which is complete or absent.
+"""Checkpoints of a run under any engine: folders named by steps, each complete or absent.
 
 A new checkpoint of a name that is taken is first given the name of a successor. Whenever its writer is killed, the
 former checkpoint or its successor is whole; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
@@ -32,20 +32,20 @@ def checkpoint_name(steps: int) -> str:
 
 
 def checkpoint_steps(path: Path) -> int | None:
-    """Return after how many environment steps a checkpoint was written, or None where its name is none."""
+    """Return the environment steps of a checkpoint from its name, or None for another name."""
     found = _STEP.fullmatch(path.name)
     return None if found is None else int(found[1])
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
-    """Return the checkpoints of a run, by step; what is a link is none."""
+    """Return the checkpoints of a run, by step, without links."""
     named = [path for path in _inside(directory) if checkpoint_steps(path) is not None]
     whole = [path for path in named if path.is_dir() and not path.is_symlink()]
     return sorted(whole, key=lambda path: checkpoint_steps(path) or 0)
 
 
 def newest_checkpoint(directory: Path) -> Path:
-    """Return the last checkpoint of a run, or the folder itself where it is one.
+    """Return the last checkpoint of a run, or the folder itself if it is a checkpoint.
 
     Raises:
         SavedPolicyError: The run's folder of checkpoints is a link.
@@ -59,14 +59,14 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def run_of(directory: Path) -> Path:
-    """Return the folder of the run that a checkpoint belongs to; the folder itself where it is a run's."""
+    """Return the folder of a checkpoint's run; the folder itself if it is a run's folder."""
     inside = checkpoint_steps(directory.resolve()) is not None
     return directory.resolve().parent.parent if inside else directory
 
 
 @contextmanager
 def new_checkpoint(folder: Path) -> Iterator[Path]:
-    """Write a checkpoint into the folder that is yielded; it gets its name when all is on the disk.
+    """Yield a folder for a checkpoint; it gets its final name when everything is on the disk.
 
     Args:
         folder: The checkpoint's folder; a former one of this name is replaced.
@@ -92,7 +92,7 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
 
 
 def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> None:
-    """Remove all checkpoints of a run but the last ones, and what writers that are gone have left unfinished.
+    """Remove all but the last checkpoints of a run, and unfinished ones of dead processes.
 
     Args:
         directory: The run's folder, which the caller holds.
@@ -152,7 +152,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint, or what has its name. It loses its name first: one that is half removed is none."""
+    """Remove a checkpoint, or what has its name. It is renamed first, so a half-removed one does not count."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:

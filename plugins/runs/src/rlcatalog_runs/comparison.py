@@ -1,4 +1,4 @@
-"""Curves of runs: of one, and of several drawn together, with the interquartile mean over seeds and its interval.
+"""Curves of one or several runs, with the interquartile mean over seeds and its interval.
 
 Agarwal et al. (2021) have returns of few seeds reported so.
 """
@@ -35,7 +35,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 
 class Group(NamedTuple):
-    """Runs that are one curve.
+    """Runs of one curve.
 
     Attributes:
         label: What tells them from the others.
@@ -102,7 +102,7 @@ def _check_environment(runs: Sequence[Run]) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Raise where a picture cannot be written in the format that a path ends with.
+    """Raise if a picture cannot be written in the format that a path ends with.
 
     Raises:
         ConfigError: It cannot.
@@ -117,7 +117,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Draw the learning curve: mean return of the last 100 episodes over environment steps."""
+    """Plot the learning curve: mean return of the last 100 episodes over environment steps."""
     points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
     figure, axes = _figure(4, title, "mean return, last 100 episodes")
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
@@ -125,12 +125,12 @@ def draw(path: Path, rows: Sequence[Row], title: str) -> None:
 
 
 def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
-    """Draw curves into one picture.
+    """Plot curves in one picture.
 
     Args:
         path: The picture; its ending says the format.
         groups: The curves.
-        title: What stands above them.
+        title: The title above them.
     """
     from matplotlib.font_manager import FontProperties
 
@@ -181,7 +181,7 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return what a run was made with, flat, without its seed: algorithm, framework, their keys, the model's."""
+    """Return a run's settings, flat and without its seed: algorithm, framework, and all keys."""
     algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
@@ -195,7 +195,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 
 def shown_algorithm(run: Run) -> str:
-    """Return an algorithm's name as people read it, with its engine."""
+    """Return an algorithm's display name, with its engine."""
     name = run.algorithm or "-"
     return name if run.engine is None else f"{name} ({run.engine})"
 
@@ -254,7 +254,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def interquartile_mean(returns: Array, axis: int = 0) -> Array:
-    """Return the mean of the middle half; of fewer than four runs, where no whole run falls outside of it, the mean.
+    """Return the interquartile mean; for fewer than four runs, the mean.
 
     Args:
         returns: Returns, the runs along `axis`.

@@ -1,4 +1,4 @@
-"""Engines of `rlcatalog train`, and plans: what one is asked to train, anew or from a checkpoint of a run."""
+"""Engines of `rlcatalog train`, and plans: what to train, new or from a checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What an engine is to train.
+    """The plan of a run for an engine.
 
     Attributes:
         env_id: The environment; with the module that registers it where the user has asked to import that.
@@ -83,22 +83,22 @@ class RunPlan:
 
 
 class Engine:
-    """What trains one run. Making it builds all that is needed, anew or from the plan's checkpoint.
+    """An engine, which trains one run. The constructor builds everything, new or from the plan's checkpoint.
 
-    No folder is there yet when it is made: what cannot be trained is refused before anything is written.
+    The constructor runs before the run's folder exists, and raises an error for a run that cannot be trained.
 
-    Class attributes:
-        options: The options it takes: a field named as an option of `rlcatalog train` takes that one, and any other
-            adds an option of its own: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. Of a
-            `"PATH"`, each of several seeds gets a folder of its own.
-        algorithms: What `--algo` names, the default first.
-        checkpoint: What lies in each of its checkpoints.
-        packages: Modules whose versions the record of a run holds, where they are imported.
-        fixed: Options that a resumed run keeps as it began with them.
+    Attributes:
+        options: Its options: a field with the name of an option of `rlcatalog train` takes that option, and any other
+            field adds one: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the metavar `"PATH"`,
+            each of several seeds gets a separate folder.
+        algorithms: Names for `--algo`, the default first.
+        checkpoint: The content of each of its checkpoints.
+        packages: Modules whose versions the record of a run lists, if they are imported.
+        fixed: Options that a resumed run keeps unchanged.
         reserved: Keys that `--set` does not take → the option that sets them.
-        not_restored: What a resumed run begins anew, as a sentence for the user; empty: nothing.
-        trusts_checkpoints: Whether reading a checkpoint runs what its writer put in it, as a pickle does. A folder is
-            not trusted: `--resume` then asks for `--engine`, too.
+        not_restored: What a resumed run does not restore, as a sentence for the user; empty: nothing.
+        trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
+            `--resume` then also needs `--engine`.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine asks
             `session.interrupts`.
 
@@ -126,7 +126,7 @@ class Engine:
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        """Raise where a plan is wrong, without building anything: before there are runs of several seeds."""
+        """Raise if a plan is wrong, without building anything: before there are runs of several seeds."""
 
     @property
     def steps(self) -> int:
@@ -134,14 +134,14 @@ class Engine:
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what the run's `config.json` says: `algorithm`, with its `name` and `seed`, and `describe_policy`."""
+        """Return the content of `config.json`: `algorithm`, with its `name` and `seed`, and `describe_policy`."""
         raise NotImplementedError
 
     def prepare_folder(self, folder: Path) -> None:
-        """Change what the folder holds before the run is written into it: remove what another run has left."""
+        """Prepare the folder before the run writes into it: remove the files of another run."""
 
     def learn(self, session: Session) -> None:
-        """Train until `session.options.steps`, or until `session.stopping` says why to end.
+        """Train until `session.options.steps`, or until `session.stopping` has a reason.
 
         Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`, the
         last one at the end.
@@ -156,14 +156,14 @@ class Engine:
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
-    """Return what a run's `config.json` says of its policy."""
+    """Return a policy's entry in `config.json`."""
     choices = policy.resolution.choices.items()
     parts = {slot: choice.component.name for slot, choice in choices if choice.component is not None}
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
 
 
 def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]) -> RunPlan:
-    """Return the plan of a new run: ten checkpoints, unless another number is typed.
+    """Return the plan of a new run, by default with ten checkpoints.
 
     Args:
         kind: The engine's class.
@@ -190,7 +190,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
 def resumed_plan(
     kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
 ) -> RunPlan:
-    """Return the plan of a run that goes on. Nothing is loaded, and nothing is changed.
+    """Return the plan of a resumed run. Nothing is loaded or changed.
 
     The engine opens files of this folder by name from here on, so links and pipes in it are refused.
 

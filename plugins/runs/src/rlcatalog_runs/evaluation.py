@@ -1,4 +1,4 @@
-"""Evaluation: episodes played with a policy, and the random numbers of the process left as they were."""
+"""Evaluation: play episodes with a policy, without changing the process's random state."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
 
 
 def get_state(policy: Policy) -> dict[str, Any]:
-    """Return the states of Python's and NumPy's generators, and of what the policy draws from."""
+    """Return the random states of Python, NumPy and the policy."""
     return {"python": random.getstate(), "numpy": np.random.get_state(), "policy": policy.random_state()}
 
 
@@ -100,7 +100,7 @@ def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def kept(policy: Policy) -> Iterator[None]:
-    """Leave all generators behind as they were."""
+    """Restore all random generators afterwards."""
     state = get_state(policy)
     try:
         yield

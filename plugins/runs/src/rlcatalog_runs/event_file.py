@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written with nothing but the standard library.
+"""TensorBoard's event files, written with only the standard library.
 
 An event file is a row of records: a length, the bytes of one event, a checksum of each. An event is a message of
 protocol buffers, whose fields are numbered in `event.proto` and `summary.proto` of TensorFlow's core. Packages that
@@ -38,7 +38,7 @@ class EventFile:
             self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, _integer(_STATUS, _START)))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write named numbers of one step; when this returns, the operating system has them."""
+        """Write named numbers of one step, and flush them to the operating system."""
         values = (_bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number) for name, number in scalars.items())
         self._write(_integer(_STEP, step) + _bytes(_SUMMARY, b"".join(_bytes(_VALUE, value) for value in values)))
 

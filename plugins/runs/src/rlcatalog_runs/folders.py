@@ -1,4 +1,4 @@
-"""A training run's folder, whoever trains: one run in it, one process that writes it."""
+"""A training run's folder, for any engine: it holds one run, and one process writes it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
     """Make a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
-    Names sort by time. Whoever makes a folder has it alone: a second run in the same second gets another name.
+    Names sort by time. A folder belongs to the run that makes it: a second run in the same second gets another name.
 
     Args:
         env_id: The environment as it was typed.
-        algorithm: The algorithm, where the command has several; it stands before the seed.
+        algorithm: The algorithm, if the command has several; it comes before the seed.
         seed: The seed; of several runs in one folder, their seeds.
     """
     parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
@@ -70,7 +70,7 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise where a folder holds a run and `overwrite` is not set; nothing is made or changed.
+    """Raise if a folder holds a run and `overwrite` is not set; nothing is made or changed.
 
     Raises:
         RunFolderError: It does.
@@ -86,7 +86,7 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -> Iterator[None]:
-    """Make a folder for a run and hold it until the end; the process's end, of whatever kind, gives it back.
+    """Make a folder for a run and lock it; the lock ends with the block, or with the process.
 
     Args:
         folder: The folder.
@@ -152,8 +152,8 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: Its folder.
-        env_id: The environment as it was typed. Of `module:Id` the id alone is the run's environment; the module is
-            noted for people to read and never imported because it stands there.
+        env_id: The environment as the user typed it. For `module:Id`, only the id is the run's environment; the file
+            notes the module, but nothing imports it because of that.
         config: The rest.
     """
     module, colon, name = env_id.rpartition(":")
@@ -184,7 +184,7 @@ class _Config(msgspec.Struct):
 
 
 def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the config of a run; what it names is made by Gymnasium later, and nothing is imported for it.
+    """Read the config of a run, without importing what it names.
 
     Args:
         folder: The folder.
@@ -213,7 +213,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules that a user has typed, which register environments.
+    """Import modules that the user named, which register environments.
 
     Raises:
         UnknownNameError: One cannot be imported.
@@ -227,7 +227,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:
-    """Raise where a value that a file holds names something to import, as `module:name`.
+    """Raise if a value that a file holds names something to import, as `module:name`.
 
     Args:
         path: The file.
@@ -261,7 +261,7 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
 
 
 def policy_of(directory: Path) -> Path:
-    """Return the folder of the policy in a run's folder, or the folder itself where it is a saved policy.
+    """Return the folder of the policy in a run's folder, or the folder itself if it is a saved policy.
 
     Raises:
         SavedPolicyError: The run's folder of the policy is a link.
@@ -273,7 +273,7 @@ def policy_of(directory: Path) -> Path:
 
 
 def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = None) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not write down, by name.
+    """Return the environment's spaces that a saved policy could not store, by name.
 
     Args:
         manifest: What the policy says about itself.

@@ -1,4 +1,4 @@
-"""Interrupts: Ctrl-C and a polite end from outside stop a run where it stands, and let it save first."""
+"""Interrupts: Ctrl-C and SIGTERM stop a run, and let it save first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has asked for the end.
+    """A signal requested the end.
 
     Args:
         number: The signal.
@@ -23,12 +23,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """What a shell expects of a process that a signal has ended."""
+        """Exit status of a process ended by a signal, as shells expect it."""
         return 128 + self.number
 
 
 class Interrupts:
-    """What was asked for while a run was in the middle of something.
+    """Requests that arrive while a run cannot stop.
 
     Attributes:
         pending: The signal that has asked for the end, or None.
@@ -38,7 +38,7 @@ class Interrupts:
         self.pending: int | None = None
 
     def check(self) -> None:
-        """Raise where the end was asked for.
+        """Raise if the end was requested.
 
         Raises:
             Interrupted: It was.
@@ -49,10 +49,10 @@ class Interrupts:
 
 @contextmanager
 def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
-    """Turn the first SIGINT or SIGTERM into `Interrupted`; while that is dealt with, later ones change nothing.
+    """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later ones while that is handled.
 
     Args:
-        later: Note the signal, and raise when `check` of what is yielded is called: for whoever cannot be stopped
+        later: Note the signal, and raise when `check` of the yielded object is called, for code that cannot stop
             anywhere.
     """
     interrupts = Interrupts()
@@ -72,7 +72,7 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
 @contextmanager
 def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
-    """Let a function handle signals, as far as the system has them.
+    """Handle signals with a function, if the system has them.
 
     Outside of the main thread, where Python handles no signals, nothing is changed.
     """

@@ -1,4 +1,4 @@
-"""Where a training run's rows are written: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
+"""Logs of a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
 
 A row is what an iteration reports: numbers by name, some in tables of their own (`info`), the environment steps so far
 under `timesteps_total`.
@@ -56,13 +56,13 @@ class Writer(Protocol):
 
 
 def log_names(text: str | None) -> tuple[str, ...]:
-    """Return the logs named in what follows `--log`, checked: each is known, stands once, and is installed.
+    """Return the logs named after `--log`, checked: each is known, named once, and installed.
 
     Args:
         text: Names with commas between them, such as "csv,tensorboard"; None names none.
 
     Raises:
-        ConfigError: A name is unknown or stands twice.
+        ConfigError: A name is unknown or repeated.
         MissingExtraError: What a log needs is not installed.
     """
     names = [] if text is None else [name.strip() for name in text.split(",")]
@@ -104,7 +104,7 @@ def writers(
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row without tables: what stands in a table `a` under `b` is called `a/b`."""
+    """Return a row without tables: the value under `b` in a table `a` gets the name `a/b`."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 class MetricsFile:
-    """`metrics.jsonl`: each row as a line of JSON; what is no finite number is null.
+    """`metrics.jsonl`: each row as a line of JSON; NaN and infinity are null.
 
     Args:
         folder: The run's folder.
@@ -146,10 +146,9 @@ class MetricsFile:
 
 
 class CsvFile:
-    """`progress.csv`: a column for each flat name, in the order they came; what is no finite number is left empty.
+    """`progress.csv`: a column for each flat name, in order of appearance; NaN and infinity are left empty.
 
-    Its rows are those of `metrics.jsonl`, from which it is written anew where a column comes later, and where a run
-    goes on.
+    Its rows are those of `metrics.jsonl`. It is written again from there if a column is added, or a run is resumed.
 
     Args:
         folder: The run's folder, whose `metrics.jsonl` gets each row first.
@@ -197,8 +196,8 @@ class TensorBoard:
     Args:
         folder: The run's folder.
         about: Not used.
-        after: A run that goes on: the steps it goes on from. It gets a file of its own, before which later steps of
-            earlier files are void.
+        after: For a resumed run, the steps of its checkpoint. It gets a new file, which makes later steps of earlier
+            files void.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -212,10 +211,10 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases, whose own files lie in a folder `wandb`.
+    """A run of Weights & Biases, whose files are in a folder `wandb`.
 
-    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project, else it is `rlcatalog`.
-    A run that goes on keeps its id; what was logged of later steps stays, for it comes again as it was.
+    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project, else it is `rlcatalog`. A
+    resumed run keeps its id; logged later steps stay, because they come again unchanged.
 
     Args:
         folder: The run's folder; its name is the run's.
@@ -224,8 +223,8 @@ class Wandb:
 
     Raises:
         MissingExtraError: It is not installed.
-        ConfigError: It does not begin a run, for want of an account, say.
-        SavedPolicyError: The id in the folder is none.
+        ConfigError: It cannot start a run, for example without an account.
+        SavedPolicyError: The id in the folder is invalid.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -279,12 +278,12 @@ def _wandb_id(folder: Path, after: int | None) -> str:
     if after is None:
         return secrets.token_hex(8)
     if not re.fullmatch(r"[a-z0-9]{1,64}", found):
-        raise SavedPolicyError(f"{path}: {shown(found)} is no id of a run. Remove the file to go on under a new one.")
+        raise SavedPolicyError(f"{path}: {shown(found)} is not a run's id. Remove the file to continue with a new id.")
     return found
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row as it stands in a table: names and values on one line each."""
+    """Return a row as in a table: names and values on one line each."""
     return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 
@@ -295,7 +294,7 @@ def _cell(value: Any) -> str:
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:
-    """Take rows of later steps out of a file, and a last line that was not written to its end.
+    """Remove rows of later steps from a file, and an incomplete last line.
 
     Args:
         path: The file, with a row of JSON on each line; it may be missing.

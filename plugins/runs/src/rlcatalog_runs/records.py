@@ -1,7 +1,7 @@
-"""The record of a run, `run.json`: what it was made with, when, and how it ended; and rows of metrics as JSON.
+"""The record of a run, `run.json`: settings, times and status; and rows of metrics as JSON.
 
-It is written when the run begins and completed when it ends. One that still says "running" belongs to a process that is
-there as long as the folder's lock is held, and to one that died when nobody holds it.
+It is written when the run begins and completed when it ends. If it says "running" and the folder's lock is held, the
+process is alive. Without the lock, the process died.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Record(msgspec.Struct):
 def recorded(
     folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
 ) -> Iterator[None]:
-    """Keep the record of a run, inside `run_folder`: `run.json`, written whole at the beginning and at the end.
+    """Write the record of a run, inside `run_folder`: `run.json`, at the beginning and at the end.
 
     Args:
         folder: The run's folder.
@@ -99,7 +99,7 @@ def recorded(
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return the record of a run, or None where there is none.
+    """Return the record of a run, or None if there is none.
 
     `status` is `"died"` where the record says `"running"` and no process holds the folder.
 
@@ -119,7 +119,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process is writing a run into a folder; True where the system cannot tell."""
+    """Return whether a process is writing a run into a folder; True if the system cannot tell."""
     try:
         import fcntl  # noqa: F401
     except ImportError:
@@ -145,7 +145,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def json_line(result: Mapping[str, Any]) -> str:
-    """Return what an iteration reported as a line of valid JSON, its end included; NaN and infinities are null."""
+    """Return a row of metrics as a line of valid JSON with a newline; NaN and infinity are null."""
     return json.dumps(_finite(result), allow_nan=False) + "\n"
 
 

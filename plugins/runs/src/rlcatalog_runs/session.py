@@ -1,4 +1,4 @@
-"""The frame of a training run under any engine: its folder, record, logs, evaluations, checkpoints and end."""
+"""A training run under any engine: its folder, record, logs, evaluations, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Session:
         self.saved: int | None = None
 
     def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
-        """Log and show a row of metrics; evaluate where it is time, and note whether the run is to end.
+        """Log and show a row of metrics, evaluate if due, and note whether the run must end.
 
         Args:
             row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and what else there is.
-            policy: Returns the policy as it is now; None where the engine evaluates and stops by itself.
+            policy: Returns the policy as it is now; None if the engine evaluates and stops by itself.
             episodes: How many episodes the mean return is of; of fewer than 100 it ends no run.
         """
         if policy is not None:
@@ -99,7 +99,7 @@ class Session:
         return self.saved is None or bool(every and steps // every > self.saved // every)
 
     def _evaluate(self, policy: Policy) -> dict[str, float]:
-        """Play episodes in environments of their own, and save the best policy; training goes on as without."""
+        """Play episodes in separate environments, and save the best policy; training is not affected."""
         catalog, episodes = default_catalog(), self.options.eval_episodes
 
         def make() -> Any:
@@ -125,7 +125,7 @@ class Session:
 def train(
     engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
 ) -> Session:
-    """Train to the end, or to an interrupt; the folder holds the whole run at any time.
+    """Train to the end or to an interrupt; the folder always holds the whole run.
 
     Args:
         engine: What trains.

@@ -1,4 +1,4 @@
-"""What the folder of a run says about it, whoever trained, running or ended."""
+"""Summaries of runs from their folders, for any engine, running or ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST = 1e300
 
 
 class Row(msgspec.Struct):
-    """What is read of a line of metrics; the rest is skipped.
+    """The fields of a line of metrics; others are skipped.
 
     Attributes:
         timesteps_total: Environment steps so far.
@@ -79,7 +79,7 @@ class Run(NamedTuple):
 
 
 def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Yield the folders of runs at and below a folder; links are not followed, hidden folders are passed over."""
+    """Yield the folders of runs at and below a folder, without links and hidden folders."""
     if any(os.path.lexists(folder / name) for name in (CONFIG, RECORD, METRICS)):
         yield folder
     elif depth:
@@ -93,7 +93,7 @@ def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """Return what a run's folder says.
+    """Return the summary of a run's folder.
 
     Raises:
         SavedPolicyError: It is damaged.
@@ -122,10 +122,10 @@ def read_run(folder: Path) -> Run:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Return the metrics of a run, oldest first; none where none were written yet.
+    """Return the metrics of a run, oldest first; empty before the first row.
 
     Raises:
-        SavedPolicyError: They are damaged, but for a last line that is half written.
+        SavedPolicyError: They are damaged, apart from a half-written last line.
     """
     path, found, decoder = folder / METRICS, [], msgspec.json.Decoder(Row)
     try:
@@ -133,7 +133,7 @@ def read_rows(folder: Path) -> list[Row]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise SavedPolicyError(f"{path}: is no text: {one_line(str(error))}") from error
+        raise SavedPolicyError(f"{path}: is not text: {one_line(str(error))}") from error
     for number, line in enumerate(lines, 1):
         try:
             found += [decoder.decode(line)] if line else []
@@ -157,7 +157,7 @@ def _config(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     if not isinstance(config, dict):
-        raise SavedPolicyError(f"{folder / CONFIG}: is damaged: it is no table.")
+        raise SavedPolicyError(f"{folder / CONFIG}: is damaged: it is not a table.")
     return config
 
 

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, the revision of the code, the machine.
+"""The environment of a run: versions, code revision, machine.
 
 Nothing is imported to find its version, no hook of a repository runs, and neither user nor machine is named.
 """
@@ -26,7 +26,7 @@ _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return distribution or module → version: Python, the kernel, the plugins, and what else is imported.
+    """Return distribution or module → version: Python, the kernel, the plugins, and other imported modules.
 
     Args:
         packages: Modules beside NumPy, Gymnasium and the frameworks, such as an engine's.
@@ -39,7 +39,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
-    """Return the version of a module, or None where it is not imported."""
+    """Return the version of a module, or None if it is not imported."""
     module = sys.modules.get(name)
     if module is None:
         return None
@@ -71,7 +71,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the machine: system, architecture, processor, cores, bytes of memory, and accelerators where known."""
+    """Return the machine: system, architecture, processor, cores, bytes of memory, and known accelerators."""
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),

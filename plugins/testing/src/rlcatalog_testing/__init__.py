@@ -1,4 +1,4 @@
-"""Testing: the conformance kit, catalogs of just the plugins one names, and whether engines agree."""
+"""Testing: the conformance kit, catalogs of selected plugins, and comparison of engines."""
 
 import lazy_loader
 

@@ -15,7 +15,7 @@ from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, pack
 if TYPE_CHECKING:
     from rlcatalog_testing import Outcome
 
-_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; may be given again.")
+_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; repeatable.")
 
 
 def _line(outcome: Outcome) -> str:
@@ -34,7 +34,7 @@ def check(
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Check every part of an installed plugin against its contract; exit status 1 where one breaks it."""
+    """Check every part of an installed plugin against its contract; exit with status 1 if a part fails."""
     with redirect_stdout():
         from rlcatalog_testing import cases, outcomes
 
@@ -52,19 +52,19 @@ def check(
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help=f"What to begin: {', '.join(KINDS)}.")],
+    kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
     name: Annotated[str, typer.Argument(help="The package's name, such as acme-resnet; also of its new folder.")],
     frameworks: Annotated[
-        str | None, typer.Option(metavar="torch,tf", help="The frameworks it serves; both when missing.")
+        str | None, typer.Option(metavar="torch,tf", help="The frameworks it supports; by default both.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to make it in.")] = Path(),
+    out: Annotated[Path, typer.Option(help="The folder to create it in.")] = Path(),
 ) -> None:
-    """Begin a plugin package: a part that works, with its tests, to be changed into yours."""
+    """Write a new plugin package: a working part with its tests, for you to change."""
     wanted = None if frameworks is None else [part.strip() for part in frameworks.split(",")]
     files = package_files(kind, name, wanted)
     folder = out / name
     write_package(folder, files)
-    typer.echo(f"{folder}: {len(files)} files. What is where stands in its README.md. Next:")
+    typer.echo(f"{folder}: {len(files)} files. README.md describes each file. Next:")
     typer.echo(f"  cd {folder}")
     typer.echo(f'  pip install -e ".[{extras_of(chosen_frameworks(kind, wanted))}]"')
     typer.echo("  pytest")

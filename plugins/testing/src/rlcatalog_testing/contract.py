@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class NotApplicable(Exception):
-    """Raised by a check for a part that it has nothing to say about; the text says why."""
+    """Raised by a check that does not apply to a part; the text says why."""
 
 
 class ExampleError(AssertionError):
-    """An example that a part declares cannot be used, whatever is checked with it."""
+    """A declared example of a part cannot be used, for any check."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -81,7 +81,7 @@ def check(
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
-    """Make a function a check; its name is the check's, and the arguments are its attributes.
+    """Make a function a check with its name; the arguments become its attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
@@ -99,12 +99,12 @@ _LATEST: list[dict[Any, Any]] = []
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a plugin as checks see it.
+    """A part of a plugin, for checks.
 
     Attributes:
         component: The part.
         catalog: The catalog it is tried in.
-        framework: `"torch"`, `"tf"`, …; None where the check or the part needs none.
+        framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
         shared: What its checks keep for one another, in every framework: examples, policies, and their own.
     """
 
@@ -114,7 +114,7 @@ class Part:
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return what the checks of this part share under a key; it is made at the first call."""
+        """Return an object that the checks of this part share under a key; it is created at the first call."""
         if key not in self.shared:
             self.shared[key] = make()
         value: T = self.shared[key]
@@ -122,10 +122,10 @@ class Part:
 
     @property
     def examples(self) -> list[Example]:
-        """The spaces and configs it is tried with, one at least.
+        """The examples of the part, at least one.
 
         Raises:
-            AssertionError: It fits no standard space and declares no examples, or the config of one is none.
+            AssertionError: It fits no standard space and declares no examples, or the config of an example is invalid.
         """
         examples = self.once("examples", self._read_examples)
         require(
@@ -148,13 +148,13 @@ class Part:
 
     @property
     def few(self) -> list[Example]:
-        """Two of the examples: the first, and one whose spaces are of other classes where there is one."""
+        """Two of the examples: the first, and one with other classes of spaces if there is one."""
         first, *others = self.examples
         unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
 
     def distinct(self, space: str) -> list[Example]:
-        """Return one of the examples for each config and each space, of `"obs"` or `"action"`, with the part's name."""
+        """Return an example for each config and each space, of `"obs"` or `"action"`, with the part's name."""
         examples: dict[str, Example] = {}
         for example in self.examples:
             example = named(self.component, example)
@@ -163,16 +163,16 @@ class Part:
 
     @property
     def frameworks(self) -> list[str]:
-        """The installed frameworks that it has code for."""
+        """The installed frameworks with code for the part."""
         table = frameworks()
         return [name for name in self.component.frameworks if name in table and table[name].is_installed]
 
     def within(self, framework: str | None) -> Part:
-        """Return the same part in another framework; what was built is shared."""
+        """Return the same part in another framework; built objects are shared."""
         return replace(self, framework=framework)
 
     def sharing(self) -> Iterator[dict[str, Any]]:
-        """Yield the config keys by which policy and value share layers and, where the part reads that, do not."""
+        """Yield the config keys with which policy and value share layers and, if the part supports it, do not."""
         yield {}
         if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(vf_share_layers=False):
             yield {"vf_share_layers": False}
@@ -187,19 +187,19 @@ class Part:
         return False
 
     def resolve(self, example: Example, config: Mapping[str, Any] | None = None) -> Resolution:
-        """Look up what is chosen for an example, with another config in place of its own where one is given."""
+        """Return the choice for an example, with its own config or the given one."""
         with quiet():
             config = example.config if config is None else config
             return self.catalog.resolve(example.obs, example.action, config, self.framework)
 
     def build(self, example: Example, **config: Any) -> Policy:
-        """Build a policy of the example, with fresh weights; `config` is added to the example's."""
+        """Build a policy of the example, with new weights; `config` is added to the example's config."""
         config = {**example.config, **config}
         with quiet():
             return build(example.obs, example.action, config, self.framework, catalog=self.catalog)
 
     def policy(self, example: Example, **config: Any) -> Policy:
-        """Return a policy of the example that checks share: they leave its config and its shapes alone."""
+        """Return a policy of the example that checks share, without changing its config or shapes."""
         if _LATEST and _LATEST[0] is not self.shared:
             _LATEST[0].clear()  # cases are kept for as long as pytest runs, and what they have built is not
         _LATEST[:] = [self.shared]

@@ -1,4 +1,4 @@
-"""What engines are checked by: whether they say the same, and whether one update moves every weight."""
+"""Checks of engines: equal results, and updates that move every weight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_testing.trials import chance_trials, contains
 
 
 class PolicyOutputs(NamedTuple):
-    """What an engine says of a batch of observations, NumPy.
+    """An engine's results for a batch of observations, in NumPy.
 
     Attributes:
         action: The most likely actions, as the environment takes them.
@@ -59,7 +59,7 @@ def check_same_outputs(
     *,
     tolerance: float = 1e-5,
 ) -> None:
-    """Check that engines say the same of the same observations, once they have the same weights.
+    """Check that engines with equal weights give equal results for equal observations.
 
     Args:
         reference: A policy; its weights are copied into the engines' policies, and its actions are scored.
@@ -86,7 +86,7 @@ STEPS, OBSERVATIONS = 6, 16
 
 
 class ExampleEnv(gymnasium.Env[Any, Any]):
-    """Emits observations of an example, and pays at random; episodes are a few steps long.
+    """Emits observations of an example with random rewards, in short episodes.
 
     Args:
         example: The spaces.
@@ -101,7 +101,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         self._place = self._step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; observations go on where they were."""
+        """Begin an episode; observations continue."""
         super().reset(seed=seed)
         self._step = 0
         return self._next(), {}
@@ -142,7 +142,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
 
 @contextmanager
 def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
-    """Skip what an engine refuses by its own typed errors: that is no fault of the part."""
+    """Skip what an engine refuses by its own typed errors: it is not the part's fault."""
     try:
         yield
     except refusals as error:

@@ -1,4 +1,4 @@
-"""Examples: the spaces and configs that the conformance kit tries a part with."""
+"""Examples: spaces and configs for the conformance kit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NAMING = {
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Look parts up by their names without the warnings about that."""
+    """Look parts up by name without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # custom_preprocessor is
         warnings.simplefilter("ignore", CatalogWarning)
@@ -88,7 +88,7 @@ def kind_of(component: Component) -> str:
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
-    """Return the declared examples of a part, and few standard ones with all the spaces that it fits.
+    """Return the declared examples of a part, and a few standard ones with all the spaces that it fits.
 
     A part that is only chosen by name does not say what it fits: its declared examples are all.
 
@@ -139,7 +139,7 @@ def _declared(component: Component) -> list[Example]:
 
 
 def named(component: Component, example: Example) -> Example:
-    """Return the example with the part's name in its config, where its kind is called by name."""
+    """Return the example with the part's name in its config, if its kind is chosen by name."""
     key = NAMING.get(kind_of(component))
     if key is None or key in example.config:
         return example
@@ -149,7 +149,7 @@ def named(component: Component, example: Example) -> Example:
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
     """Whether a lookup of the example chooses the part, for the whole space or one within it.
 
-    A part that says what it fits has to say so of the example, even where the config names it.
+    A part with a `match` must match the example, even if the config names the part.
     """
     served = [name for name in component.frameworks if name in frameworks()]
     framework = served[0] if served and default_framework() not in served else None
@@ -177,7 +177,7 @@ def parts_in(resolution: Resolution) -> Iterator[Component]:
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
-    """Draw observations of an example; an action mask in them allows everything."""
+    """Sample observations of an example; action masks in them allow everything."""
     if example.draw is not None:
         rng = np.random.default_rng(seed)
         return [example.draw(rng) for _ in range(rows)]
@@ -189,7 +189,7 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
 
 
 def _allowing(sample: Any, steps: Sequence[str]) -> Any:
-    """Return an observation with a mask that allows everything in place of its own, if it has one."""
+    """Return an observation whose mask, if it has one, allows everything."""
     if not steps:
         return _ones(sample)
     if not isinstance(sample, Mapping) or steps[0] not in sample:

@@ -1,4 +1,4 @@
-"""The conformance kit: every check of every part of a distribution, and who runs them.
+"""The conformance kit: all checks of all parts of a distribution, and running them.
 
 `check_plugin` runs them at once, `rlcatalog check` does so on the command line, and `parametrize_with_checks` hands
 them to pytest.
@@ -103,7 +103,7 @@ def _place(error: BaseException, part: Part) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one case ended: `"passed"`, `"failed"`, `"expected"` (to fail, and did) or `"skipped"`, and why."""
+    """Result of one case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`, and why."""
 
     name: str
     status: str
@@ -121,7 +121,7 @@ def cases(
         expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
-        UnknownNameError: No such distribution has parts, or a name in `expected` is no case.
+        UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
     """
     catalog = catalog or default_catalog()
     own, expected = normalize(distribution), expected or {}
@@ -139,7 +139,7 @@ def cases(
             found += _cases_of(part, checks)
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
-        raise UnknownNameError(f"expected: {unknown[0]!r} is no case of {distribution}.{nearest(unknown[0], names)}")
+        raise UnknownNameError(f"expected: {unknown[0]!r} is not a case of {distribution}.{nearest(unknown[0], names)}")
     return [replace(case, expected=expected.get(str(case))) for case in found]
 
 
@@ -187,7 +187,7 @@ def _star_import(error: BaseException | None) -> str:
 
 
 def outcomes(found: list[Case]) -> Iterator[Outcome]:
-    """Run cases and yield how each ended."""
+    """Run cases and yield their results."""
     for case in found:
         status, why = "passed", ""
         try:
@@ -216,7 +216,7 @@ def check_plugin(
 
     Raises:
         ConformanceError: A case failed that was not expected to, or passed that was.
-        UnknownNameError: No such distribution has parts, or a name in `expected` is no case.
+        UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
     """
     ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
     if failed := [outcome for outcome in ended if outcome.status == "failed"]:

@@ -1,4 +1,4 @@
-"""Running: a policy's model run once as checks need it: eagerly, its outputs as arrays, its gradients by name."""
+"""Running a policy's model once for checks: eagerly, with outputs as arrays and gradients by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass of a model gave, as arrays.
+    """The results of one pass of a model, as arrays.
 
     Attributes:
         outputs: `[B, n]`; half precisions as float32.
@@ -44,7 +44,7 @@ class Pass:
 
 
 class Kit(Protocol):
-    """What the conformance kit asks of a framework; all of it computes eagerly, and arrays come and go.
+    """Framework functions for the conformance kit; they compute eagerly, with arrays in and out.
 
     Attributes:
         traces: Whether the backend traces models for acting.
@@ -54,17 +54,17 @@ class Kit(Protocol):
 
     @staticmethod
     def seed(number: int) -> None:
-        """Seed new weights and draws."""
+        """Seed new weights and sampling."""
 
     @staticmethod
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as acting does; return its outputs, value and new state."""
+        """Run a model like acting does; return its outputs, value and new state."""
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Draw raw actions from outputs, and return what is stored of their distribution."""
+        """Sample raw actions from outputs; return them with the stored distribution."""
 
     @staticmethod
     def gradients(
@@ -74,11 +74,11 @@ class Kit(Protocol):
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's outputs; None where none reaches the inputs."""
+        """Return the gradient of the sum of a function's outputs; None if none reaches the inputs."""
 
 
 def kit_of(framework: str) -> Kit:
-    """Return what a framework brings for the kit.
+    """Return a framework's code for the kit.
 
     Raises:
         NotApplicable: It brings nothing.
@@ -90,7 +90,7 @@ def kit_of(framework: str) -> Kit:
 
 
 def has_kit(framework: str) -> bool:
-    """Whether a framework brings anything for the kit."""
+    """Whether a framework has code for the kit."""
     return framework in frameworks() and frameworks()[framework].target("kit") is not None
 
 
@@ -101,14 +101,14 @@ def framework_modules() -> list[str]:
 
 @cache
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own that finds the modules of this one; equal calls share a run."""
+    """Run code in a separate process that finds the modules of this one; equal calls share a run."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
 
 
 def seed(framework: str | None) -> None:
-    """Seed a framework's weights and draws; one that brings nothing for the kit is left alone."""
+    """Seed a framework's weights and sampling; do nothing without code for the kit."""
     if framework is not None and has_kit(framework):
         kit_of(framework).seed(0)
 
@@ -142,11 +142,11 @@ class ModelTrial:
         return f"{self.example}{f', {self.config}' if self.config else ''}"
 
     def encoded(self, rows: int) -> Array:
-        """Draw observations of the example and encode them: `[B, ...]`."""
+        """Sample observations of the example and encode them: `[B, ...]`."""
         return self.policy.preprocess(observations_of(self.example, rows))
 
     def encoded_and_mask(self, rows: int) -> tuple[Array, Array | None]:
-        """Draw observations, encode them, and return their action mask, if they have one, as well."""
+        """Sample and encode observations; return them with their action mask, if any."""
         observations = observations_of(self.example, rows)
         return self.policy.preprocess(observations), self.policy.action_mask(observations)
 
@@ -164,7 +164,7 @@ class ModelTrial:
         return dict(views.see(views.start(len(encoded)), encoded))
 
     def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
-        """Run the model once, eagerly and as acting does.
+        """Run the model once, eagerly, like acting does.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
@@ -180,14 +180,14 @@ class ModelTrial:
         return Pass(outputs, value, tuple(new))
 
     def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
-        """Draw raw actions `[B, width]` from the model's outputs, and return what is stored of their distribution.
+        """Sample raw actions `[B, width]` from the model's outputs; return them with the stored distribution.
 
         The model's last pass must be the one that gave these outputs, for distributions that read the model.
         """
         return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
 
     def batch(self, rows: int = 8) -> dict[str, Any]:
-        """Return drawn observations and actions as a batch for `Policy.evaluate`; with a memory, two sequences."""
+        """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory, two sequences."""
         encoded, mask = self.encoded_and_mask(rows)
         raw, _ = self.draw(self.run(encoded).outputs, mask)
         batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
@@ -200,7 +200,7 @@ class ModelTrial:
         return batch
 
     def gradients(self, largest: float | None = None) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return what `Kit.gradients` does of a loss over log density, value and outputs.
+        """Return `Kit.gradients` of a loss over log density, value and outputs.
 
         Args:
             largest: What encoded observations are cut to, in size; None: nothing.
@@ -227,7 +227,7 @@ def every(part: Part) -> Iterator[ModelTrial]:
 
 
 def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
-    """Yield trials of examples; where the part reads that, also with a value that shares no layers."""
+    """Yield trials of examples, also with a separate value if the part supports it."""
     return (ModelTrial(part, example, **config) for example in examples for config in part.sharing())
 
 
@@ -236,7 +236,7 @@ check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
 def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
-    """Yield what makers make of a part in its first framework, each time with the same in another framework.
+    """Yield the results of makers for a part in its first framework, each with the result in another framework.
 
     Raises:
         NotApplicable: There is no other framework for any of them.
@@ -261,7 +261,7 @@ def array_of(tensor: Any) -> Array:
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless arrays are equal but for rounding, or both beyond what matters: below -1e30, for example."""
+    """Raise unless arrays are equal up to rounding, or both beyond what matters: below -1e30, for example."""
     require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
     answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
     close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
@@ -271,7 +271,7 @@ def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) ->
 
 
 def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless two passes gave the same outputs and values but for rounding."""
+    """Raise unless two passes gave the same outputs and values up to rounding."""
     alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
     if one.value is not None and expected.value is not None:
         alike(one.value, expected.value, f"{what}, its value", tolerance)

@@ -1,4 +1,4 @@
-"""Declarations: the commands that check a plugin and that begin one."""
+"""Declarations: the commands that check and create plugins."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rlcatalog import CommandSpec, hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
         CommandSpec("check", {"cli": "rlcatalog_testing.commands:check"}, "Check every part of an installed plugin."),
-        CommandSpec("new", {"cli": "rlcatalog_testing.commands:new"}, "Begin a plugin package that works."),
+        CommandSpec("new", {"cli": "rlcatalog_testing.commands:new"}, "Write a new plugin package."),
     ]

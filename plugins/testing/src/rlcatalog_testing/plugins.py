@@ -1,4 +1,4 @@
-"""A catalog of just the plugins one names, for tests."""
+"""A catalog with selected plugins, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.internals import normalize, scan
 
 
 class PluginEntryPoint:
-    """Stands for the entry point of an installed plugin.
+    """Replaces the entry point of an installed plugin.
 
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
@@ -48,7 +48,7 @@ class PluginEntryPoint:
 
 
 def plugin_of(**hooks: Any) -> ModuleType:
-    """Return a plugin module that was never a file.
+    """Return a plugin module without a file.
 
     Args:
         **hooks: What each hook returns, or the function that is the hook.

@@ -1,4 +1,4 @@
-"""What `rlcatalog new` writes: a plugin package that works and passes the conformance kit, to be changed.
+"""Scaffold of `rlcatalog new`: a working plugin package that passes the conformance kit.
 
 The files are templates in `templates/`, a folder for each kind of part beside the one they have in common;
 `kinds.toml` there says what there is to begin.
@@ -30,7 +30,7 @@ _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 
 @dataclass(frozen=True)
 class Key:
-    """A config key of a generated package; its name stands behind the package's."""
+    """A config key of a generated package; its name follows the package's name."""
 
     name: str
     default: str
@@ -39,14 +39,14 @@ class Key:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of part that can be begun.
+    """A kind of part that `rlcatalog new` writes.
 
     Attributes:
         component: The kind of component, as the registry calls it.
         about: What the generated part is, a phrase.
         keys: Its config keys.
         frameworks: Whether its code is a framework's.
-        suffix: What stands behind the package's name in the part's own.
+        suffix: The suffix after the package's name in the part's name.
     """
 
     component: str
@@ -77,12 +77,12 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         Path within the package's folder → text.
 
     Raises:
-        UnknownNameError: The kind or a framework is unknown, or the name is none.
-        DuplicateNameError: The name, or a name in the package, belongs to somebody else.
+        UnknownNameError: The kind or a framework is unknown, or the name is invalid.
+        DuplicateNameError: The name, or a name in the package, belongs to another package.
         MissingExtraError: The template engine is not installed.
     """
     if kind not in KINDS:
-        raise UnknownNameError(f"{shown(kind)} is no kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+        raise UnknownNameError(f"{shown(kind)} is not a kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
     chosen = chosen_frameworks(kind, frameworks)
     package = import_name(name)
     check_owners(kind, name)
@@ -136,11 +136,11 @@ def import_name(name: str) -> str:
     """Return the import name of a distribution.
 
     Raises:
-        UnknownNameError: It is no distribution's name, or none that can be imported.
+        UnknownNameError: It is not a distribution's name, or cannot be imported.
     """
     if not _DISTRIBUTION.match(name):
         raise UnknownNameError(
-            f"{shown(name)} is no name of a distribution: expected letters, digits, '-', '_' and '.', with a letter or"
+            f"{shown(name)} is not a distribution's name: expected letters, digits, '-', '_' and '.', with a letter or"
             " digit at both ends, such as acme-resnet."
         )
     if len(name) > LONGEST_NAME:
@@ -155,7 +155,7 @@ def import_name(name: str) -> str:
 
 
 def check_owners(kind: str, name: str) -> None:
-    """Raise where the name of a new package, or one that it would declare, belongs to somebody else.
+    """Raise if the name of a new package, or one that it would declare, belongs to another package.
 
     Raises:
         DuplicateNameError: It does; the message says to whom.
@@ -184,7 +184,7 @@ def check_owners(kind: str, name: str) -> None:
 
 
 def kernel_bound(version: str) -> str:
-    """Return the versions of rlcatalog that a package made with this one is for: up to the next breaking release."""
+    """Return the versions of rlcatalog for a new package: up to the next breaking release."""
     from packaging.version import Version
 
     found = Version(version)
@@ -200,14 +200,13 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """
     if not KINDS[kind].frameworks:
         if frameworks is not None:
-            raise UnknownNameError(f"{kind}: its code is no framework's; leave --frameworks out.")
+            raise UnknownNameError(f"{kind}: its code needs no framework; leave out --frameworks.")
         return []
     asked = FRAMEWORKS if frameworks is None else frameworks
     for framework in asked:
         if framework not in FRAMEWORKS:
             raise UnknownNameError(
-                f"{shown(framework)} is no framework there are templates for.{nearest(framework, FRAMEWORKS)}"
-                f" Known: {', '.join(FRAMEWORKS)}."
+                f"{shown(framework)} has no templates.{nearest(framework, FRAMEWORKS)} Known: {', '.join(FRAMEWORKS)}."
             )
     return [framework for framework in FRAMEWORKS if framework in asked]
 

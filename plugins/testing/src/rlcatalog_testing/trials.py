@@ -1,4 +1,4 @@
-"""Trials of action distributions: one for each action space that a part is tried with, and what is asked of it."""
+"""Trials of action distributions: one for each action space of a part's examples."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Trial:
 
     @property
     def is_subject(self) -> bool:
-        """Whether the whole space, not a part of it, is the checked distribution's."""
+        """Whether the checked distribution is for the whole space, not for a part."""
         return self.policy.resolution.dists.component is self.part.component
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
-        """Return model outputs `[count, size]` as a network might make them."""
+        """Return typical model outputs `[count, size]`."""
         return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(np.float32)
 
     def dist(self, inputs: Any, mask: Array | None = None) -> Any:
@@ -86,7 +86,7 @@ class Trial:
         return self.array(dist.logp(self.actions(raw))).astype(np.float64)
 
     def params(self, dist: Any, raw: Array) -> Array:
-        """Return what engines store of a distribution beside raw actions, `[B, n]`."""
+        """Return the stored parameters of a distribution, `[B, n]`."""
         return self.array(params_given(dist, self.actions(raw)))
 
     def stored(self, dist: Any, raw: Array) -> Any:
@@ -106,7 +106,7 @@ class Trial:
         return getattr(dist, "entropy_kind", "exact") == "exact"
 
     def entropy(self, dist: Any) -> Any:
-        """Return the entropy `[B]`, or its estimate where it has no closed form."""
+        """Return the entropy `[B]`, or its estimate if it has no closed form."""
         return dist.entropy() if self.has_entropy(dist) else dist.entropy_estimate()
 
     def array(self, tensor: Any) -> Array:
@@ -114,7 +114,7 @@ class Trial:
         return np.asarray(self.ops.array(tensor))
 
     def every_action(self) -> Array | None:
-        """Return all raw actions `[n, width]` where there are few; None where there are many, or floats."""
+        """Return all raw actions `[n, width]` if there are few; None if there are many, or floats."""
         counts = [leaf.counts for leaf in self.codec.leaves]
         if None in counts:
             return None
@@ -125,14 +125,14 @@ class Trial:
         return raw[list(self.lie_inside(raw))]
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
-        """Yield of raw actions whether the environment's that they become lie in its space."""
+        """Yield for raw actions whether their environment actions are in the space."""
         plan = self.policy.resolution.dists
         codec = action_codec(plan.info, bounds, plan.raw_kinds(self.policy.framework))
         for action in rows(plan.info, codec.adapt(raw)):
             yield contains(self.example.action, action)
 
     def is_point(self) -> bool:
-        """Whether nothing is left to chance: what is drawn is always the same, and the distribution says so."""
+        """Whether sampling is deterministic, and the distribution declares it."""
         dist = self.dist(self.inputs(8))
         if not self.has_entropy(dist):
             return False
@@ -147,7 +147,7 @@ def trials(part: Part) -> list[Trial]:
 
 
 def chance_trials(part: Part) -> list[Trial]:
-    """Return two trials, the first and the last, of a distribution that leaves something to chance.
+    """Return the first and the last trial of a distribution that is not deterministic.
 
     Raises:
         NotApplicable: It leaves nothing.
@@ -164,14 +164,14 @@ check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
 
 def contains(space: Any, action: Any) -> bool:
-    """Whether an action, one row of a batch, lies in a space."""
+    """Whether an action, one row of a batch, is in a space."""
     if hasattr(space, "low") and not isinstance(action, np.ndarray):
         action = np.asarray(action)  # of rank 0 it comes as a number
     return bool(space.contains(action))
 
 
 def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
-    """Return random masks `[count, m]` that forbid about half, and leave each row an action that was drawn."""
+    """Return random masks `[count, m]` that forbid about half, but allow a sampled action in each row."""
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())

@@ -72,7 +72,7 @@ def files(paths: list[Path]) -> list[Path]:
 
 
 def with_progress(paths: list[Path]) -> Iterator[Path]:
-    """Yield the files, and say every other second on the error output how many were read."""
+    """Yield the files, and report progress on standard error every two seconds."""
     start = time.monotonic()
     for count, path in enumerate(paths):
         if time.monotonic() - start >= SECONDS:

@@ -1,4 +1,4 @@
-"""What the rules know of the file they rewrite."""
+"""Context of the rules about a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Note:
 
     Attributes:
         line: Its line in the file as it was.
-        what: What stands there.
+        what: The code there.
         why: Why it stays, and what to do.
     """
 
@@ -65,7 +65,7 @@ class ClassScope:
 
 @dataclass
 class Context:
-    """What is known at one place of a file.
+    """Context of one place in a file.
 
     Attributes:
         modules: Name → the module it stands for: one of the constants above.
@@ -75,12 +75,12 @@ class Context:
         gym: Name → the path below gym that it stands for; `""` for gym itself.
         patched: Dotted names that the file assigns to: they are its own from then on.
         makers: Functions of the file that return symbolic tensors whatever they are given.
-        own_shapes: Whether a class of the file has a `shape` or `get_shape` of its own, which no rule may touch.
+        own_shapes: Whether a class of the file defines `shape` or `get_shape`, which no rule may change.
         hidden: Parameters of the functions around the place; they hide modules of the same name.
         loops: Number of loops around the place, inside the function.
-        helpers: Modules of ours that the file calls from now on.
+        helpers: Modules of rlcatalog-compat that the file calls from now on.
         frames: Whether the file has layers of three dimensions: its convolutions of two may go over stacks of frames.
-        recurrent: Whether the file makes recurrent layers of PyTorch's.
+        recurrent: Whether the file creates PyTorch's recurrent layers.
         whole: Number of calls of `int` around the place.
         selects_rows: Whether the file has RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
@@ -104,7 +104,7 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module that a name or dotted name lies in, and the rest of it; twice `""` of others."""
+        """Return the module of a name or dotted name, and the rest of it; twice `""` for others."""
         name, _, rest = dotted(node).partition(".")
         if name not in self.modules or self.hides(name):
             return "", ""
@@ -137,7 +137,7 @@ class Rewriter(cst.CSTTransformer):
         self.context = context
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
-        """Note a place that could not be ported, and what stands there; nothing where there is no reason."""
+        """Note a place that could not be ported, with its code; nothing without a reason."""
         if why is not None:
             line = self.get_metadata(PositionProvider, node).start.line
             self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))

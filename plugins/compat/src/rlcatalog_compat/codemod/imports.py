@@ -26,7 +26,7 @@ _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
 def why_not(path: str, name: str = "") -> str | None:
-    """Return why a module of RLlib's, or a name in it, is not served; None where it is.
+    """Return why an RLlib module, or a name in it, is not supported; None if it is.
 
     Args:
         path: The module, `ray.` left out; `""` is `ray` itself.
@@ -41,7 +41,7 @@ def why_not(path: str, name: str = "") -> str | None:
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
-    """Return why a module of gym's, or a name in it, has no place in Gymnasium; None where it has.
+    """Return why a module of gym's, or a name in it, has no place in Gymnasium; None if it has.
 
     Args:
         path: The module, `gym.` left out; `""` is `gym` itself.

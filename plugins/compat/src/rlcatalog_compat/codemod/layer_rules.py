@@ -1,4 +1,4 @@
-"""Rules for lines that Keras 3 and today's PyTorch want otherwise."""
+"""Rules for lines that Keras 3 and current PyTorch write differently."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def is_recurrent(node: cst.Call) -> bool:
 
 
 def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return `action_space.n` as a number of Python, which Gymnasium's is not; recurrent layers take no other."""
+    """Return `action_space.n` as a Python number, which recurrent layers require; Gymnasium has a NumPy one."""
     if not context.recurrent or context.whole or node.attr.value != "n" or not code(node.value).endswith("space"):
         return node
     return cst.Call(cst.Name("int"), [cst.Arg(node)])

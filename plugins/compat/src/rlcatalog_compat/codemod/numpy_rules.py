@@ -1,4 +1,4 @@
-"""Rules for names that NumPy has given up."""
+"""Rules for names that NumPy removed."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def port(content: bytes) -> Ported:
         content: The file.
 
     Raises:
-        libcst.ParserSyntaxError: It is no Python.
-        SyntaxError: It is no Python either.
+        libcst.ParserSyntaxError: It is not Python code.
+        SyntaxError: It is not Python code either.
     """
     if not any(word in content for word in _WORDS):
         with warnings.catch_warnings(action="ignore"):
@@ -170,7 +170,7 @@ class _Porter(Rewriter):
             self.note(node, dotted(node), imports.why_not_in_gymnasium(path, ".".join(rest)))
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
-        """Note a name of a module of RLlib's that is not served."""
+        """Note an unsupported name of an RLlib module."""
         first, *rest = dotted(node).split(".")
         if first not in self.context.mirrored or self.context.hides(first):
             return

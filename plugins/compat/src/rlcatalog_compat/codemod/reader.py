@@ -16,7 +16,7 @@ _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get
 
 
 class Reader(cst.CSTVisitor):
-    """Enters into the context which names are NumPy, TensorFlow, and modules of RLlib's.
+    """Records in the context which names are NumPy, TensorFlow, and RLlib modules.
 
     Args:
         context: Where they are entered.

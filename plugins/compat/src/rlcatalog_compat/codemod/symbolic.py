@@ -59,7 +59,7 @@ class Symbolic:
 
 
 def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
-    """Return whether an expression is a symbolic tensor of Keras', or a list of such."""
+    """Return whether an expression is a symbolic Keras tensor, or a list of them."""
     if dotted(node) in known:
         return True
     if isinstance(node, cst.Call):
@@ -95,7 +95,7 @@ def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def is_operation(context: Context, node: cst.CSTNode) -> bool:
-    """Return whether a node calls an operation of TensorFlow's; layers take symbolic tensors themselves."""
+    """Return whether a node calls a TensorFlow operation; layers take symbolic tensors themselves."""
     if not isinstance(node, cst.Call):
         return False
     module, name = context.stands_for(node.func)
@@ -216,7 +216,7 @@ class _Walker(cst.CSTVisitor):
 def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """Yield the parts of an assignment with the values they get, where these stand there one by one."""
+    """Yield the parts of an assignment with their values, if these are written one by one."""
     left, right = (list(side.elements) if isinstance(side, cst.Tuple | cst.List) else [] for side in (target, value))
     if left and len(left) == len(right) and not any(isinstance(one, cst.StarredElement) for one in (*left, *right)):
         for one, part in zip(left, right, strict=True):

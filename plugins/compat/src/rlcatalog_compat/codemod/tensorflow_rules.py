@@ -1,4 +1,4 @@
-"""Rules for lines of TensorFlow 1 that TensorFlow 2 wants otherwise."""
+"""Rules for lines of TensorFlow 1 that TensorFlow 2 writes differently."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         once: Whether the call runs once per pass of the model: only then a layer needs no name.
 
     Returns:
-        None where nothing here does what it does.
+        None if nothing here does what it does.
     """
     name = context.stands_for(node.func)[1]
     function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
@@ -129,7 +129,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
 
 
 def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:
-    """Return a call's arguments by the names that a kept layer has for them; None where they cannot be told."""
+    """Return a call's arguments by the names that a kept layer has for them; None if they cannot be told."""
     if any(arg.star for arg in node.args):
         return None
     words = _KEPT[name].split()
@@ -179,7 +179,7 @@ def is_graph_code(name: str) -> bool:
 
 
 def why_not_imported(path: str) -> str | None:
-    """Return why a name cannot be imported from TensorFlow; None where it can."""
+    """Return why a name cannot be imported from TensorFlow; None if it can."""
     if path.startswith("compat.v1."):
         path = path.removeprefix("compat.v1.")
         return GRAPH if path.startswith(("layers", "contrib")) else None

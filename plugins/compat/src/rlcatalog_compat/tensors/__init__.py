@@ -1,1 +1,1 @@
-"""Functions of tensors that RLlib's models and losses use."""
+"""Tensor functions that RLlib's models and losses use."""

@@ -92,7 +92,7 @@ def inverse_symlog(y: Any) -> Any:
 
 
 def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
-    """Return a batch as tensors that are read anew at each run of the traced function they stand in.
+    """Return a batch as tensors; each run of the traced function reads a new one.
 
     Args:
         read: Returns the next batch; its number of rows may change, the shape of a row may not.

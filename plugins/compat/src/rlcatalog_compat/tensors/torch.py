@@ -107,7 +107,7 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
 
 
 def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
-    """Bring the norm of the gradients of an optimiser's parameters down to `clip_val`; return what it was."""
+    """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     return torch.nn.utils.clip_grad_norm_(parameters, clip_val)
 

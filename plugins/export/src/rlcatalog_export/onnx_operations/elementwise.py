@@ -1,4 +1,4 @@
-"""Operations on one number after the other: formulas, as they are written in PyTorch's pages."""
+"""Elementwise operations, with the formulas of PyTorch's documentation."""
 
 from __future__ import annotations
 

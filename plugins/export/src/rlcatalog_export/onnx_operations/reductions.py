@@ -1,4 +1,4 @@
-"""Operations that make one number of many."""
+"""Reductions."""
 
 from __future__ import annotations
 

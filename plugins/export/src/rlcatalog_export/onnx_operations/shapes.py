@@ -1,4 +1,4 @@
-"""Operations that leave numbers as they are, and put them elsewhere."""
+"""Operations that move numbers without changing them."""
 
 from __future__ import annotations
 

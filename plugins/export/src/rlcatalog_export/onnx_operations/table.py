@@ -1,4 +1,4 @@
-"""The table of PyTorch's operations in ONNX's words, and what its entries are written in.
+"""The table of PyTorch operations in ONNX, and helpers for its entries.
 
 Shapes are known numbers. A form is a function that adds nodes to a recording and returns their output, or outputs: it
 gets the recording, what PyTorch returned, and the operation's own arguments. Tensors among them are named by
@@ -22,7 +22,7 @@ FORMS: dict[str, Form] = {}
 
 
 def form_of(*names: str) -> Callable[[_Made], _Made]:
-    """Enter a function as the form of some operations."""
+    """Register a function for some operations."""
 
     def entered(function: _Made) -> _Made:
         FORMS.update(dict.fromkeys(names, function))
@@ -32,7 +32,7 @@ def form_of(*names: str) -> Callable[[_Made], _Made]:
 
 
 class Nodes(Protocol):
-    """A graph that grows: `Graph`, or that of another package's converter. What names an output is its own."""
+    """A graph under construction: `Graph`, or that of another converter, with its own names."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output and return that."""
@@ -42,7 +42,7 @@ class Nodes(Protocol):
 
 
 class Value:
-    """Numbers in a graph, all of one dtype; Python's numbers take part in formulas as constants.
+    """Numbers in a graph, all of one dtype; Python numbers become constants.
 
     Args:
         graph: The graph.
@@ -54,7 +54,7 @@ class Value:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
-        """Return what an operation of ONNX makes of these numbers and others, of the same dtype if none is given."""
+        """Return the result of an ONNX operation on these numbers and others, by default of the same dtype."""
         names = [x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others]
         return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
 
@@ -63,7 +63,7 @@ class Value:
         return self if dtype == self.dtype else self.to("Cast", dtype=dtype, to=type_of(dtype))
 
     def constant(self, value: Any, dtype: str | None = None) -> Value:
-        """Return a constant beside these numbers, of their dtype if none is given."""
+        """Return a constant, by default of these numbers' dtype."""
         return Value(self.graph, self.graph.constant(value, dtype or self.dtype), dtype or self.dtype)
 
     def log(self) -> Value:
@@ -109,6 +109,6 @@ def axis_of(axis: int, ndim: int) -> int:
 
 
 def value_of(r: Recording, tensor: Any, dtype: str | None = None) -> Value:
-    """Return a tensor or number for formulas, in a dtype; a tensor's own where none is given."""
+    """Return a tensor or number for formulas, in a dtype, by default the tensor's."""
     dtype = dtype or dtype_of(tensor)
     return Value(r.graph, r.name(tensor, dtype), dtype)

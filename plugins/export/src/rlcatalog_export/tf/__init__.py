@@ -1,1 +1,1 @@
-"""What is TensorFlow's: a policy as one traced function, and the formats that TensorFlow writes."""
+"""Export in TensorFlow: a policy as one traced function, and the formats that TensorFlow writes."""

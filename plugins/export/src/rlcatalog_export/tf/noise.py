@@ -1,4 +1,4 @@
-"""Noise in TensorFlow: what its distributions draw from, in place of a policy's generator."""
+"""Noise in TensorFlow: the source of random numbers of distributions, instead of a policy's generator."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class TFNoise(Noise):
         return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
 
     def categorical(self, logits: Any) -> Any:
-        """Return a place of each row, int64 `[B, 1]`: of clocks with these rates, the first to ring."""
+        """Return an index for each row, int64 `[B, 1]`: the minimum of exponential variables with these rates."""
         clocks = tf.math.log(-tf.math.log(self.uniform(tf.shape(logits), logits.dtype)))
         return tf.argmax(logits - clocks, axis=1)[:, None]

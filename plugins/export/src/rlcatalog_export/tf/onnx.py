@@ -1,4 +1,4 @@
-"""Writing ONNX files of TensorFlow's policies, by tf2onnx."""
+"""Writing ONNX files of TensorFlow policies, with tf2onnx."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_export.tf.policy_function import TFPolicyFunction
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
-    """Write a policy of TensorFlow's as an ONNX file.
+    """Write a TensorFlow policy as an ONNX file.
 
     Args:
         policy: The policy.
@@ -52,7 +52,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 class _Nodes:
-    """Nodes in place of one of TensorFlow's.
+    """Nodes that replace a TensorFlow node.
 
     Args:
         graph: What tf2onnx converts.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
-    """A copy of a policy as one function of tensors; `interface` says which.
+    """A copy of a policy as one function of tensors, which `interface` describes.
 
     Args:
         policy: The policy; it is copied.

@@ -1,4 +1,4 @@
-"""The format `"savedmodel"`: a policy as a SavedModel of TensorFlow's, and running it."""
+"""The format `"savedmodel"`: writing a policy as a TensorFlow SavedModel, and running it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SavedModelRunner:
         try:
             self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise SavedPolicyError(f"{path}: no policy that rlcatalog exported: {error}") from error
+            raise SavedPolicyError(f"{path}: not a policy that rlcatalog exported: {error}") from error
         self.checked = check_folder(path, _CHECKSUMS)
         try:
             self._module = tf.saved_model.load(str(path))  # which the signature does not keep alive

@@ -1,1 +1,1 @@
-"""What is PyTorch's: a policy as one module of tensors, and the formats that PyTorch writes."""
+"""Export in PyTorch: a policy as one module of tensors, and the formats that PyTorch writes."""

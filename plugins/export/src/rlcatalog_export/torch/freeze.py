@@ -1,4 +1,4 @@
-"""Freezing a policy of PyTorch's: its acting step is recorded as a graph that onnxruntime runs.
+"""Freezing a PyTorch policy: its acting step is recorded as a graph that onnxruntime runs.
 
 The graph is made operation by operation while the policy acts, which takes milliseconds where a whole export takes
 seconds. It holds one number of rows, and the weights as inputs, so that it acts with those of now.
@@ -27,7 +27,7 @@ _MOST = 16
 
 
 class FrozenTorch:
-    """Acts as a policy's backend does, from recorded graphs: one for each number of rows.
+    """Acts like a policy's backend, from recorded graphs: one for each number of rows.
 
     Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
     see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
@@ -35,7 +35,7 @@ class FrozenTorch:
     Args:
         policy: The policy.
         rows: How many rows it will act in.
-        seed: Of what actions are drawn from.
+        seed: Seed for sampling actions.
 
     Attributes:
         reason: Why the policy itself acts, or None.
@@ -70,18 +70,18 @@ class FrozenTorch:
         return outputs
 
     def update(self) -> None:
-        """Act with the weights of now."""
+        """Act with the current weights."""
         weights = weights_of(self._policy)
         for key, graph in list(self._graphs.items()):
             if graph is not None and not graph.refresh(weights):
                 del self._graphs[key]  # of another shape now: it is recorded anew
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of the generator that actions are drawn from."""
+        """Return the state of the generator for sampling actions."""
         return {"frozen": self._noise.state()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of the generator, where one is given."""
+        """Set the state of the generator, if one is given."""
         if "frozen" in state:
             self._noise.set_state(state["frozen"])
 

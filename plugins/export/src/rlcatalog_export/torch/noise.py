@@ -1,4 +1,4 @@
-"""Noise in PyTorch: while it is entered, what PyTorch would draw is computed from uniform numbers.
+"""Noise in PyTorch: inside the context, PyTorch's random functions use given uniform numbers.
 
 So a policy becomes a pure function of its inputs and the noise, whatever draws in it, and a graph of it can be
 exported. `torch` has no such switch; the mode replaces the functions that draw, one by one.
@@ -45,7 +45,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         self._suspects = suspects
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch's, or what stands in its place here."""
+        """Call a PyTorch function, or its replacement here."""
         kwargs = kwargs or {}
         if func is Tensor.__len__ and self._suspects is not None and isinstance(args[0].shape[0], torch.SymInt):
             line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)

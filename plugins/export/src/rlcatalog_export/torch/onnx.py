@@ -1,4 +1,4 @@
-"""Writing ONNX files of PyTorch's policies."""
+"""Writing ONNX files of PyTorch policies."""
 
 from __future__ import annotations
 

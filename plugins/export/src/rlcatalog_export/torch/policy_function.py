@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TorchPolicyFunction(PolicyFunction, nn.Module):
-    """A copy of a policy as one function of tensors; `interface` says which.
+    """A copy of a policy as one function of tensors, which `interface` describes.
 
     Args:
         policy: The policy; it is copied.

@@ -65,7 +65,7 @@ class ProgramRunner:
         except Exception as error:  # whatever a damaged archive makes it raise
             raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         if not extra[INTERFACE]:
-            raise SavedPolicyError(f"{path}: a program of PyTorch's, and no policy that rlcatalog exported.")
+            raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy that rlcatalog exported.")
         self.interface = extra[INTERFACE]
         self._run = program.module()
         interface = Interface.from_json(self.interface, str(path))

@@ -1,4 +1,4 @@
-"""Recording: every operation PyTorch does on some tensors becomes a node of an ONNX graph while it is done.
+"""Recording: each PyTorch operation on some tensors becomes a node of an ONNX graph.
 
 Nothing is traced symbolically: the numbers are real ones, and the model is as it was afterwards.
 """
@@ -30,7 +30,7 @@ _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what is done to some tensors; whatever else takes part is a constant.
+    """Records operations on some tensors; all other operands are constants.
 
     Args:
         inputs: The tensors by name, which become inputs of the graph.
@@ -66,13 +66,13 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def knows(self, tensor: Any) -> bool:
-        """Whether a tensor is one that the graph computes, or a weight."""
+        """Whether the graph computes a tensor, or a tensor is a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
         return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
 
     def name(self, value: Any, dtype: str | None = None) -> str:
-        """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
+        """Return the name of a tensor or number in the graph, converted into a dtype if one is given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
         known = self._names.get(id(value))
@@ -89,9 +89,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return known if dtype is None else self.cast(known, own, dtype)
 
     def turned(self, tensor: Tensor) -> str | None:
-        """Return the transpose of a weight as an input of its own, or None where the tensor is none.
+        """Return the transpose of a weight as a separate input; None if it is not a weight.
 
-        A weight that is no constant would be transposed at each step.
+        A weight that is an input would otherwise be transposed at each step.
         """
         if id(tensor) not in self._weights:
             return None
@@ -114,7 +114,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return str(torch.result_type(*values)).removeprefix("torch.")
 
     def refused(self, what: str) -> NotServedError:
-        """Return the error for something that has no form here."""
+        """Return the error for an unsupported operation."""
         return NotServedError(f"freeze: {what} cannot be written as a graph here.")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -152,7 +152,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Forget what shares memory with a tensor that is written to in place.
 
         Returns:
-            The whole tensor that it is a part of, or None where it is a whole one, or nothing reads the whole any more.
+            The whole tensor that it is a part of, or None if it is a whole one, or nothing reads the whole any more.
 
         Raises:
             NotServedError: It is a weight, or a part of something that is not one tensor in order.

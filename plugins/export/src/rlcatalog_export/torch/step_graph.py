@@ -37,7 +37,7 @@ class _StepNoise(TorchNoise):
         return torch.as_tensor(columns).reshape(tuple(shape)).to(dtype, copy=True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch's, or what stands in its place here."""
+        """Call a PyTorch function, or its replacement here."""
         func = _one_hot if func is torch.nn.functional.one_hot else func
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -99,7 +99,7 @@ class StepGraph:
         self.refresh(weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
-        """Act with other weights from now on; whether that could be done."""
+        """Act with other weights from now on; return whether that is possible."""
         used = self._recording.used
         now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
         if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
@@ -123,7 +123,7 @@ class StepGraph:
     def run(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: NoiseBlocks
     ) -> tuple[Any, ...]:
-        """Return what a backend's `act` returns."""
+        """Return the result of a backend's `act`."""
         self._obs[...] = obs
         for buffer, part in zip(self._memory_in, memory, strict=True):
             buffer[...] = part
@@ -142,7 +142,7 @@ class StepGraph:
         )  # fmt: skip
 
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return what PyTorch makes of the same batch and the random numbers of the last run."""
+        """Return PyTorch's results for the same batch and the random numbers of the last run."""
         noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
         with torch.no_grad(), _StepNoise(self.rows, noise, self._widths):
             outputs = self._act(_tensors(given, self._dtype))

@@ -1,1 +1,1 @@
-"""Codecs of actions: what is to be known of the actions of each kind of space Gymnasium has."""
+"""Action codecs for each kind of Gymnasium space."""

@@ -1,4 +1,4 @@
-"""The codec of action spaces made of others: Tuple and Dict."""
+"""The codec of composite action spaces: Tuple and Dict."""
 
 from __future__ import annotations
 

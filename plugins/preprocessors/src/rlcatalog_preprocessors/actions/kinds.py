@@ -32,7 +32,7 @@ class _EntryByEntry(ActionCodec):
 
 
 class DiscreteCodec(_EntryByEntry):
-    """One of n values: a raw value counts from 0, the space's `start` is added."""
+    """One of n values; a raw value counts from 0, and the codec adds the space's `start`."""
 
     scalar = whole = True
     lowered = lowering.LoweredDiscrete
@@ -73,7 +73,7 @@ class DiscreteCodec(_EntryByEntry):
 
 
 class OneHotCodec(DiscreteCodec):
-    """One of n values, drawn as a one-hot, relaxed or not: the largest counts."""
+    """One of n values, sampled as a one-hot vector, exact or relaxed; the largest entry counts."""
 
     scalar = whole = False
     clips = True
@@ -206,7 +206,7 @@ class MultiBinaryCodec(_EntryByEntry):
 
 
 class BoxCodec(_EntryByEntry):
-    """Numbers between bounds, which `bounds` says how to meet."""
+    """Numbers between bounds; `bounds` says how they are brought there."""
 
     clips = True
     lowered = lowering.LoweredBox
@@ -292,7 +292,7 @@ class IntegerBoxCodec(_CountedCodec):
 
 
 class SimplexCodec(_EntryByEntry):
-    """Probability vectors, which distributions draw as such."""
+    """Probability vectors, which distributions sample directly."""
 
     lowered = LoweredActions
 

@@ -1,4 +1,4 @@
-"""What the codecs of actions do, as tensor operations of any library, for policies that are exported."""
+"""Action codecs as tensor operations of any library, for exported policies."""
 
 from __future__ import annotations
 

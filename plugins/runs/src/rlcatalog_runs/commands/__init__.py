@@ -1,1 +1,1 @@
-"""The commands `runs`, `compare` and `export`, and what trains several seeds; loaded by the command line alone."""
+"""The commands `runs`, `compare` and `export`, and training several seeds; only the command line loads them."""

@@ -18,15 +18,15 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or of a saved policy.")],
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="The format, such as onnx; that of --out when missing."),
+        typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default that of --out."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="The file to write; a new policy.* in PATH if missing."),
+        typer.Option("--out", "-o", metavar="PATH", help="The file to write; by default a new policy.* in PATH."),
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Write a trained policy as one file that acts without it."""
+    """Export a trained policy as one file."""
     with redirect_stdout():
         catalog = default_catalog()
         if out is None:

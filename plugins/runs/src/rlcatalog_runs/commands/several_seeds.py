@@ -82,7 +82,7 @@ def train_seeds(
     per_seed: Sequence[str] = ("record",),
     resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
-    """Run the command that was called once per seed, each in a process and a folder of its own, and draw their curves.
+    """Run the command once per seed, each in a separate process and folder, and plot their curves.
 
     The folder holds `seed-0`, `seed-0.log`, … and `learning_curves.png`. A seed that fails ends no other one. SIGINT,
     SIGTERM and SIGHUP are passed on to the runs, which are waited for; a second one ends them at once.
@@ -99,7 +99,7 @@ def train_seeds(
     Raises:
         RunFolderError: A folder holds a run, or another process is writing into it.
         FailedRunsError: A run has failed; the others have ended.
-        Exit: A signal has asked for the end.
+        Exit: A signal requested the end.
     """
     for seed in seeds:
         refuse_taken(folder / f"seed-{seed}", overwrite)
@@ -128,7 +128,7 @@ def train_seeds(
 
 
 def refuse_with_seeds(context: typer.Context) -> None:
-    """Raise where the command line says something that does not go with several seeds.
+    """Raise if an option does not work with several seeds.
 
     Raises:
         ConfigError: It does.
@@ -142,7 +142,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
 
 
 def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[str]:
-    """Return the command that was called and what was typed for it, as arguments of `rlcatalog`.
+    """Return the current command and its options, as arguments of `rlcatalog`.
 
     Args:
         context: Its context.
@@ -166,13 +166,13 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Return whether a parameter was typed."""
+    """Return whether the user passed a parameter."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
-    """Start `rlcatalog` in a group of its own: a Ctrl-C of the terminal reaches it once, through this process."""
+    """Start `rlcatalog` in a separate process group: Ctrl-C reaches it once, through this process."""
     here = "" in sys.path or os.getcwd() in sys.path
     command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
     group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}

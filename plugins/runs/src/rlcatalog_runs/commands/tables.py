@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`: what the folders of runs say, as a table and as a picture."""
+"""The commands `runs` and `compare`: the folders of runs as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _WIDE = 100_000
 
 
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Where to look, at any depth.")] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Folder to search, at any depth.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
 ) -> None:
-    """List training runs, newest first: how far they are, what they return, how they ended."""
+    """List training runs, newest first: steps, returns and status."""
     found, damaged = _read([directory])
     found.sort(key=lambda run: (-run.started, str(run.folder)))
     if as_json:
@@ -59,17 +59,17 @@ def compare(
         list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that hold such folders.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="The picture; its ending says the format.")
+        Path, typer.Option("--out", "-o", metavar="PATH", help="File of the picture; its suffix selects the format.")
     ] = Path("comparison.png"),
     by: Annotated[
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="What runs of one curve have in common; all but the seed when missing.",
+            help="What runs of one curve have in common; by default everything but the seed.",
         ),
     ] = None,
 ) -> None:
-    """Draw the curves of runs together, with intervals over seeds; runs that differ in the seed alone are one curve."""
+    """Plot the curves of runs with intervals over seeds; runs that only differ in the seed form one curve."""
     check_picture(out)
     found, damaged = _read(folders)
     if damaged:
@@ -81,7 +81,7 @@ def compare(
 
 
 def print_groups(groups: Sequence[Group]) -> None:
-    """Print where each curve ends."""
+    """Print the end of each curve."""
     rows = []
     for group in groups:
         interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
@@ -109,7 +109,7 @@ def print_groups(groups: Sequence[Group]) -> None:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the runs that are named or stand below what is named, and the folders of damaged ones with what is wrong.
+    """Return the named runs and those in named folders, and the folders of damaged ones with the problem.
 
     Raises:
         SavedPolicyError: A path holds no run.
@@ -173,7 +173,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _print_table(cells: Sequence[dict[str, str]]) -> None:
-    """Print rows: a table where it fits, else two lines each, and plain lines where nobody looks; nothing is cut."""
+    """Print rows: a table if it fits, else two lines each, and plain lines without a terminal; nothing is cut."""
     rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
     for row in rows:
         if (status := row.get("status")) is not None:

@@ -27,7 +27,7 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
-    """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
+    """Train a policy; its folder holds the policy, the best policy, checkpoints, metrics and a picture."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     import_modules(modules)

@@ -1,4 +1,4 @@
-"""The options of `train`: those of the frame and of more than one engine, and what single engines add."""
+"""The options of `train`: common ones, those of several engines, and those of single engines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """How it is typed in full."""
+        """The full option name."""
         return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
     def parameter(self, group: str) -> inspect.Parameter:
@@ -58,39 +58,40 @@ class Option(NamedTuple):
 #: The options of several engines, by their group.
 COMMON = {
     "Run": (
-        Option("engine", str, "NAME", "What trains: ppo, sb3, rllib or a plugin's.", DEFAULT_ENGINE,
+        Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or a plugin's engine.", DEFAULT_ENGINE,
                ("--engine", "-e")),
-        Option("out", Path, "PATH", "Folder of the run; a new one in runs/ENV_ID when missing.", None, ("--out", "-o")),
-        Option("overwrite", bool, None, "Replace the run that the folder holds.", False),
-        Option("resume", Path, "PATH", "Go on with the run in this folder, or from this checkpoint of one. Runs of sb3"
-               " and rllib are pickles, which run what their writer put in them: they want --engine as well."),
+        Option("out", Path, "PATH", "Write the run into this folder; by default a new one in runs/ENV_ID.", None,
+               ("--out", "-o")),
+        Option("overwrite", bool, None, "Replace the run in the folder.", False),
+        Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. Runs of sb3"
+               " and rllib are pickles, which can run code: they also need --engine."),
         Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
-        Option("seeds", str, "SEEDS", "Train once per seed, side by side: 0,1,2 or 0-4."),
+        Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
         Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
                ("--import",)),
         Option("quiet", bool, None, "Show no progress.", False),
     ),
     "Training": (
-        Option("algo", str, "NAME", "An algorithm of the engine; its first one when missing."),
-        Option("framework", str, "NAME", "torch or tf; a custom class decides when missing."),
+        Option("algo", str, "NAME", "Algorithm of the engine; by default its first one."),
+        Option("framework", str, "NAME", "torch or tf; by default that of a custom class."),
         Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
         Option("settings", list[str], "KEY=VALUE", "Set a key of the algorithm, such as gamma=0.9; repeatable.", None,
                ("--set", "-s")),
         Option("steps", int, "N", "Environment steps to train for.", 100_000, ("--steps", "-n"), (1, None)),
-        Option("device", str, "NAME", "Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing."),
-        Option("envs", int, "N", "Environments side by side; when missing 8 (ppo), 1 (sb3), 4 in each runner (rllib).",
+        Option("device", str, "NAME", "Device of the model: cpu (default), cuda, cuda:1, …, or auto."),
+        Option("envs", int, "N", "Environments in parallel; by default 8 (ppo), 1 (sb3), 4 per runner (rllib).",
                bounds=(1, None)),
-        Option("vector", str, "NAME", "Step environments in turn (sync, the default) or each in a process (async)."),
-        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; where it pays), always or never."),
+        Option("vector", str, "NAME", "Step environments in turn (sync, default) or each in a process (async)."),
+        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default: if faster), always or never."),
         Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
     ),
     "Checkpoints, evaluation and logs": (
-        Option("checkpoint_every", int, "N", "Steps between checkpoints; a tenth of --steps when missing, 0: at the"
-               " end.", bounds=(0, None)),
-        Option("keep_checkpoints", int, "N", "Keep so many checkpoints.", 2, bounds=(1, None)),
-        Option("eval_every", int, "N", "Steps between evaluations, in other environments; 0: none.", 0,
+        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default a tenth of --steps; 0: only"
+               " at the end.", bounds=(0, None)),
+        Option("keep_checkpoints", int, "N", "Keep this number of checkpoints.", 2, bounds=(1, None)),
+        Option("eval_every", int, "N", "Steps between evaluations in separate environments; 0: none.", 0,
                bounds=(0, None)),
-        Option("eval_episodes", int, "N", "Play so many episodes in each evaluation.", 10, bounds=(1, None)),
+        Option("eval_episodes", int, "N", "Play this number of episodes per evaluation.", 10, bounds=(1, None)),
         Option("stop_at", float, "RETURN", "End at this mean return, of evaluations if there are any."),
         Option("log", str, "NAMES", f"Write logs beside metrics.jsonl: {', '.join(LOGS)}."),
     ),
@@ -149,18 +150,18 @@ def own_options(kind: type[Engine]) -> list[Option]:
 
 
 def flag_of(name: str) -> str:
-    """Return how a parameter is typed."""
+    """Return a parameter's option name."""
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
-    """Raise where an option is typed that an engine does not have, or `--set` with a key that is one of its options.
+    """Raise if an option is typed that an engine does not have, or `--set` with a key that is one of its options.
 
     Raises:
         ConfigError: It is; the message names the engines that have it, or the option.
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
-        raise ConfigError(f"--set: {key!r} has an option of its own: {kind.reserved[key]}.")
+        raise ConfigError(f"--set does not take {key!r}. Use its option instead: {kind.reserved[key]}.")
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
             having = [other for other, one in engines().items() if name in one.options.__struct_fields__]

@@ -1,4 +1,4 @@
-"""Checks: what each kind of part must do, one function for each line of its contract."""
+"""Checks of each kind of part, one function for each line of its contract."""
 
 #: Its modules, in the order in which their checks run.
 MODULES = (

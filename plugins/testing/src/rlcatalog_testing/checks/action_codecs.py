@@ -24,7 +24,7 @@ from rlcatalog_testing.trials import contains
 
 
 class ActionTrial:
-    """A codec for one action space it takes, and actions of the space.
+    """A codec with one of its action spaces, and actions of the space.
 
     Args:
         space: The space.
@@ -44,14 +44,14 @@ class ActionTrial:
         return self.codec.info.describe()
 
     def raws(self) -> Array:
-        """Return raw actions: behind those of the environment, or any where there is no way back."""
+        """Return raw actions: those of the environment's actions, or any if there is no inverse."""
         try:
             return self.codec.invert(stack(self.codec.info, self.actions))
         except NotServedError:
             return self.any_raws()
 
     def any_raws(self) -> Array:
-        """Return raw actions that a distribution may draw, floats beyond their bounds as well."""
+        """Return raw actions that a distribution may sample, including floats beyond the bounds."""
         rng, pieces = np.random.default_rng(0), []
         for leaf in self.codec.leaves:
             size = ROWS, leaf.width
@@ -60,7 +60,7 @@ class ActionTrial:
 
 
 def action_trials(part: Part) -> Iterator[ActionTrial]:
-    """Yield a trial of the checked codec for each space it takes, in each way to meet bounds.
+    """Yield a trial of the checked codec for each of its spaces, in each way to apply bounds.
 
     Raises:
         AssertionError: It takes no action space of its examples, or of the standard ones.
@@ -81,7 +81,7 @@ check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 @check_action_codecs(hint="let invert undo adapt, or raise NotServedError where that cannot be")
 def actions_are_inverted(trial: ActionTrial) -> None:
-    """The environment's action behind a raw one becomes that raw one again, and the other way round."""
+    """Converting a raw action into an environment action and back gives the same, and the other way round."""
     codec = trial.codec
     try:
         raw = codec.invert(stack(codec.info, trial.actions))
@@ -109,7 +109,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 @check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
 def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
-    """Every raw action becomes one of the space, floats far outside of bounds as well."""
+    """Every raw action becomes an action of the space, also floats far outside its bounds."""
     codec, raws = trial.codec, [trial.raws()]
     floats = [leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves]
     if any(floats):
@@ -123,7 +123,7 @@ def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
 def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
-    """Announced widths are those of arrays, and the numbers of values those of what is allowed."""
+    """Declared widths match the arrays, and declared numbers of values match the allowed values."""
     codec, raw = trial.codec, trial.raws()
     inputs = codec.inputs(raw)
     low, high = codec.limits
@@ -151,7 +151,7 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
 def the_space_is_written_down(trial: ActionTrial) -> None:
-    """The space as plain data is read back as an equal space, so that saved policies know it."""
+    """The space's plain data gives an equal space, for saved policies."""
     space = trial.codec.info.space
     data = space_to_json(space)
     if data is None:
@@ -162,7 +162,7 @@ def the_space_is_written_down(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="let `choices` say how many values each choice has, in the order of the mask's columns")
 def masks_become_columns(trial: ActionTrial) -> None:
-    """Columns of a mask are taken as they are; no mask allows everything, and another width is refused.
+    """A mask can be passed as columns; no mask allows everything, and another width raises an error.
 
     Each action takes one column of each choice, where the codec says which.
     """

@@ -33,7 +33,7 @@ DECLARE = (
 
 
 class CodecTrial:
-    """A codec for one space it takes, and observations of the space.
+    """A codec with one of its spaces, and observations of the space.
 
     Args:
         part: The codec's declaration.
@@ -68,7 +68,7 @@ class CodecTrial:
 
 
 def codec_trials(part: Part) -> Iterator[CodecTrial]:
-    """Yield a trial of the checked codec for each space it takes in the examples.
+    """Yield a trial of the checked codec for each of its spaces in the examples.
 
     Raises:
         AssertionError: It takes none.
@@ -144,7 +144,7 @@ def nested_is_alone(trial: CodecTrial) -> None:
 
 @check_codecs(hint="write out[start : start + self.size], in batches out[:, start : start + self.size], alone")
 def writes_only_its_slice(trial: CodecTrial) -> None:
-    """Writers leave what stands before and behind their slice as it is."""
+    """Writers leave the values before and after their slice unchanged."""
     start, stop, encoded = CANARIES, CANARIES + trial.codec.size, trial.encoded()
     out = np.full((ROWS, stop + CANARIES), 1e30, np.float32)
     out[:, start:stop] = 0
@@ -169,7 +169,7 @@ def encodes_within_its_bounds(trial: CodecTrial) -> None:
 
 @check_codecs(hint="write what is in the observation: different observations should be encoded differently")
 def tells_observations_apart(trial: CodecTrial) -> None:
-    """Not all observations are encoded alike, nor is any part of them."""
+    """Different observations, and different values of each part, have different encodings."""
     codec, info = trial.codec, trial.codec.info
     drawn = [*trial.observations, *(trial.space.sample() for _ in range(MANY))]
     encoded = trial.encoded(drawn)
@@ -188,7 +188,7 @@ def tells_observations_apart(trial: CodecTrial) -> None:
 
 @check_codecs(hint="call self.refuse(expected, found) in check(): the message begins with self.info.path")
 def refuses_what_does_not_fit(trial: CodecTrial) -> None:
-    """What does not lie in the space is refused with an ObservationError that names the path, alone and in a batch."""
+    """An observation outside the space raises an ObservationError with the path, alone and in a batch."""
     codec, space = trial.codec, trial.space
     for wrong in _wrong(space):
         for how, given in (("transform", wrong), ("transform_batch", [trial.observations[0], wrong])):
@@ -212,7 +212,7 @@ def _wrong(space: Any) -> Iterator[Any]:
 
 @check_codecs(hint="write into `out` alone, and return no view of the observation")
 def leaves_observations_alone(trial: CodecTrial) -> None:
-    """Observations stay as they are; what is returned shares no memory with them, or with what was returned before."""
+    """Observations stay unchanged; results share no memory with them or with earlier results."""
     codec, observations, batch = trial.codec, trial.observations, trial.batch()
     before, first = copy.deepcopy(observations), codec.transform(observations[0])
     kept, many = first.copy(), codec.transform_batch(batch)

@@ -1,4 +1,4 @@
-"""Checks of commands: what `rlcatalog NAME --help` does, in a process of its own."""
+"""Checks of commands: what `rlcatalog NAME --help` does, in a separate process."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ check_help = partial(check, "command", each=_ask_for_help)
 
 @check_help(hint="annotate parameters as typer takes them, and give the function a docstring")
 def help_is_shown(done: subprocess.CompletedProcess[str]) -> None:
-    """`--help` ends well and says something."""
+    """`--help` exits with status 0 and prints a text."""
     require(done.returncode == 0, f"--help ended with {done.stderr[-2000:] or done.returncode}")
     require("Usage" in done.stdout, f"--help printed no usage: {done.stdout[:200]!r}")
 
 
 @check_help(hint="import frameworks inside the function: `rlcatalog NAME --help` should answer at once")
 def help_imports_no_framework(done: subprocess.CompletedProcess[str]) -> None:
-    """Whoever asks for help does not wait for a framework."""
+    """Help does not wait for a framework."""
     imported = done.stdout.rpartition("imported:")[2].split()
     require(not imported, f"--help imports {', '.join(imported)}")

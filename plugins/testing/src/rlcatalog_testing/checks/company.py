@@ -1,4 +1,4 @@
-"""Checks of models together: each inside, around and beside the others that are installed."""
+"""Checks of combinations: each model inside, around and beside the other installed models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _others(part: Part, slot: str) -> list[Component]:
 def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
     """Return an example of a memory or a head around the model of another.
 
-    Of the observation, what a head takes is the outer one's, and what it leaves the inner one's.
+    The outer model gets the part of the observation that the head claims, the inner model the rest.
     """
     resolution, config = part.resolve(outer), {**outer.config, **inner.config}
     if kind_of(outside) == "memory":
@@ -56,7 +56,7 @@ def _works(part: Part, example: Example, *members: Component) -> bool:
 
 
 def _company(part: Part, slot: str, outside: bool) -> None:
-    """Check the part with each installed model of a slot, which stands outside it or inside."""
+    """Check the part with each installed model of a slot, outside or inside it."""
     works = False
     for other in _others(part, slot):
         for example in examples_of(other, part.catalog)[:1]:
@@ -95,7 +95,7 @@ def works_around_trunks(part: Part) -> None:
     "trunk", hint="take obs_space's shape from the argument: as a part of an observation it is not the environment's"
 )
 def works_for_a_part_of_an_observation(part: Part) -> None:
-    """It works inside trunks that give each part of an observation a model of its own."""
+    """It works inside trunks that give each part of an observation its own model."""
     mine = next((e for e in part.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None)
     if mine is None:
         raise NotApplicable("its examples have no simple observation")
@@ -122,7 +122,7 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
     hint="call self.trunk(input_dict, state, seq_lens), not its forward, once in each pass",
 )  # fmt: skip
 def shows_the_trunk_its_input(trial: ModelTrial) -> None:
-    """It calls the trunk it holds, which sees all that is left for it, and nothing that a head has claimed."""
+    """It calls its trunk, which sees the rest of the observation, but nothing that a head claims."""
     trunk: Any = innermost(trial.policy)
     require(trunk is not trial.policy.model, f"{trial}: it holds no trunk: inner_models() is empty")
     inputs: list[Any] = []

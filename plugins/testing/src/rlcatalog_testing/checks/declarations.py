@@ -1,4 +1,4 @@
-"""Checks of declarations: what a plugin says about its parts before anything of them is imported."""
+"""Checks of declarations, before a part is imported."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 
 
 def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
-    """Return the frameworks that a process imports which loads plugins and asks them; None where it cannot."""
+    """Return the frameworks that a process imports which loads plugins and asks them; None if it cannot."""
     named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
     done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
     if done.returncode == 77:
@@ -129,7 +129,7 @@ def names_are_its_own(part: Part) -> None:
     where=lambda part: part.component.distribution != "rlcatalog",
 )
 def bounds_the_kernel(part: Part) -> None:
-    """The metadata asks for a range of kernel versions, with both ends."""
+    """The metadata requires a range of kernel versions with both ends."""
     plugin = _plugin_of(part)
     if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
         raise NotApplicable("it is not installed: nothing is known of its metadata")
@@ -145,7 +145,7 @@ def bounds_the_kernel(part: Part) -> None:
     where=_is_asked,
 )
 def answers_every_request(part: Part) -> None:
-    """`match`, `claims`, `describe`, `size` and `pinned_keys` raise nothing but errors of ours, whatever is asked."""
+    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for every request."""
     for name, request, answer in answers(part.component, part.catalog):
         what = f"{name} for {request.obs.describe()} → {request.action.describe() if request.action else None}"
         if isinstance(answer, Exception):
@@ -157,7 +157,7 @@ def answers_every_request(part: Part) -> None:
 
 
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
-    """Yield what a declaration's functions say to requests of every kind: the function, the request, the answer.
+    """Yield the answers of a declaration's functions to requests of every kind: function, request, answer.
 
     An answer is what is returned, or the exception.
     """

@@ -25,7 +25,7 @@ MOST_FLOATS = 4
 
 @check_chance_trials(hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
 def density_integrates_to_one(trial: Trial) -> None:
-    """Probabilities add up to 1 over all actions; densities give a box of draws its volume.
+    """Probabilities sum to 1 over all actions; densities integrate over a box of samples to its volume.
 
     Where x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. It is only so
     where p integrates to 1 and is the density of what is drawn.
@@ -99,7 +99,7 @@ def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]])
 
 @check_chance_trials(hint="draw with the probabilities that logp returns")
 def draws_follow_logp(trial: Trial) -> None:
-    """Each of few actions is drawn as often as its probability says."""
+    """With few actions, frequencies match probabilities."""
     every = trial.every_action()
     if every is None:
         raise NotApplicable("its actions cannot be counted; density_integrates_to_one looks at logp instead")
@@ -117,7 +117,7 @@ def draws_follow_logp(trial: Trial) -> None:
     hint="entropy is the mean of -logp in nats; where it is an estimate, set entropy_kind = 'estimate'"
 )
 def entropy_agrees_with_draws(trial: Trial) -> None:
-    """The entropy is the mean of -logp over draws; an estimate is so on average."""
+    """The entropy, or an estimate on average, is the mean of -logp over samples."""
     for row in trial.inputs(ROWS):
         dist = trial.dist(np.tile(row, (DRAWS, 1)))
         logp = trial.logp(dist, trial.raw(dist.sample()))
@@ -140,7 +140,7 @@ def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
 
 @check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
 def kl_agrees_with_draws(trial: Trial) -> None:
-    """The divergence of stored distributions is the mean difference of log densities over draws."""
+    """The divergence of stored distributions is the mean difference of log densities over samples."""
     for i, row in enumerate(trial.inputs(ROWS)):
         other = row + trial.inputs(1, seed=10 + i)[0]
         here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
@@ -223,7 +223,7 @@ Ask = Callable[[Array, Any], Any]
     hint="let gradients flow through all that logp, entropy and kl are computed from: no detach(), no stop_gradient"
 )
 def gradients_are_those_of_numbers(trial: Trial) -> None:
-    """The gradients of logp, entropy and kl are what difference quotients of their numbers say."""
+    """The gradients of logp, entropy and kl match difference quotients."""
     inputs = trial.inputs(ROWS, 0.5)
     raw = trial.raw(trial.dist(inputs).sample())
     for name, ask in _questions(trial, raw):

@@ -1,4 +1,4 @@
-"""Checks of action distributions: their form, where their actions lie, masks, storing, frameworks."""
+"""Checks of action distributions: their form, the range of actions, masks, storing, frameworks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 5
     stops=True,
 )
 def works_for_what_it_accepts(part: Part) -> None:
-    """Where it works for one action space, it works for each that its `match` and `size` accept."""
+    """If it works for one action space, it works for each that its `match` and `size` accept."""
     works, fails = [], []
     for example in part.distinct("action"):
         try:
@@ -47,7 +47,7 @@ def works_for_what_it_accepts(part: Part) -> None:
 
 @check_trials(hint="let `size` of the declaration and required_model_output_shape return the same number")
 def size_is_announced(trial: Trial) -> None:
-    """The class and its declaration say the same of the number of inputs."""
+    """The class and its declaration agree on the number of inputs."""
     if not trial.is_subject:
         return
     says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
@@ -61,7 +61,7 @@ def size_is_announced(trial: Trial) -> None:
     " inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:
-    """Draws have a row for each row of inputs, the announced width and dtype; no gradient flows through `sample`."""
+    """Samples have a row per row of inputs, and the declared width and dtype; `sample` has no gradient."""
     codec = trial.codec
     for count in (ROWS, 1):
         dist = trial.dist(trial.inputs(count))
@@ -84,7 +84,7 @@ def draws_have_their_form(trial: Trial) -> None:
 
 @check_trials(hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
 def one_number_per_row(trial: Trial) -> None:
-    """Densities, entropies and divergences are `[B]`, and each row's own, whatever stands in the others."""
+    """Densities, entropies and divergences are `[B]`, and rows do not affect one another."""
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
@@ -113,7 +113,7 @@ def one_number_per_row(trial: Trial) -> None:
 
 @check_trials(hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
 def actions_lie_in_the_space(trial: Trial) -> None:
-    """Actions lie in the space, however they are to meet its bounds; those that are called bounded by themselves."""
+    """Actions are in the space, for each way to apply bounds; those called bounded without it."""
     for scale in (1.0, 10.0):
         dist = trial.dist(trial.inputs(200, scale))
         drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
@@ -132,7 +132,7 @@ def actions_lie_in_the_space(trial: Trial) -> None:
 
 @check_trials(hint="read nothing but your inputs and your options: a Tuple hands each part its slice")
 def works_inside_tuple_and_dict(trial: Trial) -> None:
-    """Two of it in a Tuple or a Dict have the sum of their log densities, and draw the space's structure."""
+    """Two in a Tuple or Dict have the sum of their log densities, and sample the space's structure."""
     part, space, width = trial.part, trial.example.action, trial.codec.width
     if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("takes whole actions, or parts of them, in its examples")
@@ -158,7 +158,7 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
 
 @check_trials(hint="return everything that logp needs from params_given, and rebuild from it in stored()")
 def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
-    """What engines store gives the same log density later, without the model."""
+    """Stored parameters give the same log density later, without the model."""
     dist = trial.dist(trial.inputs(ROWS))
     raw = trial.raw(dist.sample())
     params = trial.params(dist, raw)
@@ -168,7 +168,7 @@ def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
 
 @check_trials(hint="define masked(inputs, mask), or let forbidden values have the lowest finite input")
 def masks_are_obeyed(trial: Trial) -> None:
-    """What a mask forbids is never drawn and has probability 0; what it allows keeps a finite log density."""
+    """Forbidden values are never sampled and have probability 0; allowed values have a finite log density."""
     one = trial.raw(trial.dist(trial.inputs(1)).sample())
     if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
         raise NotApplicable("nothing of its actions can be masked, or only its codec knows what a mask forbids")
@@ -202,7 +202,7 @@ def masks_are_obeyed(trial: Trial) -> None:
     every_framework=False,
 )
 def frameworks_agree(trial: Trial, twin: Trial) -> None:
-    """The code for each framework says the same of the same inputs."""
+    """All frameworks give the same results for the same inputs."""
     weights, own = weights_of(trial.policy.model), weights_of(twin.policy.model)
     if weights.keys() == own.keys():
         set_weights_of(twin.policy.model, weights)

@@ -1,4 +1,4 @@
-"""Checks of what action distributions draw: the seed decides, and what is taken without exploring is no draw."""
+"""Checks of samples of action distributions: the seed decides them, and acting without exploring does not sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 200
 
 @check_trials(hint="take no random number in deterministic_sample(); draw in sample()")
 def deterministic_sample_is_no_draw(trial: Trial) -> None:
-    """What is taken without exploring is the same each time it is asked for."""
+    """Without exploring, the action is the same each time."""
     inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
     dist = trial.dist(inputs)
     first = trial.raw(dist.deterministic_sample())
@@ -29,7 +29,7 @@ def deterministic_sample_is_no_draw(trial: Trial) -> None:
 
 @check_trials(hint="return the mode, or a mean or median that is likely; greedy part by part will do")
 def deterministic_sample_is_likely(trial: Trial) -> None:
-    """What is taken without exploring is no unlikely action; floats are the mode, the mean or the median."""
+    """Without exploring, the action is likely; floats are the mode, the mean or the median."""
     inputs, every = trial.inputs(ROWS), trial.every_action()
     best = trial.raw(trial.dist(inputs).deterministic_sample())
     if every is not None:
@@ -45,7 +45,7 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Say what of an action is unlike the draws: its floats are no centre of them, or its choices are drawn seldom."""
+    """Return what of an action is unlike the samples: floats far from their centre, or rare choices."""
     same, ways = np.ones(len(drawn), bool), 1.0
     for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
@@ -79,7 +79,7 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
 
 @check_chance_trials(hint="draw with the framework's own random numbers: they are what a seed sets and a run keeps")
 def draws_follow_the_seed(trial: Trial) -> None:
-    """The same seed draws the same actions and another seed others; so do the states that a policy keeps."""
+    """The same seed, or a policy's stored random state, samples the same actions; another seed samples others."""
     dist = trial.dist(trial.inputs(MANY))
 
     def draw(seed: int) -> Array:

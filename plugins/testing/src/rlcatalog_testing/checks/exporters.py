@@ -1,4 +1,4 @@
-"""Checks of formats that policies are exported in."""
+"""Checks of export formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Exported:
-    """A policy that was exported; the checks share it.
+    """An exported policy; the checks share it.
 
     Attributes:
         part: The format.
@@ -48,7 +48,7 @@ class Exported:
 
     @contextmanager
     def written(self) -> Iterator[Path]:
-        """Write the file, or the folder, once more; it is removed afterwards."""
+        """Export the policy again; the file or folder is removed afterwards."""
         with _place(self.part) as path:
             for name, content in self.files.items():
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _state(policy: Any) -> dict[str, Array]:
 
 @check_exports(hint="let the file compute what the policy does: compare each output with the policy's own")
 def the_file_acts_as_the_policy(exported: Exported) -> None:
-    """What a file computes is what the policy computes, over steps, for batches of any size, and for masks."""
+    """A file computes the same as the policy, over steps, for batches of any size, and with masks."""
     policy = exported.policy
     with exported.written() as path:
         from rlcatalog_export import observations  # which the plugin of a format asks for
@@ -118,13 +118,13 @@ def the_file_acts_as_the_policy(exported: Exported) -> None:
 
 @check_exports(hint="work on a copy of the policy: copy.deepcopy(policy)")
 def exporting_leaves_the_policy_alone(exported: Exported) -> None:
-    """The policy's weights, and what it draws next, are as before."""
+    """The policy's weights and random state stay unchanged."""
     require(not exported.changed, f"exporting changed {', '.join(exported.changed)}")
 
 
 @check_exports(hint="store interface.to_json() in the file, and let the runner return it as its `interface`")
 def the_interface_is_in_the_file(exported: Exported) -> None:
-    """A file says by itself what its inputs and outputs are."""
+    """A file contains its interface."""
     with exported.written() as path:
         found = exported.actor(path).interface
     require(found == exported.interface, f"the file says {found}; exporting returned {exported.interface}")
@@ -132,7 +132,7 @@ def the_interface_is_in_the_file(exported: Exported) -> None:
 
 @check_exports(hint="raise SavedPolicyError for whatever cannot be read, in the runner's constructor")
 def damaged_files_are_refused(exported: Exported) -> None:
-    """Files cut off in the middle and files of something else are refused by SavedPolicyError."""
+    """Truncated and foreign files raise SavedPolicyError."""
     largest, whole = max(exported.files.items(), key=lambda item: len(item[1]))
     with exported.written() as path:
         for what, data in (("cut off", whole[: len(whole) // 2]), ("emptied", b""), ("overwritten", b"no policy")):

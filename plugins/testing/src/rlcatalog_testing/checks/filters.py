@@ -19,7 +19,7 @@ ROWS = 6
 
 
 class Bench:
-    """A filter for one observation space, made afresh as often as one likes.
+    """A filter for one observation space, which can be created repeatedly.
 
     Args:
         part: The filter.
@@ -70,7 +70,7 @@ check_benches = partial(check, "filter", each=benches)
 
 @check_benches(hint="compute into a new array: the encoded observations belong to others")
 def leaves_its_input_alone(bench: Bench) -> None:
-    """What it is given stays as it is, whether it learns or not."""
+    """Its input stays unchanged, with or without learning."""
     for update in (False, True):
         given = bench.encoded.copy()
         bench.make()(given, update=update)
@@ -79,7 +79,7 @@ def leaves_its_input_alone(bench: Bench) -> None:
 
 @check_benches(hint="return numbers of the shape and within the bounds of processed_space()")
 def returns_what_it_announced(bench: Bench) -> None:
-    """It returns as many observations as it is given, in the shape, dtype and bounds of its space; of none, none."""
+    """It returns as many observations as it gets, also none, in the shape, dtype and bounds of its space."""
     made = bench.make()
     space = made.processed_space(bench.preprocessor)
     low, high = space.low - 1e-4, space.high + 1e-4
@@ -97,7 +97,7 @@ def returns_what_it_announced(bench: Bench) -> None:
 
 @check_benches(hint="change statistics under `if update:` alone, and before filtering")
 def learns_only_when_asked(bench: Bench) -> None:
-    """Without `update` nothing is learned: the state and what is returned stay the same."""
+    """Without `update` it does not learn: state and results stay the same."""
     made = bench.teach()
     before = _copy(made.get_state())
     first = bench.filtered(made)
@@ -108,7 +108,7 @@ def learns_only_when_asked(bench: Bench) -> None:
 
 @check_benches(hint="return everything that is learned from get_state(), and take all of it back in set_state()")
 def state_is_saved_and_restored(bench: Bench) -> None:
-    """Another filter with its state filters the same; the state is made of arrays that later learning leaves alone."""
+    """Another filter with its state filters the same; later learning leaves the state's arrays unchanged."""
     made, restored = bench.teach(), bench.make()
     state = made.get_state()
     wrong = [
@@ -144,7 +144,7 @@ def copies_are_independent(bench: Bench) -> None:
 
 @check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` as they are")
 def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
-    """One-hots, masks, indices and padding stay what they are."""
+    """One-hot vectors, masks, indices and padding stay unchanged."""
     filtered = bench.filtered(bench.teach())
     kept = [leaf for leaf in bench.preprocessor.leaves() if not leaf.numeric]
     if filtered.shape != bench.others.shape or not kept:

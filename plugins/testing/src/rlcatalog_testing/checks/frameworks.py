@@ -67,7 +67,7 @@ def _name(part: Part) -> str:
 
 @check("framework", hint="compare each operation with what rlcatalog.frameworks.TensorOps says of it")
 def operations_are_those_of_numpy(part: Part) -> None:
-    """The four operations that each framework has are there; these and all others it has do what they say."""
+    """The four required operations exist; these and all others work as documented."""
     name = _name(part)
     ops = tensor_ops(name)
     require(ops.framework == name, f"its table is called {ops.framework!r}, expected {name!r}")
@@ -106,7 +106,7 @@ check_backends = partial(check, "framework", each=_policies)
     hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy",
 )
 def the_backend_acts(policy: Policy, observations: Array) -> None:
-    """A policy acts for a batch, for one, and for none; without exploring it does so the same again."""
+    """A policy acts for a batch, for one observation and for none; without exploring, results repeat."""
     for count in (5, 1, 0):
         obs = observations[:count]
         step = policy.act(obs)
@@ -130,7 +130,7 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
     hint="score as acting did, or raise NotServedError; refuse what is wrong with a CatalogError",
 )
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
-    """Stored actions are scored as they were when they were drawn, or evaluation is refused by a typed error."""
+    """Stored actions get the score they had when sampled, or evaluation raises a typed error."""
     step = policy.act(obs)
     try:
         found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})

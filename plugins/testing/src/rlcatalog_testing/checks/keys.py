@@ -1,4 +1,4 @@
-"""Checks of config keys: what a model declares to read it reads, and nothing else."""
+"""Checks of config keys: a model reads the keys that it declares, and no others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def declared_keys_have_an_effect(part: Part) -> None:
 
 @check(*MODELS, hint="declare the key: in config where it is the package's own, else in reads", every_framework=False)
 def undeclared_keys_have_none(part: Part) -> None:
-    """No other key changes what the model is."""
+    """No other key changes the model."""
     keys = part.catalog.schema.keys
     for example in part.few:
         chosen = list(_parts(part, example.config, example))
@@ -114,7 +114,7 @@ def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]
 
 
 def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    """Return a fingerprint of the model under a config: weights, outputs, what it asks for; None where refused."""
+    """Return a fingerprint of the model under a config: weights, outputs, what it asks for; None if refused."""
     key = ("print", part.framework, str(example), str(config))
     return part.once(key, lambda: _make_print(part, example, config))
 
@@ -147,7 +147,7 @@ _NAMES = ("relu", "tanh", "normc", "uniform", "constant")
 
 
 def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield configs in which a key has another legal value than it has.
+    """Yield configs with another legal value of a key.
 
     The arguments of an initialiser, under `…_config`, come with the initialiser.
 

@@ -1,4 +1,4 @@
-"""Checks of what carries a state: memories, and trunks that are recurrent themselves."""
+"""Checks of models with a state: memories and recurrent trunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTHS = (4, 2)
 
 
 class Episodes:
-    """Two episodes, taken step by step by a model that carries a state and nothing beside it.
+    """Two episodes, step by step, of a model with a state.
 
     Args:
         trial: The model.
@@ -37,7 +37,7 @@ class Episodes:
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """What each step gave, in both episodes."""
+        """The results of each step, in both episodes."""
         passes: list[Pass] = []
         for t in range(LENGTHS[0]):
             passes.append(self.trial.run(self.encoded[:, t], passes[-1].state if t else None))
@@ -71,7 +71,7 @@ check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episode
     hint="return the state at the start of an episode, unbatched, and set is_memory = True on the class",
 )  # fmt: skip
 def has_a_state(trial: ModelTrial) -> None:
-    """A memory says what state an episode starts from, and that it is one."""
+    """A memory declares its initial state, and that it is a memory."""
     require(
         getattr(trial.part.component.load(str(trial.part.framework)), "is_memory", False) is True,
         "its class has no is_memory = True, which keeps it from trunks whose state it would not carry",
@@ -82,7 +82,7 @@ def has_a_state(trial: ModelTrial) -> None:
 
 @check_episodes(hint="return as many tensors as get_initial_state() does, of the same shapes, one row per episode")
 def state_keeps_its_shapes(episodes: Episodes) -> None:
-    """The state has the same shapes from step to step, a row for each episode."""
+    """The state keeps its shapes from step to step, with a row for each episode."""
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
@@ -103,7 +103,7 @@ def steps_equal_a_sequence(episodes: Episodes) -> None:
 
 @check_episodes(hint="carry on from the state that forward is given, and keep nothing in attributes")
 def state_carries_everything(episodes: Episodes) -> None:
-    """A sequence cut in two, the state handed on, gives what it gives whole; rows that restart begin anew."""
+    """A sequence cut in two, with the state passed on, gives the same; restarted rows start with a new state."""
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
@@ -130,7 +130,7 @@ def state_at_seq_lens(episodes: Episodes) -> None:
 
 @check_episodes(hint="mask padded steps with seq_lens before anything of them meets a real step")
 def padding_never_reaches_it(episodes: Episodes) -> None:
-    """What stands in the padding changes neither outputs nor state."""
+    """The values of the padding change neither outputs nor state."""
     one, two = map(episodes.run_padded, (0.0, 100.0))
     for padded in (one, two):
         for row, length in enumerate(LENGTHS):

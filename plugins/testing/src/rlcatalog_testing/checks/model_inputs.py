@@ -1,4 +1,4 @@
-"""Checks of what models do with their inputs: they look at all of an observation, and write into none."""
+"""Checks of models' inputs: models read the whole observation, and do not write into it."""
 
 from __future__ import annotations
 

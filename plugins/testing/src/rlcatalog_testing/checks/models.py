@@ -88,7 +88,7 @@ def one_value_per_row(trial: ModelTrial) -> None:
     each=first, hint="derive every shape from the batch; take no size for granted, and let no branch assume a row"
 )
 def batches_of_one_and_none(trial: ModelTrial) -> None:
-    """Acting takes one observation, and none."""
+    """Acting works for one observation and for none."""
     encoded, mask = trial.encoded_and_mask(3)
     for rows in (1, 0, 3):
         step = trial.policy.act_encoded(encoded[:rows], mask=None if mask is None else mask[:rows])
@@ -100,7 +100,7 @@ def batches_of_one_and_none(trial: ModelTrial) -> None:
 
 @check_models(hint="compute each row by itself: no statistics over the batch while acting, no axis mixed with it")
 def rows_are_independent(trial: ModelTrial) -> None:
-    """What a model makes of a row does not depend on the other rows, or on their order."""
+    """The results of a row do not depend on the other rows, or on their order."""
     encoded = trial.encoded(6)
     whole = trial.run(encoded)
     for what, rows in (("in another order", [3, 0, 5, 1, 4, 2]), ("alone with one other", [4, 1])):
@@ -109,7 +109,7 @@ def rows_are_independent(trial: ModelTrial) -> None:
 
 @check_models(hint="cast obs_flat to the weights' dtype: observations come in the dtype of their space")
 def takes_bytes_and_floats(trial: ModelTrial) -> None:
-    """Observations of uint8 and of float32 both do."""
+    """Observations can be uint8 or float32."""
     part, box = trial.part, trial.example.obs
     if isinstance(box, spaces.Box) and box.dtype in (np.uint8, np.float32):
         high, dtype = (1.0, np.float32) if box.dtype == np.uint8 else (255, np.uint8)
@@ -158,7 +158,7 @@ def innermost(policy: Policy) -> ModelV2:
     hint="hold layers as attributes, tensors as parameters, lists in nn.ModuleList; build no layer for nothing",
 )
 def every_weight_is_trained(trial: ModelTrial) -> None:
-    """Every weight that forward reads is found, and a step over outputs, log density and value moves each."""
+    """Every weight that forward reads is found, and a step on outputs, log density and value moves each."""
     check_trained(trial)
 
 
@@ -227,7 +227,7 @@ def weights_follow_the_seed(part: Part) -> None:
     hint="let everything that outputs depend on be a weight or a buffer, made the same way in every process",
 )
 def saved_and_restored(trial: ModelTrial) -> None:
-    """A policy that was saved and loaded acts the same."""
+    """A saved and loaded policy acts the same."""
     encoded = trial.encoded(4)
     with tempfile.TemporaryDirectory() as folder:
         trial.policy.save(folder)
@@ -245,7 +245,7 @@ def saved_and_restored(trial: ModelTrial) -> None:
     where=lambda part: len(part.frameworks) > 1,
 )
 def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
-    """With weights copied across, every framework gives the same outputs."""
+    """With copied weights, every framework gives the same outputs."""
     set_weights_of(two.policy.model, weights_of(one.policy.model))
     encoded = one.encoded(4)
     where = f"{one}: {one.policy.framework} and {two.policy.framework} with the same weights"
@@ -258,7 +258,7 @@ def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
     where=lambda part: traces(part.framework),
 )
 def traced_equals_eager(trial: ModelTrial) -> None:
-    """Traced, a TensorFlow model gives what it gives eagerly, step after step."""
+    """A traced TensorFlow model gives the same as eagerly, step by step."""
     policy = trial.policy
     encoded, mask = trial.encoded_and_mask(3)
     state, memory = None, None
@@ -277,7 +277,7 @@ def traced_equals_eager(trial: ModelTrial) -> None:
     each=first, hint="let evaluate's pass, is_training=True, return what acting does but for dropout and the like"
 )
 def evaluates_batches(trial: ModelTrial) -> None:
-    """Scoring stored actions gives a density and a value for each row, sequences of a memory included."""
+    """Scoring stored actions gives a density and a value for each row, also for sequences."""
     scores = trial.policy.evaluate(trial.batch())
     for name in ("logp", "entropy", "value"):
         if (tensor := getattr(scores, name)) is not None:

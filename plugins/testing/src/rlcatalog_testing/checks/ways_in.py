@@ -1,4 +1,4 @@
-"""Checks of whether parts can be reached: by name, by switch, by class, or in a gap that no listed part fills."""
+"""Checks that parts can be chosen: by name, switch or class, or where no listed part fits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "en
     every_framework=False,
 )
 def has_a_way_in(part: Part) -> None:
-    """A user reaches the part by its name, by its switch, by the class of a space, or where no listed part fits.
+    """A user can choose the part by its name, its switch, the class of a space, or where no listed part fits.
 
     Its switch, where it declares one, is a way in by itself.
     """

@@ -20,7 +20,7 @@ STANDARD = ("CartPole-v1", "Pendulum-v1")
 
 
 def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
-    """Yield the part, a fresh environment that it is for, and a config; all are closed afterwards.
+    """Yield the part, a new environment for it, and a config; close all afterwards.
 
     Raises:
         AssertionError: It matches none.
@@ -83,7 +83,7 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
 
 @check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
 def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]) -> None:
-    """What it returns passes Gymnasium's own check of environments."""
+    """The wrapped environment passes Gymnasium's environment checker."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice, such as to check the innermost environment
         check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)

@@ -1,0 +1,154 @@
+"""`tools/words.py`: what it marks, what it leaves alone, where it reads, and the baseline that may only shrink."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+import words
+
+MARKED = {
+    "whoever": ["Whoever writes holds the lock.", "It is ready for whatever comes.", "Ready, however it ends."],
+    "nobody": ["Nobody is warned of these defaults.", "A file that a stranger wrote runs no code."],
+    "of which": ["A list of which the first is kept.", "It is that of those before.", "A model of one's own."],
+    "such as are": ["Keys such as are in the config."],
+    "but for": ["All but for one.", "It uses nothing but NumPy.", "It needs no more than a driver."],
+    "not unless": ["It is not read unless a model asks."],
+    "for (because)": ["It stays, for it comes again.", "It is skipped, for the mask has no effect."],
+    "say (for example)": ["A Box, say, has no mask.", "Any engine, say a script."],
+    "so does": ["A Box is refused, and so is a Text.", "So do the places behind the end."],
+    "is said": ["What failed is said in its docstring.", "A config says so."],
+    "stands": ["The mask stands under this key.", "Units stand behind the trunk."],
+    "lies": ["The weights lie in a file.", "Beside it lies another."],
+    "for scale": ["It is for scale."],
+    "own": ["Each part gets a net of its own.", "Models of your own."],
+    "of ours": ["An error of ours."],
+    "possessive without a noun": ["The default is RLlib's.", "A layer of PyTorch's.", "Arguments of the user's."],
+    "is no": ["It is no number.", "Numbers that are none.", "An action that is none of the space."],
+    "Of, at the start": ["Of a policy, each thread takes a copy."],
+    "old word": ["It draws anew.", "It works for want of something better.", "A part is seldom asked."],
+    "long": [" ".join(["word"] * 26) + "."],
+}  # fmt: skip
+FINE = [
+    "Two files, each of which has a name, and none of which is loaded.",
+    "The actor stands for the policy, and a stand-in for the environment.",
+    "A standalone file.",
+    "Every action lies in the space, and each value lies between the bounds or in [0, 1].",
+    "There is no model, and the list is no longer empty.",
+    "PyTorch's layers and RLlib's config keys differ.",
+    "It is no part of the model.",
+    "Say which part you mean.",
+    "It works for the environment that you pass, for these spaces and for your model.",
+    "Of course it is fast.",
+    "Of the other 30, 24 ran.",
+    "module 'rlcatalog' has no attribute 'x'",
+    "A package of your own organisation, whatever else is installed.",
+    "What follows says which part is chosen.",
+    "See no one-hots.",
+    "Use whatever optimiser you like.",
+    " ".join(["word"] * 25) + ".",
+    "One idea: " + " ".join(["word"] * 24) + "; " + " ".join(["word"] * 24) + ".",
+]
+
+
+def kinds(text: str) -> set[str]:
+    return {kind for kind, _ in words.findings([words.plain(text)])}
+
+
+@pytest.mark.parametrize(("kind", "sentence"), [(kind, text) for kind, texts in MARKED.items() for text in texts])
+def test_odd_sentences_are_marked_with_their_kind_alone(kind, sentence):
+    assert kinds(sentence) == {kind}
+
+
+def test_every_kind_has_a_marked_sentence():
+    assert set(MARKED) == {*words.ODD, "long"}
+
+
+@pytest.mark.parametrize("sentence", FINE)
+def test_plain_sentences_pass(sentence):
+    assert not kinds(sentence)
+
+
+def test_pages_are_read_without_code_links_and_generated_blocks():
+    page = """# A heading
+
+A [link](stands.md) to `stands`
+over two lines.
+
+```python
+stands = 1
+```
+:::{note}
+A note.
+:::
+<!-- keys -->
+| generated | cell |
+<!-- /keys -->
+| first | second \\| cell |
+|---|---|
+- An item
+1. another
+"""
+    assert list(words.paragraphs(page)) == [
+        "A heading", "A link to X over two lines.", "A note.", "first", "second \\| cell", "An item", "another",
+    ]  # fmt: skip
+
+
+def test_docstrings_and_messages_are_read_and_examples_are_not():
+    source = '''
+"""A module."""
+
+async def f(a):
+    """Return a thing.
+
+    Args:
+        a: The first.
+
+    Example:
+        it stands here
+    """
+    raise KeyError("two words" + f" and {a}.{b} End", note="a hint")
+    print("not read")
+'''
+    assert list(words.code_prose(ast.parse(source))) == [
+        "A module.", "Return a thing.", "Args:", "The first.", "", "two words and X. End", "a hint",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a page's path, and a function that runs the command in its checkout."""
+    page, baseline = tmp_path / "docs" / "page.md", tmp_path / "baseline.json"
+    page.parent.mkdir()
+    page.write_text("It stands here.\n\nIt stands there.\n", encoding="utf-8")
+    return page, lambda *options: words.main([*options], tmp_path, baseline), baseline
+
+
+def test_the_baseline_may_only_shrink(checkout, capsys):
+    page, run, baseline = checkout
+    assert run("--update") == 0
+    assert json.loads(baseline.read_text(encoding="utf-8")) == {"docs/page.md": {"stands": 2}}
+    assert run() == 0
+
+    page.write_text("It stands here. It stands there. It stands.\n", encoding="utf-8")
+    assert run() == run("--update") == 1
+    assert "docs/page.md: stands: 3, 2 in the baseline" in capsys.readouterr().out
+    page.write_text("It lies here.\n", encoding="utf-8")
+    assert run() == 1
+
+    page.write_text("It stands here.\n", encoding="utf-8")
+    assert run() == 1
+    assert "run `python tools/words.py --update`" in capsys.readouterr().out
+    assert run("--update") == run() == 0
+    assert json.loads(baseline.read_text(encoding="utf-8")) == {"docs/page.md": {"stands": 1}}
+
+
+def test_findings_and_words_are_printed(checkout, capsys):
+    _, run, _ = checkout
+    assert run("--show", "docs/") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "docs/page.md: stands: It stands here."
+    assert run("--show", "src/") == 0
+    assert not capsys.readouterr().out
+    assert run("--count") == 0
+    assert capsys.readouterr().out.endswith("docs/: 1 pages, 6 words\n")

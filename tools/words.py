@@ -1,0 +1,197 @@
+"""Check of words: `python tools/words.py` finds odd constructions and long sentences in what people read.
+
+It reads the pages written by hand, the docstrings of packages and examples, and their messages (errors, warnings and
+`--help`). `words_baseline.json` holds how many findings of each kind a file still has; the numbers may only shrink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BASELINE = Path(__file__).with_name("words_baseline.json")
+#: Words in a sentence; split longer ones.
+MOST_WORDS = 25
+_LIBRARY = r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)'s|Keras')"
+_OWNER = r"(?:user|kernel|catalog|package|part|plugin|model|policy|program|engine|environment|caller)'s"
+#: What may follow a possessive that has no noun: the end of a phrase, or a word that goes on with the sentence.
+_NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
+#: Kind → pattern. A pattern that marks good English is wrong: narrow it, and add the sentence to the tests.
+ODD = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "whoever": r"(?i:\bwhoever\b)|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|stands|comes)\b"
+        r"|\bhowever (?:it|they) \w+s\b",
+        "nobody": r"\b(?:[Nn]obody|[Nn]o one|[Ss]omebody|[Ss]trangers?)\b(?!-)",
+        "of which": r"(?<!each )(?<!none )(?<!one )(?<!some )(?<!all )(?<!most )(?<!both )(?<!any )(?<!many )(?<!two )"
+        r"\bof (?:which|that of|those of)\b|\bth(?:at|ose) of th(?:at|ose)\b|\bof one's own\b",
+        "such as are": r"\bsuch as (?:are|is|have|has)\b",
+        "but for": r"\bbut for\b|\b[Nn]othing but\b|\bno more than\b",
+        "not unless": r"\b(?:not|nothing|never) \w+(?: \w+)? unless\b",
+        "for (because)": r"[,;] for (?:it|they|he|she|there|nothing|none)\b"
+        r"|, for (?:the|an?|its|their|no)(?: (?!that\b|which\b|who\b|whose\b|where\b|when\b|if\b|and\b)\w+){1,3}"
+        r" (?:is|are|was|were|has|have|does|do|can|cannot|may|will|would)\b",
+        "say (for example)": r"\bsay,|, say(?=[.,;:)]| (?:an?|the|X)\b)",
+        "so does": r"\b[Ss]o (?:does|has|is|are|have|do) "
+        r"(?:an?|the|it|they|its|their|those|that|every|each|all|any)\b",
+        "is said": r"\b(?:is|are|was|were) (?:said|told)\b(?! apart)|\b[Ss]a(?:y|ys|id) so\b",
+        "stands": r"(?<!-)\b(?:stands?|stood)\b(?! for\b| in for\b|-|alone)",
+        "lies": r"\b(?:lies?|lay)\b(?! (?:\w+ )?(?:within|outside|inside|between|above|below|beyond|on)\b"
+        r"| in (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
+        "for scale": r"\bfor scale\b",
+        "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$| (?:in|for|that|which|with|to|and|or|from|beside|by|as"
+        r"|on|is|are|alone|behind|there|here|where|when|than|under|at|each|does|has)\b)",
+        "of ours": r"\bof (?:ours|yours|theirs)\b",
+        "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the {_OWNER}){_NO_NOUN})",
+        "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of (?:them|these|those)\b)"
+        r"|no (?!(?:part of|longer|more|fewer|less|later|different|better|worse|help|use|need|one)\b)\w)",
+        "Of, at the start": r"^Of (?!course\b|(?:the |these |those |all )?(?:\w+ )?\d)",
+        "old word": r"\b(?:[Aa]new|[Ss]eldom|[Uu]pon|for want of|[Ll]est|[Tt]hereof|[Tt]herein|[Ww]hence|[Aa]lbeit)\b",
+    }.items()
+}
+#: Written from data or from other sources; legal texts.
+GENERATED = ("docs/reference", "docs/examples", "docs/packages", "docs/_build", "LICENSE")
+#: Calls whose text a person reads.
+_TELLS = re.compile(r"(?:Error|Warning|warn|warn_caller|tell|fault|Option|Argument|Meta|add_argument|Exit|secho|Spec)$")
+
+
+def sources(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each file's path and its prose, in paragraphs."""
+    for path in pages(root):
+        yield path.relative_to(root).as_posix(), list(paragraphs(path.read_text(encoding="utf-8")))
+    for path in sorted([*root.glob("examples/*.py"), *root.glob("*/src/**/*.py"), *root.glob("*/*/src/**/*.py")]):
+        yield path.relative_to(root).as_posix(), list(code_prose(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def pages(root: Path) -> list[Path]:
+    """Return the pages written by hand."""
+    found = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("*/*/README.md")]
+    return sorted(path for path in found if not path.relative_to(root).as_posix().startswith(GENERATED))
+
+
+def by_hand(markdown: str) -> str:
+    """Return a page without its code and without the blocks that a tool writes."""
+    markdown = re.sub(r"^( *`{3,}).*?^\1`*\s*$", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^<!-- (?:([\w-]+) -->.*?^<!-- /\1|written by.*?^<!-- end) -->$", "", markdown, flags=re.M | re.S)
+
+
+def paragraphs(markdown: str) -> Iterator[str]:
+    """Yield the prose of a page, headings and table cells included."""
+    text = re.sub(r"^ *(?::{3,}.*|:[\w-]+:.*|\[.*\]:.*|<.*|\|[-:| ]+\|)$", "", by_hand(markdown), flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#>|]|\d+\.))", text):
+        for cell in re.split(r"(?<!\\)\|", block) if block.lstrip().startswith("|") else [block]:
+            if prose := plain(re.sub(r"^\s*(?:[-*>]|#+|\d+\.) ", "", cell)):
+                yield prose
+
+
+def code_prose(tree: ast.AST) -> Iterator[str]:
+    """Yield a module's docstrings, paragraph by paragraph, and its messages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = re.sub(r"^Examples?:\n(?:[ \n].*\n?)*", "", ast.get_docstring(node) or "", flags=re.MULTILINE)
+            for block in re.split(r"\n\s*\n|\n(?=\s*[*\w.]+(?:, [*\w.]+)*: )|\n(?=\s*- )", text):
+                yield plain(re.sub(r"^\s*(?:- )?(?:[*\w.]+(?:, [*\w.]+)*|Args|Returns|Raises):\s", "", block))
+        if isinstance(node, ast.Call) and _TELLS.search(_name(node.func)):
+            for part in (*node.args, *(keyword.value for keyword in node.keywords)):
+                if (text := message(part)) and " " in text:
+                    yield plain(text)
+
+
+def _name(function: ast.expr) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def message(node: ast.expr) -> str:
+    """Return the text of a string or an f-string, what is filled in as X; empty for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        return re.sub(r"([.!?])X(?= |$)", r"\1", text)  # a sentence that is filled in, such as a suggestion
+    if isinstance(node, ast.BinOp):
+        return message(node.left) + message(node.right)
+    return ""
+
+
+def plain(text: str) -> str:
+    """Return text on one line, code as one word and links as their text."""
+    text = re.sub(r"``[^`]+``|`[^`]+`", "X", text)
+    text = re.sub(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", text)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def sentences(text: str) -> list[str]:
+    """Split a paragraph into sentences; a colon and a semicolon end one as well."""
+    return re.split(r"(?<=[.!?])[)*]*\s+(?=[A-Z`\"(*]|rlcatalog|onnxruntime)|(?<=[:;])\s", text)
+
+
+def findings(prose: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (kind, sentence) for each thing that is wrong."""
+    for sentence in (sentence for text in prose for sentence in sentences(text)):
+        yield from ((kind, sentence) for kind, pattern in ODD.items() for _ in pattern.finditer(sentence))
+        if len(re.findall(r"[\w'/+-]+", sentence)) > MOST_WORDS:
+            yield "long", sentence
+
+
+def counts(root: Path = ROOT) -> dict[str, dict[str, int]]:
+    """Return file → kind → number."""
+    numbers = {name: Counter(kind for kind, _ in findings(prose)) for name, prose in sources(root)}
+    return {name: dict(sorted(kinds.items())) for name, kinds in numbers.items() if kinds}
+
+
+def differences(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]) -> Iterator[tuple[str, int, int]]:
+    """Yield ("file: kind", number now, number before) where the two differ."""
+    for name in sorted({*now, *before}):
+        for kind in sorted({*now.get(name, {}), *before.get(name, {})}):
+            pair = now.get(name, {}).get(kind, 0), before.get(name, {}).get(kind, 0)
+            if pair[0] != pair[1]:
+                yield f"{name}: {kind}", *pair
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT, baseline: Path = BASELINE) -> int:
+    """Run the command, and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="write the baseline again; no number may grow")
+    parser.add_argument("--show", metavar="PATH", help="print the findings in the files below PATH, '' for all")
+    parser.add_argument("--count", action="store_true", help="print the words of each page written by hand")
+    options = parser.parse_args(arguments)
+    if options.count:
+        words = {path.relative_to(root): len(by_hand(path.read_text(encoding="utf-8")).split()) for path in pages(root)}
+        print(*(f"{number:6} {name}" for name, number in words.items()), sep="\n")
+        site = [number for name, number in words.items() if name.parts[0] == "docs"]
+        print(f"docs/: {len(site)} pages, {sum(site):,} words")
+    elif options.show is not None:
+        for name, prose in sources(root):
+            for kind, sentence in findings(prose) if name.startswith(options.show) else ():
+                print(f"{name}: {kind}: {sentence}")
+    else:
+        return compare(counts(root), baseline, options.update)
+    return 0
+
+
+def compare(now: dict[str, dict[str, int]], baseline: Path, update: bool) -> int:
+    """Print what grew and what is left, write a smaller baseline where asked, and return the exit status."""
+    before = json.loads(baseline.read_text(encoding="utf-8")) if baseline.exists() else now
+    changed = list(differences(now, before))
+    grown = [f"{place}: {new}, {old} in the baseline" for place, new, old in changed if new > old]
+    print(*grown, sep="\n", end="\n" if grown else "")
+    if grown:
+        print("Rewrite these sentences; `python tools/words.py --show FILE` prints them.")
+    elif update:
+        baseline.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    elif changed:
+        print("Fewer findings than in the baseline: run `python tools/words.py --update`.")
+    left = Counter(kind for kinds in now.values() for kind, number in kinds.items() for _ in range(number))
+    print(f"{left.total()} findings left: {', '.join(f'{kind} {number}' for kind, number in left.most_common())}")
+    return 1 if grown or (changed and not update) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
