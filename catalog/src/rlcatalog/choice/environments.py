@@ -24,7 +24,7 @@ _MARK = "_rlcatalog_wrapper"
 
 
 def look_here(module: str) -> None:
-    """Let a module that was named and lies in the working folder be found, as `python` finds it; others come first."""
+    """Let a named module in the working folder be found, as `python` finds it; others come first."""
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
         return
@@ -89,7 +89,7 @@ def wrap(
         The environment and each wrapper's answer.
 
     Raises:
-        ModelContractError: `env` is no single environment, or a wrapper returned none.
+        ModelContractError: `env` is not a single environment, or a wrapper returned none.
         PluginError: A wrapper raised.
     """
     import gymnasium

@@ -123,7 +123,7 @@ class Backend(Protocol):
     ) -> tuple[Any, ...]:  # fmt: skip
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays.
 
-        Where `obs` is a tensor, so are they, on the policy's device and without a gradient; memory stays NumPy.
+        If `obs` is a tensor, they are tensors too, on the policy's device and without a gradient; memory stays NumPy.
         """
 
     def values(self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:

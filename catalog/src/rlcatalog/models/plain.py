@@ -1,4 +1,4 @@
-"""Plain modules, which are no models: whose they are, what names them, and copies of instances."""
+"""Plain modules: whose they are, what names them, and copies of instances."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class FrameworkSpec(Declaration):
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
-    - `"distribution"`: a function that returns an action-distribution class for a class of the framework's own
-      distributions, or for a factory of them and its number of inputs; of anything else what it was given;
+    - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
+      distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
     - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
     - `"before"`: a function to be called before anything of the framework is imported.

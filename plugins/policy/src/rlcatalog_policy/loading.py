@@ -171,7 +171,7 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the slots of the model that a part of a program fills: its name is no address."""
+    """Return the slots of the model that a part of a program fills: its name is not an address."""
     return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
 
 

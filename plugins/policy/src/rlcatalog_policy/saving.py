@@ -55,7 +55,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to be saved; a model that stands in it itself by its name."""
+    """Return the keys of the config to be saved; a model object is written as its name."""
     config = resolution.config.given | resolution.pinned_keys()
     for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
         if component is not None and any(code is config.get("custom_model") for code in component.objects.values()):

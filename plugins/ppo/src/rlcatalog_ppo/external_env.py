@@ -57,7 +57,7 @@ class ExternalVectorEnv(VectorWrapper):
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Return what a `Resumable` would, for each environment: they do not say where they stand, and go nowhere."""
+        """Answer for environments that do not report their state and cannot be set back, as a `Resumable` would."""
         why = "it is in a vector environment that was passed, which does not say its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 

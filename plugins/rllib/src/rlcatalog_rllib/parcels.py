@@ -72,7 +72,7 @@ def content_of(value: Any) -> Any:
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes in parcels, and a custom model that is none."""
+    """Return a model config with its classes in parcels, and a custom model of any other kind."""
     return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
 
 
@@ -86,7 +86,7 @@ def _is_code(key: str, value: Any) -> bool:
 
 
 def _named(value: Any) -> Any:
-    """Return the class or the function that stands in a module; of an instance its class."""
+    """Return the class or function of a module; of an instance its class."""
     return value if hasattr(value, "__qualname__") else type(value)
 
 

@@ -99,12 +99,12 @@ def for_sb3(
 
     Raises:
         ModelContractError: It is a vector environment.
-        ConfigError: It is no environment, and makes none.
+        ConfigError: It is not an environment and does not make one.
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
             f"for_sb3: expected a single environment, found {type(env).__name__} of {env.num_envs}. Stable-Baselines3"
-            " takes vector environments of its own, of wrapped ones: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
+            " takes its own vector environments, made of wrapped ones: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
     return FlattenSpaces(wrapped, model_config, catalog)

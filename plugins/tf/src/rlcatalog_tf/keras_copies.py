@@ -22,7 +22,7 @@ _COPYING = threading.Lock()
 
 
 def copied_layer(layer: Any) -> Any:
-    """Return a layer of the same class with variables of its own, equal in value.
+    """Return a layer of the same class with separate variables of equal value.
 
     Raises:
         NotServedError: It cannot be copied.

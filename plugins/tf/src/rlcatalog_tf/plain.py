@@ -1,4 +1,4 @@
-"""How plain Keras layers and models are told, copied and run."""
+"""How plain Keras layers and models are recognised, copied and run."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class NamedVariable(NamedTuple):
         variable: The tf.Variable.
         layout: Its canonical form.
         part: Which of the arrays it is, where one variable has several canonical ones.
-        trainable: Whether it is trained: a frozen Keras layer says so itself, its tf.Variables do not.
+        trainable: Whether it is trained: a frozen Keras layer has a flag for it, its tf.Variables do not.
     """
 
     name: str

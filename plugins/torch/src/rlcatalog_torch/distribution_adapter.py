@@ -38,7 +38,7 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
         num_inputs: Number of inputs, a function of the action space that returns it, or None.
 
     Returns:
-        The class; for anything that is no distribution, `source` itself.
+        The class; anything else is returned unchanged.
 
     Raises:
         ModelContractError: The class does not say enough about its arguments.

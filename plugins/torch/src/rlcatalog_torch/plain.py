@@ -1,4 +1,4 @@
-"""How plain modules of PyTorch are told, copied and run."""
+"""How plain modules of PyTorch are recognised, copied and run."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from rlcatalog_torch.ops import flat_sample
 class PolicyModule(nn.Module):
     """Model and action distribution of a policy; it shares the policy's weights.
 
-    Moved to a device, it takes the policy along. A deep copy has weights of its own, as a target network needs.
+    Moved to a device, it takes the policy along. A deep copy has separate weights, as a target network needs.
 
     Args:
         policy: The policy; one without memory.
