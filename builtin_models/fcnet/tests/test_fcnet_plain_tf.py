@@ -88,7 +88,9 @@ def test_dropout_works_in_training_alone():
 
 
 @pytest.mark.parametrize(
-    "model", [Net, PlainLayer, functional, lambda space: Net(space, 4), keras.layers.Dense(5), Pair], ids=str
+    "model",
+    [Net, PlainLayer, functional, lambda space: Net(space, 4), keras.layers.Dense(5), Pair],
+    ids=["model", "layer", "function", "lambda", "instance", "num_outputs"],
 )
 def test_classes_instances_and_factories_act_learn_and_are_saved(model, tmp_path):
     policy = build(model)
