@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file
 
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
-from rlcatalog.errors import SavedPolicyError, UnknownNameError
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
@@ -238,6 +239,33 @@ def test_a_model_class_without_a_name_is_saved_and_loaded_with_its_code(director
     loaded = rlcatalog.load(directory, model=FullyConnectedNetwork, catalog=catalog_of())
     for name, weight in policy.model.get_weights().items():
         np.testing.assert_array_equal(loaded.model.get_weights()[name], weight)
+
+
+class Activated(torch.nn.Module):
+    """A plain module with an activation that its caller chooses."""
+
+    def __init__(self, space, act=torch.nn.Tanh, width=4):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(space.shape[0], width), act())
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_code_among_a_models_arguments_is_brought_with_the_model(directory, registered):
+    catalog, own = rlcatalog.Catalog(), {"custom_model_config": {"act": torch.nn.ReLU, "width": 6}}
+    if registered:
+        catalog.register_model("activated", Activated)
+    model = "activated" if registered else Activated
+    policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), own, model=model, catalog=catalog)
+    policy.save(directory)
+    obs = np.float32([[0.3, -0.2, 0.9]])
+    for brought in (None, Activated, functools.partial(Activated, width=6)):
+        with pytest.raises(ConfigError, match=r"'act' held code .*model=functools.partial\(\w+, act=ReLU\)"):
+            rlcatalog.load(directory, model=brought, catalog=catalog)
+    loaded = rlcatalog.load(directory, model=functools.partial(Activated, act=torch.nn.ReLU), catalog=catalog)
+    np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments

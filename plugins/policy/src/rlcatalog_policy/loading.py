@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from rlcatalog.errors import (
 from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog_policy.files import MOST_JSON, RegularFile
-from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
+from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manifest, decode
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
@@ -86,7 +87,7 @@ def load(
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
-            config = manifest.config if model is None else {**manifest.config, "custom_model": model}
+            config = _with_code(manifest, model)
             parts = manifest.parts if model is None else _without_own(manifest.parts)
             pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
             pins.check(catalog.registry)  # a missing plugin is named before its config keys are
@@ -168,6 +169,27 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
         raise SavedPolicyError(
             f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
         ) from error
+
+
+def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
+    """Return the saved config with the model's code, and without what stood for it.
+
+    Raises:
+        ConfigError: The model was built with code in `custom_model_config` that is not brought.
+    """
+    config = manifest.config if model is None else {**manifest.config, "custom_model": model}
+    options = config.get("custom_model_config", {})
+    code = {name: value for name, value in options.items() if isinstance(value, LeftOut)}
+    brought = model.keywords if isinstance(model, partial) else {}
+    if missing := {name: value for name, value in code.items() if name not in brought}:
+        given = ", ".join(f"{name}={value}" for name, value in code.items())
+        raise ConfigError(
+            f"custom_model_config: {', '.join(map(repr, missing))} held code when the policy was saved, and files hold"
+            f" none. Bring it with the model: model=functools.partial({manifest.config['custom_model']}, {given})."
+        )
+    if not code:
+        return config
+    return config | {"custom_model_config": {name: value for name, value in options.items() if name not in code}}
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:

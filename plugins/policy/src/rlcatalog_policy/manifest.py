@@ -139,7 +139,13 @@ def _check_files(manifest: Manifest, path: Path) -> None:
 
 # --- config values as JSON, which knows no infinity ------------------------------------------------------------------
 
-_FLOAT, _SPACE = "$float", "$space"
+_FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
+
+
+class LeftOut(str):
+    """Name of a class or function in `custom_model_config`, which files do not hold: `load(model=...)` brings it."""
+
+    __slots__ = ()
 
 
 def _encoded(value: Any, place: str) -> Any:
@@ -149,7 +155,7 @@ def _encoded(value: Any, place: str) -> Any:
         for name in value:
             if type(name) is not str:
                 raise SavedPolicyError(f"config key {place!r} has the key {name!r}; only text can be a key in JSON.")
-        for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space")):
+        for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space"), (_CODE, "the name of code")):
             if reserved in value:
                 raise SavedPolicyError(
                     f"config key {place!r} has the key {reserved!r}, under which {what} is written; rename it."
@@ -165,6 +171,8 @@ def _encoded(value: Any, place: str) -> Any:
         if (written := space_to_json(value)) is None:
             raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec writes down.")
         return {_SPACE: _encoded(written, place)}
+    if kind is LeftOut:
+        return {_CODE: str(value)}
     raise SavedPolicyError(
         f"config key {place!r} holds {value!r}, which cannot be written as a name. Register the class"
         " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
@@ -195,6 +203,10 @@ def _decoded(value: Any) -> Any:
             return float(value[_FLOAT])
         if value.keys() == {_SPACE}:
             return space_from_json(value[_SPACE])
+        if value.keys() == {_CODE}:
+            if not isinstance(value[_CODE], str):
+                raise ValueError(f"{value[_CODE]!r} under {_CODE!r} is not a name")
+            return LeftOut(value[_CODE])
         return {name: _decoded(item) for name, item in value.items()}
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 

@@ -18,7 +18,17 @@ from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
-from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
+from rlcatalog_policy.manifest import (
+    FILTER,
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    WEIGHTS,
+    LeftOut,
+    Manifest,
+    encode,
+    file_name,
+)
 from rlcatalog_policy.space_json import space_to_json
 from rlcatalog_policy.tensors import to_bytes
 
@@ -55,11 +65,18 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to be saved; a model object is written as its name."""
+    """Return the keys of the config to be saved; of a model of the program names stand for its code."""
     config = resolution.config.given | resolution.pinned_keys()
     for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
-        if component is not None and any(code is config.get("custom_model") for code in component.objects.values()):
+        if component is None or not component.in_process:
+            continue
+        if any(code is config.get("custom_model") for code in component.objects.values()):
             config["custom_model"] = component.name
+        if options := config.get("custom_model_config"):
+            config["custom_model_config"] = {
+                name: LeftOut(getattr(value, "__qualname__", type(value).__qualname__)) if callable(value) else value
+                for name, value in options.items()
+            }
     return config
 
 
