@@ -29,9 +29,8 @@ from rlcatalog.reporting import tell
 
 if TYPE_CHECKING:
     import gymnasium
-    from gymnasium.vector import VectorEnv
 
-    AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+    from rlcatalog.choice.environments import AnyEnv
 
 T = TypeVar("T")
 

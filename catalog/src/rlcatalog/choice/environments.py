@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv
 
+    AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.
 _MARK = "_rlcatalog_wrapper"
 
@@ -32,7 +34,7 @@ def look_here(module: str) -> None:
         sys.path.append(str(here))
 
 
-def make_env(env: Any, config: Mapping[str, Any] | None = None) -> Any:
+def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     """Make an environment, or return the one that was given.
 
     Args:

@@ -72,7 +72,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
-def _adapted_dist(cls: Any, num_inputs: int | Callable[..., int] | None) -> Any:
+def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:
     """Return an action-distribution class for a framework's own class of distributions, or for a factory of them.
 
     Anything else, and what no framework here adapts, is returned as it is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -33,7 +33,7 @@ def copies_instances() -> bool:
     return _COPYING.get()
 
 
-def frameworks_of_plain(source: Any) -> list[str]:
+def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
     """Return the frameworks that a plain module is of: one for a class or an instance, any for a factory; or none.
 
     Raises:
@@ -55,7 +55,7 @@ def frameworks_of_plain(source: Any) -> list[str]:
     return []
 
 
-def code_of(source: Any) -> Any:
+def code_of(source: Callable[..., Any]) -> Any:
     """Return what names a plain module in a program: its class or function; of an instance, its class."""
     while isinstance(source, functools.partial):
         source = source.func

@@ -183,7 +183,7 @@ class Declaration:
         """Return the import path of the code for one of `served`."""
         return self.targets[name]
 
-    def adapted(self, target: Any, framework: str) -> Any:
+    def adapted(self, target: Callable[..., Any], framework: str) -> Any:
         """Return what parts are built of for one of `served`, where that is not the target itself."""
         return target
 
@@ -291,7 +291,7 @@ class ModelSpec(Declaration):
         if self.plain and not self.extends:
             object.__setattr__(self, "reads", tuple(dict.fromkeys((*self.reads, *PLAIN_KEYS))))
 
-    def adapted(self, target: Any, framework: str) -> Any:
+    def adapted(self, target: Callable[..., Any], framework: str) -> Any:
         return frameworks()[framework].load("plain").of(target) if self.plain else target
 
 
