@@ -2,8 +2,8 @@
 
 tianshou takes an actor, a critic and a function from the actor's outputs to a `torch.distributions.Distribution`.
 `rlcatalog_torch.actor_critic(policy)` returns them. tianshou's collector passes arrays, and its actors return a state,
-so a small class adapts them. Run the script with `python examples/tianshou_ppo.py`, where tianshou 2 is installed;
-`make engines` installs it in a separate environment, because it needs older packages than the other engines.
+so a small class stands between. Run the script with `python examples/tianshou_ppo.py`, where tianshou 2 is installed;
+`make engines` installs it in an environment of its own, because it needs older packages than the other engines.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_parts_are_named_by_path(shared):
     ("space", "config", "error", "said"),
     [
         (TWO, {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: Beta takes .* found Discrete"),
-        (TWO, {"custom_action_dist": "multi_action"}, UnsupportedSpaceError, "for a Tuple or a Dict only"),
+        (TWO, {"custom_action_dist": "multi_action"}, UnsupportedSpaceError, "parts of a Tuple or Dict, found Discr"),
         (spaces.Tuple([TWO, TWO]), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "Beta|fits no part"),
         (BOX, {"custom_action_dist": "betta"}, UnknownNameError, "Unknown action dist 'betta'. Did you mean 'beta'"),
         (PAIR, {"custom_action_dist": {"action[2]": "beta"}}, ConfigError, r"no part .* at 'action\[2\]'; parts:"),

@@ -41,6 +41,7 @@ def signature(function):
                 "action_space=None",
                 "config=None",
                 "framework=None",
+                "*model=None",
                 "*env=None",
                 "*catalog=None",
                 "*pins=None",
@@ -49,7 +50,14 @@ def signature(function):
         ),
         (
             rlcatalog.load,
-            ["directory", "*framework=None", "*observation_space=None", "*action_space=None", "*catalog=None"],
+            [
+                "directory",
+                "*framework=None",
+                "*model=None",
+                "*observation_space=None",
+                "*action_space=None",
+                "*catalog=None",
+            ],
         ),
         (rlcatalog.restore_original_dimensions, ["obs", "obs_space", "tensorlib='numpy'"]),
         (ModelV2.__init__, ["self", "obs_space", "action_space", "num_outputs", "model_config", "name", "framework"]),

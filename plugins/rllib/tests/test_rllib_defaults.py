@@ -167,7 +167,7 @@ def test_what_no_net_here_has_is_refused():
     for field, value, way_out in (
         ("fcnet_use_layernorm", True, "Leave it out"),
         ("fusionnet_hiddens", [3], "Leave it out"),
-        ("log_std_clip_param", 2.0, "clip in a distribution of your own"),
+        ("log_std_clip_param", 2.0, "clip in your own distribution"),
     ):
         with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):
             module(PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value})))

@@ -90,7 +90,9 @@ def variables_of(model: Any) -> list[NamedVariable]:
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
-        variables += [NamedVariable(f"{path}registered.{i}", v, AS_IT_IS) for i, v in enumerate(extra)]
+        variables += [
+            NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable) for i, v in enumerate(extra)
+        ]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
