@@ -234,7 +234,7 @@ def test_a_model_class_without_a_name_is_saved_and_loaded_with_its_code(director
     policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), config, catalog=catalog_of())
     policy.save(directory)
     assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "FullyConnectedNetwork"
-    with pytest.raises(UnknownNameError, match=r"Or bring its code with model=FullyConnectedNetwork: rlcatalog\.load"):
+    with pytest.raises(UnknownNameError, match=r"Bring its code: rlcatalog\.load\(.*model=FullyConnectedNetwork\)"):
         rlcatalog.load(directory, catalog=catalog_of())
     loaded = rlcatalog.load(directory, model=FullyConnectedNetwork, catalog=catalog_of())
     for name, weight in policy.model.get_weights().items():

@@ -154,15 +154,13 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    way = "".join(
-        f" Or bring its code with model={name}: rlcatalog.load({str(source)!r}, model={name})." for name in models
-    )
+    code = "".join(f" Bring its code: rlcatalog.load({str(source)!r}, model={name})." for name in models)
     try:
         yield
     except CatalogError as error:
         if own and isinstance(error, UnknownNameError):
-            way = f"{own} comes from no package: import the module that registers it first, and load again.{way}"
-            saved = f"{way} {saved}"
+            first = "If it was registered, import" if code else "Import"
+            saved = f"{own} comes from no package.{code} {first} the module that registers it, and load again. {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
     except Exception as error:  # values that a part takes for granted, such as a size that no memory holds
