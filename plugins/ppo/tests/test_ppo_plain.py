@@ -44,7 +44,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
     assert all(np.any(weight != before[name]) for name, weight in algo.policy.model.get_weights().items())
     algo.save_checkpoint(tmp_path / "checkpoint")
     algo.train()
-    with pytest.raises(UnknownNameError, match="Bring its code: rlcatalog.load"):
+    with pytest.raises(UnknownNameError, match=r"Bring its code: rlcatalog\.load"):
         PPO.restore(tmp_path / "checkpoint")
     again = PPO.restore(tmp_path / "checkpoint", model=instance() if form == "instance" else model)
     again.train()
