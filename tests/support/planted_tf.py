@@ -70,7 +70,7 @@ class Memory(Breakable, TFModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         features, h = self.features_of(input_dict, seq_lens), self.begun(state[0])
-        steps = 1 if "single_steps" in input_dict else int(steps_of(features, seq_lens))
+        steps = 1 if input_dict.get("single_steps") else int(steps_of(features, seq_lens))
         features = self.prepared(tf.reshape(features, [-1, steps, features.shape[1]]))
         states = [None] * steps
         for t in self.order(steps):
