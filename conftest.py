@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from rlcatalog import provided
-from rlcatalog.frameworks import load_first
+from rlcatalog.frameworks import load_first, ops
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -38,6 +38,7 @@ def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
     for kind in ("framework", "action_codec"):
         monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])  # filled at the first question
+    monkeypatch.setattr(ops, "_OF_CLASS", {**ops._OF_CLASS})
 
 
 @pytest.fixture(autouse=True)

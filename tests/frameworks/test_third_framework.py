@@ -28,7 +28,7 @@ from toy_framework import (
 import rlcatalog
 from rlcatalog import ActionDistSpec, FrameworkSpec, ModelSpec
 from rlcatalog.errors import AmbiguousChoiceError, DeclarationError, NotServedError, UnknownNameError
-from rlcatalog.frameworks import frameworks
+from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
@@ -60,6 +60,13 @@ def test_all_plugins_load(catalog):
     assert [(record.name, record.status, record.error) for record in catalog.plugins if record.status != "loaded"] == []
     assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "toy")
     assert [c.provider for c in catalog.components("framework")] == ["toy 1.0"]
+
+
+def test_operations_of_a_class_are_found_again_when_its_framework_comes_later(request):
+    array = np.zeros(3).view(type("Array", (np.ndarray,), {}))
+    assert ops_of(array) is tensor_ops("numpy")
+    request.getfixturevalue("catalog")
+    assert ops_of(array) is OPS
 
 
 def test_a_lookup_is_explained(catalog):

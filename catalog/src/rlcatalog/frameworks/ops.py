@@ -123,7 +123,9 @@ def ops_of(tensor: Tensor) -> TensorOps:
     ops = _OF_CLASS.get(cls)
     if ops is None:
         spec = framework_of(cls)
-        ops = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
+        if spec is None:
+            return NUMPY_OPS  # not remembered: the framework of this class may yet be installed
+        ops = _OF_CLASS[cls] = tensor_ops(spec.name)
     return ops
 
 

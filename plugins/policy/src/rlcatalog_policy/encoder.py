@@ -162,8 +162,10 @@ class Encoder:
         Masks that are a tensor stay one.
         """
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        if mask is None or ops_of(mask).framework == "numpy":
-            return None if mask is None else self.masks.matrix(mask, len(encoded))
+        if mask is None:
+            return None
+        if isinstance(mask, np.ndarray) or ops_of(mask).framework == "numpy":
+            return self.masks.matrix(mask, len(encoded))
         check_columns(self.masks, mask, encoded.shape[0], "mask")
         return mask
 
