@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from importlib import metadata
 from types import SimpleNamespace
 
-import importlib_metadata
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -228,7 +228,7 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
         read_text=lambda file: "[rlcatalog.plugins]\nfound = found.plugin\n",
         entry_points=SimpleNamespace(select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()),
     )
-    monkeypatch.setattr(importlib_metadata, "distributions", lambda: calls.append("walked") or [found])
+    monkeypatch.setattr(metadata, "distributions", lambda: calls.append("walked") or [found])
     for _ in range(3):
         assert [r.distribution for r in Catalog(environ={}).plugins] == ["found"]
     assert calls == ["walked"]
@@ -236,7 +236,7 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
 
 @pytest.mark.usefixtures("fresh_scan")
 def test_entry_points_given_by_the_caller_are_not_looked_for(monkeypatch):
-    monkeypatch.setattr(importlib_metadata, "distributions", lambda **selection: pytest.fail("scanned"))
+    monkeypatch.setattr(metadata, "distributions", lambda **selection: pytest.fail("scanned"))
     assert Catalog([], environ={}).plugins == []
 
 
@@ -281,9 +281,9 @@ def test_a_damaged_installation_does_not_hide_the_others(tmp_path, install, inst
     install(tmp_path, "healthy", "")
     installed(tmp_path)
     damage(tmp_path)
-    everything = importlib_metadata.distributions
+    everything = metadata.distributions
     monkeypatch.setattr(
-        importlib_metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context)
+        metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context)
     )
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
     assert statuses["healthy"] == "loaded"

@@ -38,7 +38,7 @@ def test_the_probe_sees_imports():
 def test_importing_the_package_imports_next_to_nothing():
     loaded = loaded_by("import rlcatalog\nassert rlcatalog.__version__", fresh=True)
     assert "rlcatalog" in loaded
-    assert not loaded & {*HEAVY, "numpy", "gymnasium", "importlib_metadata", "msgspec", "pluggy", "typer", "rich"}
+    assert not loaded & {*HEAVY, "numpy", "gymnasium", "importlib.metadata", "msgspec", "pluggy", "typer", "rich"}
 
 
 def test_loading_plugins_resolving_and_explaining_import_no_framework():

@@ -17,7 +17,7 @@ import pytest
 _LOOKS_AT_FRAMES = "ray.rllib.connectors.connector_v2"
 _stack = inspect.stack
 #: What processes of environments import, each anew where the one that they are forked from has not.
-_OF_WORKERS = ["cloudpickle", "gymnasium.vector", "importlib_metadata", "msgspec", "pluggy", "pytest"]
+_OF_WORKERS = ["cloudpickle", "gymnasium.vector", "msgspec", "pluggy", "pytest"]
 #: Where PyTorch's exporter makes the same table of operations anew for each file: half a second.
 _REGISTRY = "torch.onnx._internal.exporter._registration"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 #: What is imported beforehand where it is installed; without frameworks, for tests of what imports none.
-LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "importlib_metadata", "msgspec", "pluggy", "rich.table", "typer")
+LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "msgspec", "pluggy", "rich.table", "typer")
 #: And with them; triton stands before TensorFlow, or the process ends.
 WARM = (
     "triton", *LIGHT, "tensorflow", "torch", "torch.export", "torch.onnx._internal.exporter._core", "onnxscript",

@@ -99,10 +99,10 @@ class _DamagedEntryPoint:
 def scan() -> tuple[Any, ...]:
     """Return the entry points of rlcatalog's group; installed packages are read once per process."""
     # Imported here: it costs more than the rest of `import rlcatalog` together.
-    import importlib_metadata
+    from importlib.metadata import distributions
 
     installed: dict[str, Any] = {}
-    for number, distribution in enumerate(importlib_metadata.distributions()):
+    for number, distribution in enumerate(distributions()):
         name = name_of(distribution) or f"distribution {number}"
         # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
         if name not in installed or not _is_whole(installed[name]):

@@ -160,12 +160,12 @@ def check_owners(kind: str, name: str) -> None:
     Raises:
         DuplicateNameError: It does; the message says to whom.
     """
-    import importlib_metadata
+    from importlib.metadata import distributions
 
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
         raise DuplicateNameError(f"{name} is a distribution of the public index. Choose another name.")
-    for installed in importlib_metadata.distributions(name=own):
+    for installed in distributions(name=own):
         raise DuplicateNameError(f"{name} {installed.version} is installed already. Choose another name.")
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
