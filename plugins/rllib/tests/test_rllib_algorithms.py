@@ -191,6 +191,7 @@ def test_a_killed_environment_runner_does_not_end_the_run(algo):
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
+    config.env_runners(num_cpus_per_env_runner=0)  # the processes of `algo` may still hold all there are
     made = config.learners(num_learners=0).build_algo()
     try:
         # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
