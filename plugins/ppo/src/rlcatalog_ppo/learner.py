@@ -118,6 +118,7 @@ class Learner:
         self.policy, self.rng, self.optimizer = policy, rng, optimizer
         self.config: Any = config
         self.kl_coeff: float = getattr(config, "kl_coeff", 0.0)
+        self._trained = len(policy.model.trainable_variables())
 
     def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
         """Improve the weights on a batch.
@@ -132,8 +133,15 @@ class Learner:
             metrics.
 
         Raises:
+            ConfigError: Weights were frozen or unfrozen since the optimizer was made for them.
             NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
         """
+        if (count := len(self.policy.model.trainable_variables())) != self._trained:
+            name = self.config.algorithm
+            raise ConfigError(
+                f"{name}: its optimizer was made for {self._trained} weights, and {count} are trainable now. Make a new"
+                f" one for the same policy: {name}(env, config, policy=algo.policy)."
+            )
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
         rates = Rates(lr, self.kl_coeff, clip_param)
