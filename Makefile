@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 ENGINES := .venv-engines
+# What an example needs and nothing else may see: requirements/skrl.txt and requirements/timm.txt say why.
+BESIDE := $(VENV)/.skrl $(VENV)/.timm
 SEED ?= 0
 STEPS ?= 100000
 OUT ?= runs/cartpole-$(SEED)
@@ -46,7 +48,7 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: $(VENV)/.dev $(VENV)/.skrl  ## all tests, a short learning run included
+test: $(VENV)/.dev $(BESIDE)  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
@@ -55,7 +57,7 @@ quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since mai
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
 	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
 
-attack: $(VENV)/.dev $(VENV)/.skrl  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
+attack: $(VENV)/.dev $(BESIDE)  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
 	$(BIN)/python -m pytest -m attack -n 2 --dist worksteal $(PYTEST_ARGS)
 	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
 
@@ -156,8 +158,8 @@ $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
-$(VENV)/.skrl: requirements/skrl.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/skrl -r $<
+$(BESIDE): $(VENV)/.%: requirements/%.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$* -r $<
 	touch $@
 
 $(VENV)/.dist: requirements/dist.txt $(VENV)/.build

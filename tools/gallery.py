@@ -14,7 +14,6 @@ import ast
 import difflib
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -35,14 +34,31 @@ ARGUMENTS = {
     "custom_model_api": ["--framework", "torch"],
     "dqn": ["--steps", "4000", "--episodes", "5"],
     "lookup": [],
+    "pretrained_backbone": ["--iterations", "60"],
     "ppo_single_file": ["--steps", "20480", "--episodes", "5"],
     "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
     "sac": ["--steps", "1500", "--episodes", "2"],
 }
 #: The interpreter of an example that needs an environment of its own.
 PYTHONS = {"tianshou_ppo": ROOT / ".venv-engines/bin/python"}
-#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt.
-BESIDE = {"skrl_ppo": ROOT / ".venv/skrl"}
+#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt and timm.txt.
+BESIDE = {"skrl_ppo": ROOT / ".venv/skrl", "pretrained_backbone": ROOT / ".venv/timm"}
+#: Runs a script with the packages of a folder: `FOLDER SCRIPT ARGUMENTS...`. A torchvision for CUDA beside a PyTorch
+#: for the CPU only imports once two of its operators are declared, which timm does not use.
+START = """
+import runpy, sys
+folder = sys.argv[1]
+sys.path.append(folder)
+sys.argv[:2] = []
+if folder.endswith("timm"):
+    import torch
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
+runpy.run_path(sys.argv[0], None, "__main__")
+"""
 #: Words of names that are not written small.
 WORDS = {"api": "API", "cartpole": "CartPole", "cleanrl": "CleanRL", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM",
          "ppo": "PPO", "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
@@ -54,6 +70,12 @@ MOST = 24
 def examples() -> dict[str, Path]:
     """Return the examples: name → file."""
     return {path.stem: path for path in sorted(EXAMPLES.glob("*.py"))}
+
+
+def command(script: Path) -> list[str]:
+    """Return what follows `python` on a command line that runs an example."""
+    folder = BESIDE.get(script.stem)
+    return [str(script)] if folder is None else ["-c", START, str(folder), str(script)]
 
 
 def checksum(path: Path) -> str:
@@ -71,13 +93,11 @@ def run(names: list[str]) -> None:
     """Run examples, each in an empty folder, and keep what they print."""
     for name in names or examples():
         arguments, python = ARGUMENTS.get(name, ["--iterations", "8"]), PYTHONS.get(name, sys.executable)
-        paths = [str(BESIDE.get(name, "")), os.environ.get("PYTHONPATH", "")]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with tempfile.TemporaryDirectory() as folder:
             begin = time.perf_counter()
             done = subprocess.run(
-                [python, "-W", "ignore", str(EXAMPLES / f"{name}.py"), *arguments],
-                cwd=folder, env=environ, capture_output=True, text=True, check=False,
+                [python, "-W", "ignore", *command(EXAMPLES / f"{name}.py"), *arguments],
+                cwd=folder, capture_output=True, text=True, check=False,
             )  # fmt: skip
             seconds = time.perf_counter() - begin
         if done.returncode:

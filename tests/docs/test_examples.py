@@ -13,7 +13,7 @@ import warm
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
 
-from gallery import BESIDE, HAND_WRITTEN, replaced
+from gallery import BESIDE, HAND_WRITTEN, command, replaced
 
 BOTH = [["--iterations", "1"], ["--iterations", "1", "--framework", "tf"]]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -38,6 +38,12 @@ RUNS = {
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
     "parametric_actions_cartpole.py": BOTH,
+    "pretrained_backbone.py": [
+        ["--iterations", "1", "--fine-tune"],
+        ["--iterations", "1"],
+        ["--iterations", "1", "--framework", "tf", "--name", "MobileNetV3Small"],
+        ["--iterations", "1", "--framework", "tf", "--name", "MobileNetV3Small", "--fine-tune"],
+    ],
     "ppo_single_file.py": [["--steps", "1024", "--episodes", "2"]],
     "ppo_single_file_tf.py": [["--steps", "1024", "--episodes", "2"]],
     "rnn_model.py": BOTH,
@@ -49,7 +55,9 @@ RUNS = {
     "trajectory_views.py": BOTH,
 }
 #: What an example needs beside what the packages bring.
-NEEDS = {"torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl"}
+NEEDS = {
+    "torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl", "pretrained_backbone.py": "timm"
+}  # fmt: skip
 #: What an example prints in the end, where it is not one of the two usual lines.
 SAYS = {
     "behaviour_cloning.py": "mean return over 2 episodes: ",
@@ -57,6 +65,7 @@ SAYS = {
     "dqn.py": "mean return over 2 episodes: ",
     "ppo_single_file.py": "mean return over 2 episodes: ",
     "ppo_single_file_tf.py": "mean return over 2 episodes: ",
+    "pretrained_backbone.py": " of the backbone's ",
     "sac.py": "mean return over 2 episodes: ",
 }
 
@@ -76,7 +85,7 @@ LEFT = {
     f"{name} {' '.join(runs[1 if name in ALIKE else i % 2])}"
     for i, (name, runs) in enumerate(RUNS.items())
     if len(runs) == 2
-}
+} | {f"pretrained_backbone.py {' '.join(run)}" for run in RUNS["pretrained_backbone.py"][1:]}
 
 
 @pytest.mark.parametrize(
@@ -92,14 +101,12 @@ def test_example(case, tmp_path):
     folder = BESIDE.get(script.stem)
     if needed and importlib.util.find_spec(needed) is None and not (folder and (folder / needed).exists()):
         pytest.skip(f"{needed} is not installed")
-    command = [str(script)]
-    if folder is not None:  # the process is forked from one that has its path already
-        beside = "import runpy, sys; sys.path.append(sys.argv[1]); sys.argv[:2] = []"
-        command = ["-c", f"{beside}; runpy.run_path(sys.argv[0], None, '__main__')", str(folder), str(script)]
-    run = warm.run([*command, *arguments], tmp_path)
+    run = warm.run([*command(script), *arguments], tmp_path)
     assert run.returncode == 0, run.stderr
     usual = "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout
+    if name == "pretrained_backbone.py":
+        assert ("\n0 of the backbone's " in run.stdout) == ("--fine-tune" not in arguments)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HAND_WRITTEN.glob("*.py")))

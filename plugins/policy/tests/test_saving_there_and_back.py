@@ -14,7 +14,7 @@ from gymnasium import spaces
 from safetensors.numpy import load_file
 
 import rlcatalog
-from rlcatalog import Catalog, Preprocessor
+from rlcatalog import Catalog, ModelSpec, Preprocessor
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
@@ -210,14 +210,12 @@ def test_only_the_config_that_was_given_is_written(directory):
     assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
 
 
-@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments
 @pytest.mark.parametrize(
     ("config", "named"),
     [
         ({"fcnet_activation": torch.tanh}, "'fcnet_activation'"),
         ({"fcnet_activation": torch.nn.ReLU}, "'fcnet_activation'"),
         ({"custom_action_dist": Categorical}, "'custom_action_dist'"),
-        ({"custom_model_config": {"a": [1, {"b": len}]}}, "custom_model_config['a'][1]['b']"),
     ],
 )
 def test_classes_and_callables_cannot_be_written(directory, config, named):
@@ -265,6 +263,53 @@ def test_code_among_a_models_arguments_is_brought_with_the_model(directory, regi
         with pytest.raises(ConfigError, match=r"'act' held code .*model=functools.partial\(\w+, act=ReLU\)"):
             rlcatalog.load(directory, model=brought, catalog=catalog)
     loaded = rlcatalog.load(directory, model=functools.partial(Activated, act=torch.nn.ReLU), catalog=catalog)
+    np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
+
+
+class Stacked(torch.nn.Sequential):
+    """A plain module with code inside its arguments."""
+
+    def __init__(self, space, layers=(), last=None):
+        width = space.shape[0]
+        parts = [part for act in layers for part in (torch.nn.Linear(width, width), act())]
+        super().__init__(*parts, *(module(**options) for module, options in (last or {}).values()))
+
+
+def test_code_inside_of_arguments_is_brought_too(directory):
+    catalog, nn = rlcatalog.Catalog(), torch.nn
+    catalog.register_model("stacked", Stacked)
+    code = {"layers": (nn.ReLU, nn.Tanh), "last": {"norm": [nn.LayerNorm, {"normalized_shape": 3}]}}
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"custom_model_config": code}, model="stacked", catalog=catalog
+    )
+    policy.save(directory)
+    obs = np.float32([[0.3, -0.2, 0.9]])
+    expected = policy.act(obs).dist_inputs
+    with pytest.raises(
+        ConfigError, match=r"'layers', 'last' held code .*layers=\[ReLU, Tanh\], last={'norm': \[LayerNorm"
+    ):
+        rlcatalog.load(directory, catalog=catalog)
+    with pytest.raises(ConfigError, match=r"'width' held no code .* 'layers', 'last' did"):
+        rlcatalog.load(directory, model={**code, "width": 3}, catalog=catalog)
+    for model in (code, functools.partial(Stacked, **code)):
+        loaded = rlcatalog.load(directory, model=model, catalog=catalog)
+        np.testing.assert_array_equal(loaded.act(obs).dist_inputs, expected)
+        loaded.save(directory)  # what was brought is asked for again
+        with pytest.raises(ConfigError, match="'layers', 'last' held code"):
+            rlcatalog.load(directory, model=None if model is code else Stacked, catalog=catalog)
+
+
+def test_code_for_a_models_package_is_brought_as_a_dictionary(directory, module, entry_point, plugin):
+    module(Activated=Activated)
+    net = ModelSpec("net", {"torch": "made_up_parts:Activated"}, "", plain=True)
+    catalog = catalog_of(entry_point("acme", plugin(rlcatalog_models=[net])))
+    config = {"custom_model": "acme/net", "custom_model_config": {"act": torch.nn.ReLU, "width": 6}}
+    policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), config, catalog=catalog)
+    policy.save(directory)
+    with pytest.raises(ConfigError, match=r"'act' held code .*model={'act': ReLU}\."):
+        rlcatalog.load(directory, catalog=catalog)
+    loaded = rlcatalog.load(directory, model={"act": torch.nn.ReLU}, catalog=catalog)
+    obs = np.float32([[0.3, -0.2, 0.9]])
     np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
 
 

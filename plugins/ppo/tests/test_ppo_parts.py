@@ -119,12 +119,13 @@ def test_advantages_that_hardly_differ_are_not_blown_up(framework):
     [(0.016, 2.0), (0.0151, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0068, 1.0), (0.0066, 0.5), (0.0, 0.5)],
 )
 def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_target(kl, factor):
-    learner = Learner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
+    policy = SimpleNamespace(model=SimpleNamespace(trainable_variables=list))
+    learner = Learner(policy, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
     means = [9.0] * len(FIGURES)
     means[FIGURES.index("kl")] = kl
     assert learner._adapted(means) == {"kl_coeff": 0.3}
     assert learner.kl_coeff == pytest.approx(0.3 * factor)
-    without = Learner(None, PPOConfig(kl_coeff=0.0), None, None)
+    without = Learner(policy, PPOConfig(kl_coeff=0.0), None, None)
     assert without._adapted(means) == {}
     assert without.kl_coeff == 0
 

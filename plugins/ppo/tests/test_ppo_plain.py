@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, UnknownNameError
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog_ppo import PPO
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -63,6 +63,44 @@ def test_frozen_weights_stay_as_they_are():
     algo.stop()
     assert algo.policy.model.module is model
     assert (model[0].weight == before).all()
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
+    def made(frozen):
+        if framework == "torch":
+            return instance().requires_grad_(not frozen)
+        keras = pytest.importorskip("tensorflow").keras
+        net = keras.Sequential([keras.layers.Dense(8, activation="tanh")])
+        net.trainable = not frozen
+        return net
+
+    def moved(algo):
+        before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
+        algo.train()
+        after = algo.policy.model.get_weights()
+        return {name for name in after if np.any(after[name] != before[name])} == set(before)
+
+    net = made(frozen=True)
+    first = PPO("CartPole-v1", CONFIG, model=net)
+    assert not moved(first)
+    if framework == "torch":
+        net.requires_grad_(True)
+    else:
+        net.trainable = True
+    with pytest.raises(ConfigError, match=r"made for 4 weights, and 6 are trainable now.*PPO\(env, config, policy="):
+        first.train()
+    second = PPO("CartPole-v1", CONFIG, policy=first.policy)
+    assert moved(second)
+    second.save_checkpoint(tmp_path)
+    with pytest.raises(
+        SavedPolicyError, match=r"were frozen there, or the reverse: module\.0\.bias, module\.0\.weight"
+    ):
+        PPO.restore(tmp_path, model=made(frozen=True))
+    third = PPO.restore(tmp_path, model=made(frozen=False))
+    assert moved(third)
+    for algo in (first, second, third):
+        algo.stop()
 
 
 def test_a_model_beside_a_policy_is_an_error():

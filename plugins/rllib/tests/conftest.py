@@ -38,7 +38,7 @@ class Bench:
     """Makes what Ray runs, one piece at a time and in this process."""
 
     @staticmethod
-    def config(env, model=None, algo="ppo", *, envs=2, fragment=12, runners=0, seed=0, **training):
+    def config(env, model=None, algo="ppo", *, envs=2, fragment=12, runners=0, seed=0, catalog=None, **training):
         """Return a small, configured algorithm config; seeded, so that each run shows the same."""
         from ray.rllib.algorithms.appo import APPOConfig
         from ray.rllib.algorithms.dqn import DQNConfig
@@ -59,7 +59,8 @@ class Bench:
             name, make = f"made-{next(_NAMES)}", env
             register_env(name, lambda _: make())
             env = name
-        return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8], **(model or {})})
+        model = {"fcnet_hiddens": [8], **(model or {})}
+        return rlcatalog_rllib.configure(config, env, model=model, catalog=catalog)
 
     @staticmethod
     def runner(config):

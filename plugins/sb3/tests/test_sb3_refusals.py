@@ -328,3 +328,14 @@ def test_a_distribution_that_samples_arrays_is_named():
     model = PPO(CatalogPolicy, Still(BOX, Discrete(3)), policy_kwargs=kwargs, device="cpu")
     with pytest.raises(ModelContractError, match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray"):
         model.predict(np.zeros(BOX.shape, np.float32))
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "MaskablePPO"])
+def test_importing_an_algorithm_from_here_shows_the_lines_that_work(name):
+    with pytest.raises(ImportError, match=f"rlcatalog_sb3 has no {name}: .* Write:") as caught:
+        exec(f"from rlcatalog_sb3 import {name}")
+    names = {"env": "CartPole-v1" if name == "DQN" else for_sb3(Still(Box(-1, 1, (2,)), Discrete(2)))}
+    exec(str(caught.value).partition("Write:\n")[2], names)
+    assert type(names["model"]).__name__ == name
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from rlcatalog_sb3 import Nothing  # noqa: F401

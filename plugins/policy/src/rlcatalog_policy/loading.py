@@ -65,7 +65,8 @@ def load(
         directory: Where it was saved.
         framework: `"torch"` or `"tf"`, also where it was saved under the other one: weights and statistics are the same
             in both, and outputs agree to 1e-5. None: the one it was saved under.
-        model: The model's code, where it was neither registered nor of a package: what `build(model=...)` was given.
+        model: The model's code, where it was neither registered nor of a package: what `build(model=...)` was given. Or
+            a dictionary with the arguments in `custom_model_config` that held code.
         observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
             entries than are made from a file (`rlcatalog_policy.space_json.MOST_ENTRIES`); must be the
             saved one otherwise.
@@ -88,7 +89,8 @@ def load(
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
             config = _with_code(manifest, model)
-            parts = manifest.parts if model is None else _without_own(manifest.parts)
+            brings_model = model is not None and not isinstance(model, Mapping)
+            parts = _without_own(manifest.parts) if brings_model else manifest.parts
             pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
             pins.check(catalog.registry)  # a missing plugin is named before its config keys are
             wanted = manifest.framework if framework is None else framework
@@ -170,24 +172,33 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
 
 
 def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
-    """Return the saved config with the model's code, and without what stood for it.
+    """Return the saved config with the code that was brought in place of its names.
 
     Raises:
-        ConfigError: The model was built with code in `custom_model_config` that is not brought.
+        ConfigError: The model was built with code in `custom_model_config` that is not brought, or other arguments are.
     """
-    config = manifest.config if model is None else {**manifest.config, "custom_model": model}
+    config, is_options = manifest.config, isinstance(model, Mapping)
     options = config.get("custom_model_config", {})
-    code = {name: value for name, value in options.items() if isinstance(value, LeftOut)}
-    brought = model.keywords if isinstance(model, partial) else {}
-    if missing := {name: value for name, value in code.items() if name not in brought}:
-        given = ", ".join(f"{name}={value}" for name, value in code.items())
+    code = {name: value for name, value in options.items() if _holds_code(value)}
+    brought = model if is_options else model.keywords if isinstance(model, partial) else {}
+    if missing := [name for name in code if name not in brought]:
+        given = ", ".join(f"{name}={value!r}" for name, value in code.items())
+        call = f"functools.partial({config.get('custom_model')}, {given})" if _own_slots(manifest.parts) else code
         raise ConfigError(
             f"custom_model_config: {', '.join(map(repr, missing))} held code when the policy was saved, and files hold"
-            f" none. Bring it with the model: model=functools.partial({manifest.config['custom_model']}, {given})."
+            f" none. Bring it: model={call}."
         )
-    if not code:
-        return config
-    return config | {"custom_model_config": {name: value for name, value in options.items() if name not in code}}
+    if is_options and (others := [name for name in model if name not in code]):
+        held = ", ".join(map(repr, code)) or "none"
+        raise ConfigError(f"model: {', '.join(map(repr, others))} held no code when the policy was saved; {held} did.")
+    own = {} if model is None or is_options else {"custom_model": model}
+    filled = {"custom_model_config": options | {name: brought[name] for name in code}} if code else {}
+    return config | own | filled
+
+
+def _holds_code(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, LeftOut) or any(map(_holds_code, parts))
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:

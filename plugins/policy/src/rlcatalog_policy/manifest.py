@@ -147,6 +147,9 @@ class LeftOut(str):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def _encoded(value: Any, place: str) -> Any:
     """Return a config value as JSON holds it; what would not come back as it is, is refused."""
@@ -171,8 +174,8 @@ def _encoded(value: Any, place: str) -> Any:
         if (written := space_to_json(value)) is None:
             raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec writes down.")
         return {_SPACE: _encoded(written, place)}
-    if kind is LeftOut:
-        return {_CODE: str(value)}
+    if callable(value) and place.startswith("custom_model_config["):
+        return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}
     raise SavedPolicyError(
         f"config key {place!r} holds {value!r}, which cannot be written as a name. Register the class"
         " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."

@@ -24,7 +24,6 @@ from rlcatalog_policy.manifest import (
     FORMAT_VERSION,
     MANIFEST,
     WEIGHTS,
-    LeftOut,
     Manifest,
     encode,
     file_name,
@@ -65,18 +64,13 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to be saved; of a model of the program names stand for its code."""
+    """Return the keys of the config to be saved; the name of a model of the program stands for its code."""
     config = resolution.config.given | resolution.pinned_keys()
     for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
         if component is None or not component.in_process:
             continue
         if any(code is config.get("custom_model") for code in component.objects.values()):
             config["custom_model"] = component.name
-        if options := config.get("custom_model_config"):
-            config["custom_model_config"] = {
-                name: LeftOut(getattr(value, "__qualname__", type(value).__qualname__)) if callable(value) else value
-                for name, value in options.items()
-            }
     return config
 
 

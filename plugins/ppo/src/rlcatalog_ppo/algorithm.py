@@ -329,7 +329,7 @@ class OnPolicy:
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
             callbacks: As for the algorithm; what they keep is given back to those of the same classes.
-            model: The model's code, where it was neither registered nor of a package.
+            model: As for `rlcatalog.load`.
 
         Raises:
             SavedPolicyError: There is no checkpoint, it is damaged, of another algorithm, or names something to import.

@@ -118,6 +118,7 @@ class Learner:
         self.policy, self.rng, self.optimizer = policy, rng, optimizer
         self.config: Any = config
         self.kl_coeff: float = getattr(config, "kl_coeff", 0.0)
+        self._trained = _count_trained(policy)
 
     def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
         """Improve the weights on a batch.
@@ -132,8 +133,15 @@ class Learner:
             metrics.
 
         Raises:
+            ConfigError: Weights were frozen or unfrozen since the optimizer was made for them.
             NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
         """
+        if (count := _count_trained(self.policy)) != self._trained:
+            name = self.config.algorithm
+            raise ConfigError(
+                f"{name}: its optimizer was made for {self._trained} weights, and {count} are trainable now. Make a new"
+                f" one for the same policy: {name}(env, config, policy=algo.policy)."
+            )
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
         rates = Rates(lr, self.kl_coeff, clip_param)
@@ -185,6 +193,10 @@ class Learner:
         elif kl < self.config.kl_target / 1.5:
             self.kl_coeff = used / 2.0
         return {"kl_coeff": used}
+
+
+def _count_trained(policy: Policy) -> int:
+    return len(getattr(policy.model, "trainable_variables", list)())
 
 
 def array_rows(columns: Any, index: Array) -> Any:

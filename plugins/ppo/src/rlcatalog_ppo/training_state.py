@@ -142,6 +142,11 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     Raises:
         ValueError: They are not; the message says which.
     """
+    kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
+    if others := sorted(kept ^ trained):
+        raise ValueError(
+            f"weights trained here were frozen there, or the reverse: {', '.join(others)}. Freeze the same ones"
+        )
     for name in ("first", "second"):
         check_like(state["learner"]["optimizer"][name], now["learner"]["optimizer"][name], f"learner/optimizer/{name}")
     collected, new = state["collector"], now["collector"]

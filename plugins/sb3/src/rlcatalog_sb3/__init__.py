@@ -5,7 +5,7 @@ from typing import Any
 import lazy_loader
 
 from rlcatalog.frameworks import load_first
-from rlcatalog_sb3.algorithms import enter_names
+from rlcatalog_sb3.algorithms import enter_names, refuse_algorithm
 
 # Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard imports TensorFlow.
 load_first("triton", before="tensorflow")
@@ -15,6 +15,8 @@ _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 # The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are imported at first use.
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        refuse_algorithm(name)
     value = globals()[name] = _get(name)
     enter_names(importing=True)
     return value

@@ -56,6 +56,24 @@ def algorithm_class(name: str) -> Any:
         ) from error
 
 
+def refuse_algorithm(name: str) -> None:
+    """Raise where someone imports one of their algorithms from this package.
+
+    Raises:
+        ImportError: The name is an algorithm's; `from … import …` shows no message of an AttributeError.
+    """
+    if name in ALGORITHMS:
+        package, policy = ALGORITHMS[name]
+        call = f"{name}({policy}, env)"
+        if policy is None:
+            policy = "CatalogExtractor"
+            call = f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
+        raise ImportError(
+            f"rlcatalog_sb3 has no {name}: it brings nets for the {name} of {package}. Write:\n"
+            f"from {package} import {name}\nfrom rlcatalog_sb3 import {policy}\nmodel = {call}"
+        )
+
+
 def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any) -> Any:
     """Return an algorithm with the catalog's parts.
 
