@@ -17,7 +17,7 @@ from rlcatalog_cli import main
 from rlcatalog_policy import checksum_of
 from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.callbacks import Evaluation
-from rlcatalog_ppo.training_state import check_generators
+from rlcatalog_ppo.training_state import check_fits, check_generators
 
 SMALL = ["--steps", "64", "--framework", "torch", "--set", "num_envs=2", "--set", "rollout_length=16", "--set",
          "minibatch_size=16", "--set", "num_epochs=1", "--model", "fcnet_hiddens=[4]", "--quiet"]  # fmt: skip
@@ -169,6 +169,18 @@ def test_a_crafted_state_ends_in_a_typed_error(run, craft, change):
     with pytest.raises(rlcatalog.errors.CatalogError) as caught:
         PPO.restore(run)
     assert str(run) in str(caught.value) or "config key" in str(caught.value)
+
+
+@pytest.mark.parametrize("seen", [1, {"x": None}, {"x": {"y": [0, 0]}}, {"x": np.zeros(3)}], ids=str)
+def test_what_a_crafted_state_says_was_seen_is_arrays_of_a_row_for_each_environment(seen):
+    config = {"num_envs": 2, "rollout_length": 4, "num_epochs": 1, "minibatch_size": 8}
+    algo = PPO("CartPole-v1", config | {"model": {"use_lstm": True, "lstm_cell_size": 2, "fcnet_hiddens": [2]}})
+    now, state = algo.state(), algo.state()
+    algo.stop()
+    check_fits(state, now)
+    state["collector"]["state"]["seen"] = seen
+    with pytest.raises(ValueError, match="collector/state/seen: expected arrays of 2 rows, found"):
+        check_fits(state, now)
 
 
 def test_a_callback_that_cannot_go_on_says_so(run, craft):

@@ -45,17 +45,17 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
     taker, spec, base = _KINDS[kind]
     if kind == "action_dist":
         cls = _adapted_dist(cls, fields.pop("num_inputs", None))
-    framework: Any = getattr(cls, "framework_of_class", None)
+    framework: Any = getattr(cls, "framework_of_class", None) if isinstance(cls, type) else None
     served: list[str] = ["numpy"]
     own: dict[str, Any] = {}
     if kind == "model":
-        if isinstance(cls, type) and framework in frameworks():
+        if framework in frameworks():
             served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
         else:
             served, own = frameworks_of_plain(cls), {"plain": True}
         fits = bool(served)
     elif kind == "action_dist":
-        fits = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
+        fits = isinstance(cls, type) and hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
         served = [framework] if framework in frameworks() else list(frameworks())
         joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
         own = {"size": partial(_size_of, cls), **joins}  # no closure: it is pickled

@@ -157,11 +157,10 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if new["state"] is not None:
         for name in ("memory", "windows", "t", "past"):
             check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
-        seen, count = dict[str, Array](), len(new["returns"])
-        take_apart(collected["state"]["seen"], seen, "collector/state/seen")
-        for name, array in seen.items():
-            if array.shape[:1] != (count,):
-                raise ValueError(f"{name}: expected an array of {count} rows, found {list(array.shape)}")
+        seen, count = collected["state"]["seen"], len(new["returns"])
+        arrays = seen.values() if isinstance(seen, Mapping) else [seen]
+        if any(np.shape(array)[:1] != (count,) for array in arrays):
+            raise ValueError(f"collector/state/seen: expected arrays of {count} rows, found {shown(seen)}")
 
 
 def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
