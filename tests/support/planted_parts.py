@@ -182,7 +182,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
         instead(forward=lambda self, input_dict: None), r"forward\(\).*it takes \(input_dict"),
     "forward raises": (instead(forward=fails), "ZeroDivisionError"),
     "the constructor takes two arguments": (
-        instead(__init__=lambda self, obs_space, action_space: None), r"__init__ gets .* and accepts \(obs_space"),
+        instead(__init__=lambda self, obs_space, action_space: None), r"__init__ is given .* and takes \(obs_space"),
     "the constructor does not call its base's": (
         instead(__init__=lambda self, *args, **kwargs: None), "must call its base's __init__"),
     "the constructor raises": (instead(__init__=fails), "cannot be built: ZeroDivisionError"),

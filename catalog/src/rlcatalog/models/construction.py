@@ -75,7 +75,7 @@ class ModelPart:
                         raise
                     given = ", ".join((*STANDARD, *kwargs, *held))
                     raise ModelContractError(
-                        f"{cls.__name__}.__init__ gets ({given}) and accepts {signature}; a memory takes trunk=, a"
+                        f"{cls.__name__}.__init__ is given ({given}) and takes {signature}; a memory takes trunk=, a"
                         " head also value_trunk= and action_dist=."
                     ) from error
             if not is_model(model):
