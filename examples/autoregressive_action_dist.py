@@ -1,15 +1,16 @@
-"""Two performers who must agree on a song and surprise the audience: parts of an action that depend on one another.
+"""Autoregressive actions: two performers must agree on a song, but also surprise the audience.
 
-In each of two rounds an evening, both performers choose one of n songs. The audience pays 1 when they play the same
-song and it has not been played before this evening. They see nothing of what happened: a policy is one joint
-distribution P(a1, a2), used twice. With d_v = P(v, v), the chance that both choose song v, an evening pays
+An evening has two rounds. In each, both performers choose one of n songs. The audience pays 1 if both play the same
+song, and it was not played before that evening. Observations contain nothing, so a policy is one joint distribution
+P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song v, an evening pays on average
 
     sum_v d_v + sum_v d_v (1 - d_v) = sum_v (2 d_v - d_v^2).
 
-- A joint distribution reaches 2 - 1/n: it plays the same song always (the d_v sum to 1) and every song equally often.
-- Independent choices, d_v = p_v q_v, stay below sqrt(32/27) < 1.09, for any n. By Cauchy and Schwarz s_v = sqrt(d_v)
-  sum to at most 1, and 2 s^2 - s^4 = s (2 s - s^3) <= s sqrt(32/27), as 2 s - s^3 is largest at s = sqrt(2/3). Playing
-  one song for ever pays 1: who cannot agree on what is random must choose between agreeing and surprising.
+- A joint distribution reaches 2 - 1/n: both always choose the same song (the d_v sum to 1), and each song is equally
+  likely.
+- Independent choices, d_v = p_v q_v, stay below sqrt(32/27) < 1.09 for any n. Let s_v = sqrt(d_v). By Cauchy and
+  Schwarz, the s_v sum to at most 1. The term 2 s - s^3 is largest at s = sqrt(2/3), so 2 s^2 - s^4 <= s sqrt(32/27).
+  Always playing one song pays 1.
 
 Run it with `python examples/autoregressive_action_dist.py`; `--framework tf` is TensorFlow.
 """
@@ -27,12 +28,12 @@ from gymnasium.spaces import Box, Discrete, Tuple
 from rlcatalog_ppo import PPO
 
 SONGS = 4
-#: What an evening pays at best, and what independent choices cannot exceed.
+#: The best mean return of an evening, and the bound for independent choices.
 OPTIMUM, BOUND = 2 - 1 / SONGS, sqrt(32 / 27)
 
 
 class Duet(gym.Env):
-    """Two rounds; a song that both choose pays 1 when it is played for the first time."""
+    """Environment of two rounds; a song that both choose pays 1 the first time."""
 
     observation_space = Box(1, 1, (1,), np.float32)  # every round looks the same
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])
@@ -58,9 +59,9 @@ gym.register("Duet-v0", Duet)
 
 
 def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
-    """Train with the head, or with independent choices, and return the algorithm."""
+    """Train with the autoregressive head, or with independent choices, and return the algorithm."""
     model = {"use_autoregressive": joint, "fcnet_hiddens": [16]}
-    # The value of a round that looks like the other one is no help: returns are summed up as they are.
+    # Both rounds look alike, so a value estimate does not help: use undiscounted returns.
     config = {"framework": framework, "seed": seed, "lr": 5e-3, "gamma": 1.0, "lambda_": 1.0, "model": model}
     algo = PPO(env=Duet, config=config)
     for _ in range(iterations):
@@ -70,7 +71,7 @@ def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
 
 
 def expected_return(algo: PPO) -> float:
-    """Return what an evening pays, from the policy's probabilities: an evaluation of all n * n actions."""
+    """Return the mean return of an evening, computed from the probabilities of all n * n actions."""
     raw = np.array(list(np.ndindex(SONGS, SONGS)))
     logp = algo.policy.evaluate({"obs": np.ones((len(raw), 1), np.float32), "raw_action": raw}).logp
     p = np.exp(np.asarray(logp.detach() if hasattr(logp, "detach") else logp))
@@ -79,7 +80,7 @@ def expected_return(algo: PPO) -> float:
 
 
 def main() -> None:
-    """Train both ways and print what an evening pays."""
+    """Train both ways, and print the mean return of an evening."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=40)

@@ -1,8 +1,8 @@
-"""Behaviour cloning: a policy learns what an expert did in each state, in PyTorch or TensorFlow.
+"""Behaviour cloning: a policy learns to repeat an expert's actions, in PyTorch or TensorFlow.
 
-The expert is a rule of a few lines; the example records what it does and learns from the records alone. They hold the
-environment's actions, as anyone's would: `policy.raw_action` turns them into what `policy.evaluate` scores, be they
-choices or numbers. Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
+The expert is a rule of a few lines. The example records its actions, and learns from the records only. They contain
+environment actions, discrete or continuous. `policy.raw_action` converts them into raw actions for `policy.evaluate`.
+Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import rlcatalog
 
 Array = np.ndarray[Any, Any]
 
-#: Experts are surer in some states than a net can follow: where spreads may differ from state to state, it fits those
-#: states and neglects the rest. One spread for all of them (`free_log_std`) weighs them equally.
+#: With one spread per state, the network would fit the states in which the expert is nearly deterministic, and neglect
+#: the others. One spread for all states (`free_log_std`) weighs them equally.
 MODEL = {"CartPole-v1": {"fcnet_hiddens": [64, 64]}, "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True}}
 
 
 def balance(obs: Array) -> int:
-    """CartPole's expert: push to the side the pole falls to, or the cart should come back to."""
+    """Return the CartPole expert's action: push to where the pole falls, or where the cart should return."""
     position, speed, angle, turning = obs
     return int(0.1 * position + 0.3 * speed + 3.0 * angle + turning > 0)
 
 
 def swing_up(obs: Array) -> Array:
-    """Pendulum's expert: give it energy until it is that of standing upright, and hold it there."""
+    """Return the Pendulum expert's action: add energy until it is enough for the upright position, then hold it."""
     up, side, turning = (float(value) for value in obs)  # upright, up is 1 and side 0
     if up > 0.85:
         torque = -12.0 * side - 3.0 * turning
@@ -44,9 +44,10 @@ EXPERTS: dict[str, Callable[[Array], Any]] = {"CartPole-v1": balance, "Pendulum-
 
 
 def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, noise: float = 0.2) -> dict[str, Any]:
-    """Return what an expert saw, `obs`, and what it would do, `actions`; sometimes another action is taken.
+    """Record an expert's observations, `obs`, and its actions, `actions`.
 
-    Otherwise the records would hold no state off the expert's way, and the clone would not know what to do there.
+    Sometimes another action than the recorded one is taken, so that the records also contain states that the expert
+    does not visit.
     """
     rng = np.random.default_rng(seed)
     env.action_space.seed(seed)
@@ -63,7 +64,7 @@ def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, 
 
 
 def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
-    """Return a function that makes a minibatch's actions likelier and returns the loss."""
+    """Return a function that makes the actions of a minibatch more likely, and returns the loss."""
     import torch
 
     optimizer = torch.optim.Adam(policy.model.parameters(), lr)
@@ -102,7 +103,7 @@ def clone(
     env: gym.Env, data: dict[str, Any], model: dict[str, Any], framework: str, updates: int, seed: int = 0,
     lr: float = 1e-3, rows: int = 128,
 ) -> rlcatalog.Policy:  # fmt: skip
-    """Return a policy that has learned from records alone.
+    """Return a policy that has learned from records only.
 
     Args:
         env: The environment, for its spaces.
@@ -110,7 +111,7 @@ def clone(
         model: The model config.
         framework: `"torch"` or `"tf"`.
         updates: Number of minibatches.
-        seed: Of the weights and the drawing.
+        seed: Seed of the weights and the minibatches.
         lr: Learning rate.
         rows: Rows of a minibatch.
     """
@@ -128,7 +129,7 @@ def clone(
 
 
 def seed_all(framework: str, seed: int) -> None:
-    """Seed the weights to come."""
+    """Seed the initial weights."""
     if framework == "torch":
         import torch
 
@@ -140,7 +141,7 @@ def seed_all(framework: str, seed: int) -> None:
 
 
 def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000) -> list[float]:
-    """Return the returns of episodes that begin as those of no record do."""
+    """Return the returns of episodes with seeds that the records do not contain."""
     returns = []
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
@@ -153,14 +154,14 @@ def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 1
 
 
 def main() -> None:
-    """Record, learn, and print the mean returns of the expert and of what has learned from it."""
+    """Record, learn, and print the mean returns of the expert and its clone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1", choices=sorted(EXPERTS))
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=10_000, help="steps of the expert to record")
     parser.add_argument("--updates", type=int, default=3_000)
-    parser.add_argument("--episodes", type=int, default=20, help="episodes to play in the end")
+    parser.add_argument("--episodes", type=int, default=20, help="number of episodes to play at the end")
     arguments = parser.parse_args()
     env, expert = gym.make(arguments.env), EXPERTS[arguments.env]
     data = record(env, expert, arguments.steps, arguments.seed)

@@ -1,4 +1,4 @@
-"""An action distribution of one's own: a categorical one that keeps a share of uniform exploration.
+"""A custom action distribution: a categorical distribution with a share of uniform exploration.
 
 Run it with `python examples/custom_action_dist.py --iterations 20`.
 """

@@ -1,7 +1,7 @@
-"""An imitation loss over recorded data, added to PPO's own loss, in PyTorch and in TensorFlow.
+"""A custom loss: an imitation loss on recorded data, added to the loss of PPO, in PyTorch and TensorFlow.
 
-The first run records what another policy experiences while it learns; `--data` says where. Run it with
-`python examples/custom_loss.py --framework tf`; `rlcatalog train CartPole-v1 --record FOLDER` records as well.
+The first run records the experience of another policy while it learns, in the folder `--data`. Run it with
+`python examples/custom_loss.py --framework tf`. `rlcatalog train CartPole-v1 --record FOLDER` also records data.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rlcatalog_ppo.offline import Reader
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch, where every loss reads the next batch."""
+    """Return the model in PyTorch, where each loss computation reads the next batch."""
     import torch
     from torch import nn
 
     from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
     class ImitatingModel(TorchModelV2, nn.Module):
-        """The default net with a loss of its own; `data` and `weight` come from `custom_model_config`."""
+        """The default network with an additional loss; `data` and `weight` come from `custom_model_config`."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str,
@@ -41,7 +41,7 @@ def torch_model() -> type:
             return self.net.value_function()
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add how unlikely the recorded actions are to this policy."""
+            """Add the negative log density of recorded actions."""
             batch = self.reader.next()
             logits, _ = self.net({"obs": torch.from_numpy(batch["obs"])})
             actions = torch.from_numpy(batch["actions"])
@@ -56,7 +56,7 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow, where the traced loss holds operations that read."""
+    """Return the model in TensorFlow, where the traced loss contains the operations that read data."""
     from rlcatalog_tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
 
     class ImitatingModel(TFModelV2):
@@ -77,7 +77,7 @@ def tf_model() -> type:
             return self.net.value_function()
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add how unlikely the recorded actions are to this policy."""
+            """Add the negative log density of recorded actions."""
             batch = self.reader.tf_input_ops()  # drawn anew at every step, though this method is traced once
             logits, _ = self.net({"obs": batch["obs"]})
             self.policy_loss = policy_loss
@@ -91,7 +91,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Record if there is nothing yet; then train, and print the mean return and the model's metrics."""
+    """Record data if there is none, train, and print the mean return and the model's metrics."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

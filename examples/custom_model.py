@@ -1,4 +1,4 @@
-"""A model of one's own, in RLlib's class form, registered by name and trained by PPO.
+"""A custom model in RLlib's class form, registered by name and trained by PPO.
 
 Run it with `python examples/custom_model.py --iterations 20`.
 """
@@ -16,7 +16,7 @@ from rlcatalog_torch import TorchModelV2, normc_initializer
 
 
 class TwoTowers(TorchModelV2, nn.Module):
-    """A tower for the policy and one for the value; `width` comes from `custom_model_config`."""
+    """A network for the policy and one for the value; `width` comes from `custom_model_config`."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, width: int = 64
@@ -33,7 +33,7 @@ class TwoTowers(TorchModelV2, nn.Module):
         return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), last)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; remember the observation for `value_function`."""
+        """Compute the logits, and store the observation for `value_function`."""
         self._obs = input_dict["obs"]
         return self._policy(self._obs), state
 

@@ -1,6 +1,6 @@
-"""Model APIs on top of the catalog's models: a dueling head, and the value of one continuous action.
+"""Additional model methods (`model_interface=`): a dueling head, and the Q-value of a continuous action.
 
-The classes stand in `model_apis/torch.py` and `model_apis/tf.py`; `dqn.py` and `sac.py` train them. Run it with
+The classes are in `model_apis/torch.py` and `model_apis/tf.py`; `dqn.py` and `sac.py` train them. Run it with
 `python examples/custom_model_api.py --framework tf`.
 """
 
@@ -19,7 +19,7 @@ MODEL = {"fcnet_hiddens": [64, 64]}
 
 
 def interfaces(framework: str) -> tuple[type, type, Any]:
-    """Return the two interfaces and the function that makes a tensor of an array."""
+    """Return the two interfaces, and the function that converts an array into a tensor."""
     if framework == "torch":
         import torch
         from model_apis.torch import TorchContActionQModel, TorchDuelingQModel
@@ -33,7 +33,7 @@ def interfaces(framework: str) -> tuple[type, type, Any]:
 
 
 def main() -> None:
-    """Build both, and print what comes out of them for a batch of three observations."""
+    """Build both, and print their outputs for a batch of three observations."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     framework = parser.parse_args().framework

@@ -1,10 +1,10 @@
 """Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
 
-What the catalog gives: the preprocessor, the network for the observations, and an API on top of it
-(`model_interface=`, see `model_apis`). What stands here: replay buffer, target network, loss and loop.
+The catalog provides the preprocessor, the network for the observations, and its additional methods
+(`model_interface=`, see `model_apis`). This file has the replay buffer, the target network, the loss and the loop.
 
-Discrete actions and feedforward models, custom ones included. A Dict observation may hold an action mask under
-`"action_mask"`; forbidden actions are then neither taken nor hoped for. Run it with
+It supports discrete actions and feedforward models, including custom ones. A Dict observation can contain an action
+mask under `"action_mask"`. Masked actions are never taken, and their values never become targets. Run it with
 `python examples/dqn.py --env CartPole-v1 --framework tf --seed 1`.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 
 from rlcatalog import ModelCatalog
 
-#: Under biases of zero, the default, every kink of a ReLU network's first layer goes through the origin. Biases of
-#: either sign spread the kinks over where the observations are: the values of places far from the middle can differ.
+#: With zero biases, the default, every kink of a ReLU network's first layer goes through the origin. Random biases
+#: spread the kinks over the observations, so that values far from the origin can differ.
 MODEL = {
     "fcnet_hiddens": [128, 128],
     "fcnet_activation": "relu",
@@ -34,7 +34,7 @@ MODEL = {
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; what is counted are environment steps."""
+    """Hyperparameters; counts are environment steps."""
 
     steps: int = 80_000
     learning_starts: int = 1_000
@@ -49,7 +49,7 @@ class Hyper:
 
 
 class Batch(NamedTuple):
-    """Transitions: encoded observations `[B, ...]`, and what followed."""
+    """Transitions: encoded observations `[B, ...]`, actions, rewards and next observations."""
 
     obs: np.ndarray
     action: np.ndarray  # [B], int64, counted from 0
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 
 class Replay:
-    """The last `size` transitions, in arrays that are written round and round."""
+    """Ring buffer of the last `size` transitions."""
 
     def __init__(self, size: int, obs_space: gym.spaces.Box, n: int) -> None:
         many = (size, *obs_space.shape)
@@ -71,7 +71,7 @@ class Replay:
         self.size, self.added = size, 0
 
     def add(self, *transition: Any) -> None:
-        """Write one transition over the oldest one."""
+        """Add one transition, replacing the oldest one."""
         for column, value in zip(self.columns, transition, strict=True):
             column[self.added % self.size] = value
         self.added += 1
@@ -83,17 +83,17 @@ class Replay:
 
 
 def mask_of(obs: Any, n: int) -> np.ndarray:
-    """Return what an observation allows, booleans `[n]`; everything, where it says nothing."""
+    """Return the mask of an observation, booleans `[n]`; all True if it has none."""
     shown = obs.get("action_mask") if isinstance(obs, Mapping) else None
     return np.ones(n, bool) if shown is None else np.asarray(shown, bool)
 
 
 def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the allowed actions of highest value, `[B]`."""
+    """Return the allowed actions with the highest value, `[B]`."""
     return np.where(mask, q, -np.inf).argmax(axis=-1)
 
 
-# --- what the frameworks do: values for acting, and one step of training ---------------------------------------------
+# --- in each framework: values for acting, and one training step -----------------------------------------------------
 
 
 def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -155,7 +155,7 @@ def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], 
         with tf.GradientTape() as tape:
             taken = tf.gather(q_of(model, b.obs), b.action, batch_dims=1)
             loss = tf.reduce_mean(tf.square(taken - goal))
-        # A model that puts out Q-values itself has a value layer, too, which takes no part: its gradient is zero.
+        # A model that outputs Q-values also has a value layer, which is not used: its gradient is zero.
         zero = tf.UnconnectedGradients.ZERO
         optimizer.apply(tape.gradient(loss, weights, unconnected_gradients=zero), weights)
 
@@ -204,10 +204,10 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, then play.
+    """Train, play, and return the returns of the final episodes with the best actions.
 
-    `env` is a Gymnasium id or a function that makes an environment, `model` the model config. Without `dueling` the
-    model's output is one value per action itself. Returns what the final episodes paid, under the best actions.
+    `env` is a Gymnasium id or a function that makes an environment, `model` the model config. Without `dueling`, the
+    model's output is one value per action.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)
@@ -231,7 +231,7 @@ def train(
         action = rng.choice(np.flatnonzero(mask)) if random else best(q_values(obs[None])[0], mask)
         shown, reward, terminated, truncated, _ = played.step(action + start)
         next_obs, next_mask = encode(shown), mask_of(shown, n)
-        # Where nothing follows, nothing need be allowed; but a maximum over nothing is no number.
+        # A terminal observation may allow no action, but a maximum needs at least one.
         discount = 0.0 if terminated else hyper.gamma
         replay.add(obs, action, reward, discount, next_obs, next_mask if next_mask.any() else np.ones(n, bool))
         obs, mask, running = next_obs, next_mask, running + float(reward)
@@ -252,7 +252,7 @@ def train(
 
 
 def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
-    """Return the returns of fresh episodes."""
+    """Return the returns of new episodes."""
     env, returns = make(), []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to play in the end")
+    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
     arguments = parser.parse_args()
     returns = train(arguments.env, arguments.framework, arguments.seed, hyper=Hyper(steps=arguments.steps),
                     episodes=arguments.episodes)  # fmt: skip

@@ -1,9 +1,9 @@
-"""CartPole whose actions are described by the observation: embeddings that stand elsewhere at every step, and a mask.
+"""Parametric actions: a CartPole whose observation lists the available actions, as embeddings and a mask.
 
-An action is a place in a list. Two places hold what pushes the cart left or right, the mask forbids the others, and at
-each step all of it is shuffled: only the embeddings say what an action does. The catalog's parts are found by
-themselves; a head compares what the network wants with every embedding. Run it with
-`python examples/parametric_actions_cartpole.py --framework tf`, with `--dqn` for Q-values, or from this folder with
+An action is an index of the list. Two entries push the cart left and right, and the mask forbids the others. Each step
+shuffles the list, so only an embedding tells what an action does. rlcatalog chooses a head that compares the network's
+output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`, with `--dqn`
+for Q-values, or from this folder with
 `python -m rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
 """
 
@@ -18,9 +18,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from rlcatalog_ppo import PPO
 
-#: How many numbers describe an action.
+#: Length of an embedding.
 WIDTH = 4
-#: What stands for pushing left and for pushing right, in all environments.
+#: The embeddings of pushing left and right, the same in all environments.
 EMBEDDINGS = np.random.default_rng(0).uniform(-1, 1, (2, WIDTH)).astype(np.float32)
 
 
@@ -28,7 +28,7 @@ class ParametricCartPole(gym.Wrapper):
     """CartPole with a list of available actions.
 
     Args:
-        max_avail_actions: Number of places in the list.
+        max_avail_actions: Length of the list.
     """
 
     def __init__(self, max_avail_actions: int = 10) -> None:
@@ -47,7 +47,7 @@ class ParametricCartPole(gym.Wrapper):
         return self._shown(cart), info
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Push the way the action's embedding stands for.
+        """Push in the direction of the action's embedding.
 
         Raises:
             ValueError: The action is forbidden.
@@ -80,7 +80,7 @@ def main() -> None:
     if arguments.dqn:
         import dqn
 
-        # Q-values are dot products, so that there is no place for a dueling head.
+        # Q-values are dot products, so a dueling head is impossible.
         returns = dqn.train(ParametricCartPole, arguments.framework, dueling=False)
         print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f}")
         return

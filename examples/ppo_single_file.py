@@ -1,7 +1,7 @@
-"""PPO in one file, in the style of CleanRL: what the catalog gives is one line, `rlcatalog.build`; PyTorch.
+"""PPO in one file, in the style of CleanRL, in PyTorch; `rlcatalog.build` creates the policy in one line.
 
-Whatever fits together fits here: any observation and action space, action masks inside Dict observations, any model
-without memory. Run it with `python examples/ppo_single_file.py --env CartPole-v1 --seed 1`.
+It supports any observation and action space, action masks inside Dict observations, and any model without memory. Run
+it with `python examples/ppo_single_file.py --env CartPole-v1 --seed 1`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import rlcatalog
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; what is counted are environment steps."""
+    """Hyperparameters; counts are environment steps."""
 
     steps: int = 100_000
     num_envs: int = 8
@@ -59,7 +59,7 @@ class Player:
             self.running += reward
             self.returns += self.running[done].tolist()
             self.running[done] = 0.0
-            # What a time limit cuts off is worth the value of the last observation.
+            # After a time limit, the value of the last observation replaces the missing rewards.
             row["reward"], row["done"] = reward.astype(np.float32), done
             if (cut := truncated & ~terminated).any():
                 row["reward"][cut] += hyper.gamma * policy.values(policy.preprocess(obs))[cut]
@@ -109,7 +109,7 @@ class Learner:
 
 
 def environments(env: str, count: int, **config: Any) -> gym.vector.VectorEnv:
-    """Return environments that are reset by whoever steps them."""
+    """Return a vector environment; the caller resets ended episodes."""
     how = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
     return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how, **config)
 
@@ -124,7 +124,7 @@ def train(
 ) -> rlcatalog.Policy:
     """Train a policy.
 
-    `env` is the id of an environment, `env_config` what it is made with, `model` the model config.
+    `env` is the id of an environment, `env_config` its keyword arguments, `model` the model config.
     """
     hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -147,7 +147,7 @@ def train(
 
 
 def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[float]:
-    """Return the returns of fresh episodes under the most likely actions."""
+    """Return the returns of new episodes with the most likely actions."""
     envs = environments(env, 1)
     obs, _ = envs.reset(seed=seed)
     returns, running = [], 0.0
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to play in the end")
+    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # small nets: more threads wait for one another
     policy = train(arguments.env, arguments.seed, hyper=Hyper(steps=arguments.steps))

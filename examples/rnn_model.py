@@ -1,6 +1,6 @@
-"""A recurrent model of one's own, in PyTorch and in TensorFlow, on a CartPole that hides its velocities.
+"""A custom recurrent model, in PyTorch and TensorFlow, on a CartPole that hides its velocities.
 
-Where the cart and the pole stand does not say where they move; a memory of the last steps does. Run it with
+One observation has only positions. A memory of past steps lets the model estimate velocities. Run it with
 `python examples/rnn_model.py --framework tf`.
 """
 
@@ -18,7 +18,7 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that shows the cart's position and the pole's angle only."""
+    """Make a CartPole that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
@@ -32,7 +32,7 @@ def torch_model() -> type:
     from rlcatalog_torch import RecurrentNetwork, sequence_mask
 
     class GRUModel(RecurrentNetwork, nn.Module):
-        """A dense layer, a GRU, and two ends."""
+        """A dense layer, a GRU, and layers for logits and value."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
@@ -68,7 +68,7 @@ def tf_model() -> type:
     from rlcatalog_tf import RecurrentNetwork, sequence_mask, tf
 
     class GRUModel(RecurrentNetwork):
-        """The same, of Keras layers; their mask makes a sequence stand still after its end."""
+        """The same with Keras layers, whose mask keeps the state unchanged after the end of a sequence."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
@@ -103,7 +103,8 @@ def main() -> None:
     arguments = parser.parse_args()
     ModelCatalog.register_custom_model("gru_model", torch_model() if arguments.framework == "torch" else tf_model())
     model = {"custom_model": "gru_model", "custom_model_config": {"cell_size": 64}, "max_seq_len": 20}
-    # Velocities are differences of positions, which are small beside the positions' range: the filter scales them up.
+    # Velocities are differences of positions, which are small compared with the range of positions: the filter scales
+    # the positions up.
     config = {"model": model, "observation_filter": "MeanStdFilter", "lr": 3e-3, "seed": 0}
     algo = PPO(env=positions_only, config=config)
     for _ in range(arguments.iterations):

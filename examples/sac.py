@@ -1,9 +1,10 @@
 """Soft actor-critic in one file, with models from the catalog; PyTorch or TensorFlow.
 
-What the catalog gives: the preprocessor, the actor's network and its squashed Gaussian, the critics' networks with an
-API on top (`model_interface=`, see `model_apis`). What stands here: replay buffer, losses, temperature and loop.
+The catalog provides the preprocessor, the actor's network with its squashed Gaussian, and the critics' networks with
+additional methods (`model_interface=`, see `model_apis`). This file has the replay buffer, the losses, the temperature
+and the loop.
 
-Continuous actions and feedforward models, custom ones included. Run it with
+It supports continuous actions and feedforward models, including custom ones. Run it with
 `python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
 """
 
@@ -20,15 +21,15 @@ import numpy as np
 
 from rlcatalog import ModelCatalog
 
-#: The actor's config, and the critics'. A critic reads the observation with one layer and, with the action beside it,
-#: goes on with another one: its API builds the second net from the same keys.
+#: The config of the actor, and of the critics. A critic has one network for the observation, and a second one for its
+#: features and the action; the interface builds the second from the same keys.
 MODEL = {"fcnet_hiddens": [128, 128], "fcnet_activation": "relu"}
 Q_MODEL = {"fcnet_hiddens": [128], "fcnet_activation": "relu"}
 
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; counts are environment steps, each of which is followed by one step of training."""
+    """Hyperparameters; counts are environment steps. One training step follows each."""
 
     steps: int = 10_000
     learning_starts: int = 1_000  # random actions until then
@@ -40,7 +41,7 @@ class Hyper:
 
 
 class Batch(NamedTuple):
-    """Transitions: encoded observations `[B, ...]`, and what followed."""
+    """Transitions: encoded observations `[B, ...]`, actions, rewards and next observations."""
 
     obs: np.ndarray
     action: np.ndarray  # [B, ...]
@@ -50,7 +51,7 @@ class Batch(NamedTuple):
 
 
 class Replay:
-    """The last `size` transitions, in arrays that are written round and round."""
+    """Ring buffer of the last `size` transitions."""
 
     def __init__(self, size: int, obs_space: gym.spaces.Box, action_space: gym.spaces.Box) -> None:
         many = (size, *obs_space.shape)
@@ -61,7 +62,7 @@ class Replay:
         self.size, self.added = size, 0
 
     def add(self, *transition: Any) -> None:
-        """Write one transition over the oldest one."""
+        """Add one transition, replacing the oldest one."""
         for column, value in zip(self.columns, transition, strict=True):
             column[self.added % self.size] = value
         self.added += 1
@@ -73,7 +74,7 @@ class Replay:
 
 
 class Nets(NamedTuple):
-    """The networks: the smaller of two critics' values is less prone to hope than one alone."""
+    """The networks: an actor and two critics. The smaller of two values is less prone to overestimation."""
 
     actor: Any
     dist_class: Any
@@ -110,7 +111,7 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
     return Nets(actor, dist_class, critics, targets)
 
 
-# --- what the frameworks do: acting, and one step of training --------------------------------------------------------
+# --- in each framework: acting, and one training step ----------------------------------------------------------------
 
 
 def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -217,7 +218,7 @@ def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callabl
             action = dist.rsample()  # the gradient goes through the action into the actor
             logp = dist.logp(action)
             actor_loss = tf.reduce_mean(alpha * logp - smaller_q(critics, b.obs, action))
-        # The actor's value layer takes no part: its gradient is zero.
+        # The actor's value layer is not used: its gradient is zero.
         zero = tf.UnconnectedGradients.ZERO
         actor_optimizer.apply(tape.gradient(actor_loss, actor_weights, unconnected_gradients=zero), actor_weights)
 
@@ -244,10 +245,10 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, then play.
+    """Train, play, and return the returns of the final episodes with the most likely actions.
 
-    `env` is a Gymnasium id or a function that makes an environment whose actions are a bounded Box, `model` the actor's
-    config, `q_model` the critics'. Returns what the final episodes paid, under the likeliest actions.
+    `env` is a Gymnasium id or a function that makes an environment whose actions are a bounded Box. `model` is the
+    config of the actor, `q_model` the config of the critics.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)
@@ -283,7 +284,7 @@ def train(
 
 
 def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
-    """Return the returns of fresh episodes."""
+    """Return the returns of new episodes."""
     env, returns = make(), []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
@@ -303,7 +304,7 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to play in the end")
+    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
     arguments = parser.parse_args()
     returns = train(arguments.env, arguments.framework, arguments.seed, hyper=Hyper(steps=arguments.steps),
                     episodes=arguments.episodes)  # fmt: skip

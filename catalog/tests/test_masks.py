@@ -179,7 +179,7 @@ def test_a_mask_is_found_in_the_observation(name):
 def test_something_else_under_the_key_is_an_error_that_names_the_way_out():
     obs = SpaceInfo.read(spaces.Dict({"action_mask": spaces.MultiBinary(4)}))
     with pytest.raises(
-        ConfigError, match=r"obs\['action_mask'\]: .* is no action mask for Discrete\(3\).*'action_mask_key'"
+        ConfigError, match=r"obs\['action_mask'\]: .* is not an action mask for Discrete\(3\).*'action_mask_key'"
     ):
         mask_key(obs, read(spaces.Discrete(3)), "action_mask")
 

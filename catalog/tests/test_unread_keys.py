@@ -204,8 +204,8 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(BOX, TWO, config, "torch")
     assert [str(w.message) for w in caught] == [
-        "model config: nothing that was chosen reads conv_filters (read by visionnet), lstm_cell_size (read by lstm)."
-        " Leave out what has no effect here, or choose a part that reads it; explain() lists the parts and their keys."
+        "model config: no chosen part reads conv_filters (read by visionnet), lstm_cell_size (read by lstm)."
+        " Leave out keys without effect, or choose a part that reads them; explain() lists the parts and their keys."
     ]
     assert caught[0].filename == __file__
 
@@ -216,7 +216,7 @@ def test_the_warning_says_what_a_key_needs(catalog):
         catalog.resolve(FRAMES, TWO, config, "torch")
     (text,) = [str(w.message) for w in caught]
     assert text.startswith(
-        "model config: nothing that was chosen reads zero_mean (read with preprocessor_pref='rllib'),"
+        "model config: no chosen part reads zero_mean (read with preprocessor_pref='rllib'),"
         " post_fcnet_activation (read with post_fcnet_hiddens), max_seq_len (read by "
     )
 

@@ -265,7 +265,7 @@ def test_shared_layers_and_trunks_are_as_before():
 
 def test_what_is_refused_says_why():
     made = rlcatalog.build(OBS, TWO, LSTM, "torch").model
-    with pytest.raises(ConfigError, match=r"use_lstm with vf_share_layers=False: .*Let the catalog build the model"):
+    with pytest.raises(ConfigError, match=r"use_lstm with vf_share_layers=False: .*Build the model with rlcatalog"):
         type(made)(OBS, TWO, 2, {**LSTM, **APART}, "direct", trunk=made.trunk)
 
     class Viewing(Fading):

@@ -349,8 +349,8 @@ def test_the_guide_lists_every_kind_and_command():
      ("Preprocessors", "rlcatalog:Preprocessor"), ("Action codecs", "rlcatalog.actions:ActionCodec"),
      ("Filters", "rlcatalog:Filter")],
 )  # fmt: skip
-def test_the_guide_has_every_method_and_attribute_of_a_contract(title, contract):
-    section = read("docs/plugins.md").partition(f"\n### {title}\n")[2]
+def test_the_reference_has_every_method_and_attribute_of_a_contract(title, contract):
+    section = read("docs/hooks.md").partition(f"\n### {title}\n")[2]
     section = re.split(r"^##+ ", section, flags=re.M)[0]
     written = {name for span in quoted(section) for name in re.findall(r"\w+", span.partition("(")[0])}
     module, _, name = contract.partition(":")

@@ -256,8 +256,8 @@ REFUSED = {
                      r"use_autoregressive: the distribution of the whole action is .*Slate.*name distributions of parts"
                      r" by their paths"),
     "value without lstm": (PAIR, {**LSTM, "vf_share_layers": False, "vf_memory": "none"}, NotServedError,
-                           r"vf_memory='none': AutoregressiveModel reads features .* of one width, and those of the"
-                           r" memory have 5, those of the trunk alone"),
+                           r"vf_memory='none': AutoregressiveModel needs features of the same width .* The memory"
+                           r" has 5, the trunk"),
 }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_a_bias_is_told_how_many_inputs_its_layer_has(framework):
     layer = torch_nn.dense(9, spec) if framework == "torch" else tf_nn.Dense(9, spec)
     values = (layer.bias.detach() if framework == "torch" else layer.bias).numpy().astype(np.float64)
     assert stats.kstest(values, uniform(2 / 3).cdf).pvalue > 1e-3
-    with pytest.raises(ConfigError, match="does not say how many inputs"):
+    with pytest.raises(ConfigError, match="needs the number of inputs"):
         initialized(framework, (8,), "fan_in_uniform")
 
 

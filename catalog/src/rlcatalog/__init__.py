@@ -2,7 +2,7 @@
 
 One lookup turns an observation space, an action space, a model config and a framework into parts that fit together:
 preprocessor, filter, model and action distribution. Every name in `__init__.pyi` is imported at its first use, so that
-`import rlcatalog` costs next to nothing.
+`import rlcatalog` is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import lazy_loader
 from rlcatalog import provided
 
 _lazy, _, _names = lazy_loader.attach_stub(__name__, __file__)
-#: What users find here and other packages bring: name → module.
+#: Names that other packages provide: name → module.
 _BROUGHT = {**dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy"), "Actor": "rlcatalog_export"}
 __all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 
@@ -33,7 +33,7 @@ def __dir__() -> list[str]:
 
 
 def _bring(package: str, name: str, asked: str) -> Any:
-    """Return what another package brings.
+    """Return a name that another package provides.
 
     Raises:
         MissingPluginError: The package is not installed.
@@ -49,7 +49,7 @@ def _bring(package: str, name: str, asked: str) -> Any:
         raise MissingPluginError(f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}") from None
 
 
-# --- what the rooms below are given ----------------------------------------------------------------------------------
+# --- objects for the rooms below -------------------------------------------------------------------------------------
 
 provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").default_catalog()
 provided.framework_names = lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks()

@@ -1,7 +1,7 @@
 """The errors of rlcatalog.
 
 All derive from `CatalogError` and from the built-in type a caller would expect, so that both `except CatalogError` and
-`except KeyError` work. A message says what was asked, what was found and what to do next.
+`except KeyError` work. A message says what is wrong, what was expected and found, and what to do.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
-# --- what others wrote, in a message -------------------------------------------------------------------------------
+# --- values of others in messages ----------------------------------------------------------------------------------
 
 _LONGEST = 300
 
@@ -242,8 +242,8 @@ def shown(value: Any, length: int = _LONGEST) -> str:
     """Return a value for messages: a short repr on one line, which never raises.
 
     Args:
-        value: Anything: what holds itself, is nested without end, or has a repr that fails.
-        length: Most characters.
+        value: Any object, even one that contains itself or has a repr that fails.
+        length: Maximum number of characters.
     """
     return one_line(_read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"), length)
 
@@ -265,11 +265,11 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
 
 @contextmanager
 def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> Iterator[None]:
-    """Run a plugin's code; everything it raises becomes one error, also if it is not an `Exception`.
+    """Return a context that converts everything a plugin's code raises into one error, even a `BaseException`.
 
     Args:
-        error: Makes the error from `reason` of what was raised.
-        *ours: Errors that pass as they are, beside the user's KeyboardInterrupt.
+        error: A function that creates the error from the `reason` of the original one.
+        *ours: Errors that pass unchanged; the user's KeyboardInterrupt also passes.
     """
     try:
         yield

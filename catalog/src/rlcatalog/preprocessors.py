@@ -20,7 +20,7 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
 
     Args:
         space: Any Gymnasium space.
-        include_multi_binary: Accepted for RLlib's signature; MultiBinary always has its preprocessor.
+        include_multi_binary: Accepted for RLlib's signature; MultiBinary always has a preprocessor.
 
     Raises:
         UnsupportedSpaceError: No installed preprocessor takes it.

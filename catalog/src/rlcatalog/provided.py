@@ -1,7 +1,7 @@
-"""Objects that lower rooms use and higher rooms make, so that lower rooms import nothing above them.
+"""Objects that higher rooms create and lower rooms use, so that lower rooms do not import higher ones.
 
-That is the functions which the top of the kernel provides, and the frameworks and action codecs which plugins declare:
-all catalogs of a process share these.
+These are functions that the top of the kernel sets, and the frameworks and action codecs that plugins declare. All
+catalogs of a process share them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 # --- functions of the top, which `rlcatalog/__init__.py` sets --------------------------------------------------------
 
-#: Returns the process's default catalog, made at the first call.
+#: Returns the process's default catalog, which the first call creates.
 default_catalog: Callable[[], Catalog]
 #: Returns the names of the frameworks in the public index; the first that is installed is the default.
 framework_names: Callable[[], Sequence[str]]
-#: Returns what the public index's packages that are installed declare of a kind: `"framework"` or `"action_codec"`.
+#: Returns the declarations of the installed packages in the public index: `"framework"` or `"action_codec"`.
 index_declarations: Callable[[str], Iterable[Declaration]] = lambda kind: ()  # noqa: E731  (it is set)
 #: Returns the picture of an explanation, given as plain data, as SVG.
 pipeline_svg: Callable[[Mapping[str, Any]], str]
-#: Returns a space as plain data; None where a part of it has a kind that cannot be written down.
+#: Returns a space as plain data; None if a part of it cannot be saved.
 space_to_json: Callable[[gymnasium.Space[Any]], Any]
 #: Rebuilds a space from `space_to_json`.
 space_from_json: Callable[[Mapping[str, Any]], Any]
@@ -39,10 +39,10 @@ _changing = threading.RLock()
 
 
 class _Declarations(dict[str, Mapping[str, Any]]):
-    """Kind of declaration → entry → what is declared there.
+    """Kind of declaration → entry → declaration.
 
-    Those of the public index's packages that are installed are entered at the first question, in its order, then
-    third-party ones. The tables of the kinds are replaced, never changed: other threads may be going over them.
+    The first access enters the declarations of installed packages in the public index, in its order; third-party ones
+    follow. Tables are replaced, never changed, because other threads may iterate over them.
     """
 
     def __init__(self) -> None:
@@ -61,15 +61,15 @@ class _Declarations(dict[str, Mapping[str, Any]]):
             return self[kind]
 
 
-#: What all catalogs share: the tables of `"framework"` and of `"action_codec"`.
+#: The tables `"framework"` and `"action_codec"`, which all catalogs share.
 declarations = _Declarations()
 
 
 def enter(spec: Declaration) -> bool:
-    """Enter a declaration that all catalogs share; return whether it was not there before.
+    """Enter a declaration that all catalogs share; return whether it is new.
 
     Raises:
-        DuplicateNameError: Another one has one of its entries.
+        DuplicateNameError: Another declaration has one of its entries.
     """
     if not spec.entries:
         return False
@@ -83,7 +83,7 @@ def enter(spec: Declaration) -> bool:
 
 
 def leave(spec: Declaration) -> None:
-    """Take a declaration out again."""
+    """Remove a declaration."""
     with _changing:
         table = declarations[spec.kind]
         declarations[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}

@@ -9,9 +9,9 @@ from rlcatalog.errors import PluginWarning
 
 
 def tell(text: str, stacklevel: int = 3) -> None:
-    """Warn; with `-W error`, still only show the warning, because the plugin is at fault, not the user.
+    """Show a warning, even with `-W error`, because the plugin is at fault, not the user.
 
-    `RLCATALOG_STRICT_PLUGINS=1` is for those who would rather stop.
+    `RLCATALOG_STRICT_PLUGINS=1` turns problems of plugins into errors.
     """
     try:
         warnings.warn(text, PluginWarning, stacklevel=stacklevel)

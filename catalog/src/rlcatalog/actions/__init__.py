@@ -1,7 +1,7 @@
-"""Actions: from a model's outputs to what an environment takes.
+"""Actions: from a model's outputs to environment actions.
 
-`ActionDistribution` is the contract of distributions. The `ActionCodec` of a space turns raw actions into the
-environment's and back, into a model's input, and reads masks, which say what is allowed.
+`ActionDistribution` is the base class of distributions. The `ActionCodec` of a space converts raw actions into
+environment actions and back, encodes past actions for models, and reads action masks.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The bounds of an action, as distributions over a bounded Box need them: NumPy, for both frameworks."""
+"""Bounds of a Box of actions, as arrays that the bounded distributions of both frameworks read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Interval(NamedTuple):
     Attributes:
         low: Lower bounds.
         high: Upper bounds.
-        width: `high - low`, rounded such that `low + width` never lies above `high`.
-        lowest: The lowest float32 numbers above `low`: what the density takes for an action at the bound.
-        highest: The highest float32 numbers below `high`.
+        width: `high - low`, rounded down so that `low + width` is at most `high`.
+        lowest: The smallest float32 numbers above `low`. The density uses them for an action at the bound.
+        highest: The largest float32 numbers below `high`.
         log_width: Logs of the widths.
         log_volume: Their sum.
     """
@@ -44,7 +44,8 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
         name: Name of the distribution, for messages.
 
     Raises:
-        UnsupportedSpaceError: It is no Box of floats, or a dimension has no finite bounds with numbers in between.
+        UnsupportedSpaceError: The space is not a Box of floats, or a dimension lacks finite bounds with float32 numbers
+            between them.
     """
     if action.is_empty:
         raise action.without_values(name)
@@ -70,13 +71,13 @@ def hashable_bound(bound: float | Array) -> bytes | float:
 
 @lru_cache(maxsize=256)
 def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> Interval:
-    """Return the interval between two bounds; the same object for the same arguments, as at every step.
+    """Return the interval between two bounds. The result is cached, because every step asks for it.
 
     Args:
         low: Lower bounds, each a `hashable_bound`.
         high: Upper bounds, each a `hashable_bound`.
         size: Number of values of an action.
-        dtype: NumPy name of the dtype the constants are made in.
+        dtype: NumPy name of the dtype of the constants.
 
     Raises:
         ConfigError: The bounds are not finite, in the wrong order, or not of this size.
@@ -96,7 +97,7 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
 
 
 def _inside(low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the outermost float32 numbers inside the bounds; differences to the bounds are no denormal numbers."""
+    """Return the outermost float32 numbers inside the bounds whose distances to the bounds are normal numbers."""
     tiny = np.finfo(np.float32).tiny
     below, above = np.nextafter(low, high) - low, high - np.nextafter(high, low)
     return low + np.maximum(below, tiny), high - np.maximum(above, tiny)

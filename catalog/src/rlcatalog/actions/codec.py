@@ -1,8 +1,8 @@
-"""Action codecs: what is to be known of the actions of a space, by its kind.
+"""Action codecs: conversion between the raw actions of a distribution and the actions of the environment.
 
-A codec turns raw actions, as a distribution draws them, into those of the environment and back, reads masks of them,
-and shows them to models. The class of each kind is looked up in a table (`rlcatalog.spaces.action_codecs`), which a
-plugin adds to with the hook `rlcatalog_action_codecs`; a Tuple's or Dict's puts those of the children side by side.
+A codec also reads action masks, and encodes past actions for models. The table `rlcatalog.spaces.action_codecs` has one
+class for each kind of space; plugins add theirs with the hook `rlcatalog_action_codecs`. The codec of a Tuple or Dict
+concatenates the codecs of its children.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | 
 
 
 class ActionCodec:
-    """The codec of one action space; arrays are NumPy's, B counts rows.
+    """The codec of one action space; B is the number of rows of a NumPy array.
 
-    This class takes any space of a fixed shape: raw values are the action's own, in C order, and nothing of them can be
-    masked. The codec of a kind of space overrides what is different there.
+    This class takes any space of a fixed shape. Raw values are the values of the action in C order, and no value can be
+    masked. Subclasses for a kind of space override what differs.
 
     Args:
         info: The action space, or a part of it.
-        raw_kind: How raw values are to be read, the `raw_kind` of the distribution that draws them.
-        bounds: How floats meet their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high] (and clips)
-            in the dimensions that have two finite bounds.
+        raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
+        bounds: How floats are brought into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
+            and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 
     Attributes:
         info, raw_kind, bounds, children: See above.
         width: Number of raw values of one action.
-        input_width: Number of values of one action as input of a model.
-        scalar: Whether distributions take raw actions as `[B]`, as those of a single Discrete.
-        whole: Whether raw values are stored as int64: they are choices.
+        input_width: Number of values of one action as a model input.
+        scalar: Whether raw actions have the shape `[B]`, as for a single Discrete.
+        whole: Whether raw values are choices, which are stored as int64.
         clips: Whether `adapt` brings all finite raw values into the space.
-        paths: Path of each part that a distribution may draw by itself: of every choice of several, else the space's.
-        counts: Number of values of each raw value where they are whole numbers that count from 0; None for floats.
+        paths: Path of each part that a distribution may draw separately: one per choice, else the path of the space.
+        counts: Number of choices of each raw value, which is a whole number from 0; None for floats.
         choices: Path and number of values of every choice that a mask can restrict, in the order of its columns.
 
     Raises:
@@ -61,7 +61,7 @@ class ActionCodec:
     scalar = False
     whole = False
     clips = False
-    #: The same as tensor operations, for policies that are exported; None where a class brings no such form.
+    #: The same as tensor operations, for exported policies; None if a class has no such form.
     lowered: ClassVar[type[LoweredActions] | None] = LoweredActions
     counts: tuple[int, ...] | None = None
     choices: Sequence[tuple[str, int]] = ()
@@ -74,7 +74,7 @@ class ActionCodec:
 
     @classmethod
     def of(cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]) -> ActionCodec:
-        """Return the codec of a space; another class may serve some spaces of a kind, or some ways to draw."""
+        """Return the codec of a space. An override may return another class for some spaces or distributions."""
         return cls(info, raw_kind, bounds, children)
 
     def _size(self) -> int:
@@ -90,40 +90,40 @@ class ActionCodec:
 
     @property
     def leaves(self) -> Iterator[ActionCodec]:
-        """The codecs of the parts that have no children, depth first; of a space that is no Tuple or Dict its own."""
+        """The codecs of the parts without children, depth first; this codec itself if it has no children."""
         yield self
 
-    # --- raw actions and the environment's -------------------------------------------------------------------------
+    # --- raw actions and environment actions -----------------------------------------------------------------------
 
     def adapt(self, raw: Array) -> Any:
-        """Return the environment's actions for raw ones `[B, width]`: an array `[B, ...]`, or a structure of such.
+        """Convert raw actions `[B, width]` into environment actions: an array `[B, ...]`, or a structure of arrays.
 
-        Every action returned lies in the space.
+        Every returned action is in the space.
         """
         return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
 
     def invert(self, action: Actions) -> Array:
-        """Return raw actions `[B, width]` that `adapt` makes a batch of the environment's of.
+        """Return raw actions `[B, width]` that `adapt` converts into these environment actions.
 
-        Floats have the action's precision where they are its own values (at least float32), and float64 where they were
-        scaled: fewer digits would give another action.
+        Unscaled floats keep the precision of the action, at least float32. Scaled floats are float64, because fewer
+        digits would give another action.
 
         Raises:
-            ActionError: They are no batch of actions of the space.
-            NotServedError: The map has no inverse; none of the kernel's is without.
+            ActionError: The argument is not a batch of actions of the space.
+            NotServedError: The codec has no inverse. All codecs of rlcatalog have one.
         """
         array = self._given(action)
         return array.reshape(len(array), self.width)
 
     def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
-        """Yield the codec of each leaf with its part of a batch of the environment's actions."""
+        """Yield the codec of each leaf with its part of a batch of environment actions."""
         yield self, action
 
     def _given(self, action: Actions) -> Array:
-        """Return a batch of the environment's actions as an array of numbers, `[B, *shape]`.
+        """Return a batch of environment actions as an array of numbers, `[B, *shape]`.
 
         Raises:
-            ActionError: They are none.
+            ActionError: The argument is not such a batch.
         """
         shape = self.info.shape
         expected = f"numbers of shape [B{''.join(f', {n}' for n in shape or ())}]"
@@ -144,7 +144,7 @@ class ActionCodec:
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        """Bounds of raw values beyond which `adapt` cuts them off, float64 `[width]` each; infinite where it does not.
+        """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite where it does not clip.
 
         Whole numbers count from 0.
         """
@@ -154,16 +154,16 @@ class ActionCodec:
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
-        """Dtype and shape of a batch of actions as RLlib's `ModelCatalog.get_action_shape` gives them."""
+        """Dtype and shape of a batch of actions, as RLlib's `ModelCatalog.get_action_shape` returns them."""
         return np.dtype(self.info.dtype or "float32"), (None, *(self.info.shape or ()))
 
     def check_raw(self, raw: Array) -> None:
-        """Raise unless raw actions `[B, width]` are such as a distribution draws; floats beyond bounds are.
+        """Check that a distribution could draw these raw actions `[B, width]`. Floats outside the bounds pass.
 
         Raises:
-            ActionError: One is no finite number, or none of the whole numbers in `counts`.
+            ActionError: A value is NaN or infinite, or is not one of the whole numbers that `counts` allows.
         """
-        # What is right is known at a glance, most of the time; training asks for every minibatch.
+        # A fast check for the usual case, because training checks every minibatch.
         if self.counts is None:
             if math.isfinite(np.vdot(raw, raw)):
                 return
@@ -186,9 +186,9 @@ class ActionCodec:
     # --- actions as a model sees them ------------------------------------------------------------------------------
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw actions `[B, width]` as inputs of a model `[B, input_width]`, float32: here as they are.
+        """Return raw actions `[B, width]` as model inputs `[B, input_width]`, float32; here unchanged.
 
-        Those of choices are numbers without an order; override it to return one-hots.
+        Override it for choices, whose numbers have no order, and return one-hots.
         """
         return raw.astype(np.float32, copy=False)
 
@@ -201,21 +201,18 @@ class ActionCodec:
 
     @cached_property
     def mask_width(self) -> int:
-        """Number of columns of a mask: one for each value that may be forbidden."""
+        """Number of columns of a mask: one per value that can be forbidden."""
         return sum(count for _, count in self.choices)
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
-        """Which value of a mask in Gymnasium's format decides over each column, and what that value is if it forbids.
-
-        Values are counted in C order.
-        """
+        """For each column its place in a mask in Gymnasium's format, in C order, and the value there that forbids."""
         return [(column, 0) for column in range(self.mask_width)]
 
     def mask_taken(self, raw: Array) -> Array | None:
-        """Return which columns of a mask raw actions `[B, width]` take, `[B, k]`; None where that is not known.
+        """Return the mask columns that raw actions `[B, width]` use, `[B, k]`; None if unknown.
 
-        Here each raw value is that of a choice. Override it where `choices` are others than `counts`.
+        Here each raw value is one choice. Override it if `choices` differ from `counts`.
         """
         counts = [count for _, count in self.choices]
         if not counts:
@@ -225,15 +222,15 @@ class ActionCodec:
         return np.cumsum(counts) - counts + raw.astype(np.int64)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
-        """Return where an encoded mask says what each column allows, and the value there that forbids.
+        """Return the place of each column in an encoded mask, and the value there that forbids.
 
         Args:
-            shown: The entry of the observation space that the mask is, in any form that `mask_columns` takes; None
-                where there is none, which forbids nothing.
+            shown: The mask's entry of the observation space, in any form that `mask_columns` takes; None if there is
+                no mask, and nothing is forbidden.
             start: Place of its first value.
 
         Returns:
-            For each column a place, counting in C order over all values of the mask, and the value there that forbids.
+            For each column its place, in C order over all values of the mask, and the value there that forbids.
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
@@ -244,11 +241,11 @@ class ActionCodec:
         """Return a mask in Gymnasium's format, batched, as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
 
         Args:
-            mask: The mask, or a list with one for each row; None allows everything.
-            rows: B, where it is known.
+            mask: The mask, or a list with one mask per row; None allows everything.
+            rows: B, if known.
 
         Returns:
-            The columns; None where B is not known and everything is allowed.
+            The columns; None if B is unknown and everything is allowed.
 
         Raises:
             ActionMaskError: The mask has another form.
@@ -278,7 +275,7 @@ class ActionCodec:
         return allowed
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Mask:
-        """Return the masks of the parts, where a space has several, as one array."""
+        """Concatenate the masks of the parts into one array."""
         return masks
 
     def _mask_rows(self, array: Array) -> Array:
@@ -288,25 +285,25 @@ class ActionCodec:
     def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")
 
-    # --- the space, written down -----------------------------------------------------------------------------------
+    # --- the space as plain data -----------------------------------------------------------------------------------
 
     @staticmethod
     def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any] | None:
-        """Return what tells a space apart from others of its class as plain data; None: it cannot be written down.
+        """Return the parameters of a space as plain data, for saved policies; None if the space cannot be saved.
 
-        For saved policies, and for kinds of a plugin's own: the kernel writes Gymnasium's itself.
+        Only space classes of plugins need it. rlcatalog-policy saves Gymnasium's spaces.
         """
         return None
 
     @staticmethod
     def space_from_json(data: Mapping[str, Any]) -> Any:
-        """Return the space behind what `space_to_json` returned."""
+        """Return the space that `space_to_json` described."""
         raise NotImplementedError("space_from_json(data) must be implemented beside space_to_json(space).")
 
 
-#: A value that no mask holds.
+#: A value that occurs in no mask.
 _NO_VALUE = -1
-#: Whole numbers from 0 up that float32 holds without a gap.
+#: Number of whole numbers from 0 that float32 represents exactly.
 _FLOAT32_COUNT = 2**24 + 1
 
 
@@ -321,7 +318,7 @@ def _by_column(mask: Mask) -> Any:
 
 
 def first_row(actions: Actions) -> Any:
-    """Return the first of a batch of actions, as a single environment takes it."""
+    """Return the first action of a batch, as a single environment takes it."""
     if isinstance(actions, Mapping):
         return {key: first_row(part) for key, part in actions.items()}
     return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
@@ -333,12 +330,12 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
     Args:
         info: The action space.
         bounds: The model config's `action_bounds`.
-        raw_kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions, `"values"` where missing; None
-            where they are not chosen yet, and nobody stores raw actions.
+        raw_kinds: Path → `ActionDistribution.raw_kind` of each leaf's distribution, `"values"` by default; None before
+            distributions are chosen.
 
     Raises:
-        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, it has more whole numbers than a float32
-            beside it can hold.
+        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf beside floats has more whole
+            numbers than float32 can represent.
     """
     codec = _codec(info, bounds, raw_kinds or {})
     if raw_kinds is None:

@@ -1,4 +1,4 @@
-"""The contract of action distributions, framework-neutral part."""
+"""`ActionDistribution`: the framework-neutral base class of action distributions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ActionDistribution:
     """Distribution over a batch of raw actions.
 
-    `inputs` carries everything but weights, action masks included, so that a distribution can be rebuilt from stored
-    inputs. `sample` returns raw actions, in the distribution's own space; `logp` is the true density of those.
+    `inputs` holds everything except weights, including action masks, so that a distribution can be rebuilt from stored
+    inputs. `sample` returns raw actions, and `logp` is their true density.
 
     Args:
         inputs: Model output `[B, size]`.
@@ -30,19 +30,19 @@ class ActionDistribution:
 
     #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
     composite: ClassVar[bool] = False
-    #: Whether the class is built around the distribution that the catalog would choose without it.
+    #: Whether the class wraps the distribution that the catalog would choose otherwise.
     wraps_default: ClassVar[bool] = False
     #: How the action codec reads raw actions: `"values"` (offsets are added, floats brought into their bounds),
-    #: `"bounded"` (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
+    #: `"bounded"` (floats that are already within their bounds), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
-    #: `"exact"` where `entropy` returns the entropy; `"estimate"` where engines are to ask `entropy_estimate`. It says
-    #: nothing about `kl`, which is exact or left out.
+    #: `"exact"` if `entropy` returns the entropy; `"estimate"` if engines must call `entropy_estimate`. `kl` is exact
+    #: or not defined.
     entropy_kind: ClassVar[str] = "exact"
-    #: Whether `logp` tells actions apart, so that policy gradients can learn from it; a point mass has no density.
+    #: Whether `logp` distinguishes actions, which policy gradients need; a point mass has no density.
     has_density: ClassVar[bool] = True
-    #: Whether a mask may forbid some of its values; False for those over numbers.
+    #: Whether a mask can forbid values; False for distributions over numbers.
     maskable: ClassVar[bool] = True
-    #: What `sample` or `deterministic_sample` returned last.
+    #: The last result of `sample` or `deterministic_sample`.
     last_sample: Any = None
 
     def __init__(self, inputs: Tensor, model: ModelV2 | None = None) -> None:
@@ -52,11 +52,11 @@ class ActionDistribution:
     # --- to implement ----------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw raw actions, fresh at each call and without gradient: `[B]` for a single Discrete, else `[B, width]`."""
+        """Draw new raw actions without gradient: `[B]` for a single Discrete, else `[B, width]`."""
         raise NotImplementedError(f"{type(self).__name__} must implement sample().")
 
     def rsample(self) -> Any:
-        """Draw raw actions through which gradients reach the inputs, where the distribution has such a form."""
+        """Draw reparameterised raw actions, with gradients to the inputs; here the same as `sample`."""
         return self.sample()
 
     def deterministic_sample(self) -> Any:
@@ -75,7 +75,7 @@ class ActionDistribution:
         )
 
     def kl(self, other: ActionDistribution) -> Any:
-        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats: computed, not drawn."""
+        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats, exact."""
         raise NoClosedFormError(
             f"{type(self).__name__} has no closed form for its kl. Switch off what asks for it, such as kl_coeff=0 or"
             " use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
@@ -85,28 +85,28 @@ class ActionDistribution:
     def required_model_output_shape(
         action_space: gymnasium.Space[Any], model_config: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the number of model outputs the distribution needs."""
+        """Return the number of model outputs that the distribution needs."""
         raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
 
     @classmethod
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
-        """Return what the class must know of an action space, as keyword arguments of its constructor.
+        """Return keyword arguments for the constructor that depend on the action space, such as bounds.
 
         Args:
             action: The action space.
             config: The model config.
-            children: For a composite: distribution class and size of each child of the space, in order; for one that
-                is built around another: that one's.
+            children: Distribution class and size of each child of the space, in order, for a composite; those of the
+                inner distribution for a class with `wraps_default`.
         """
         return {}
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Return a key that independent distributions share which `side_by_side` can join into one; None: no such.
+        """Return a key shared by the distributions that `side_by_side` can join into one; None if there are none.
 
-        A composite joins its parts by it, so that the number of tensor operations does not grow with them.
+        A composite joins parts with equal keys, so that the number of tensor operations does not grow with them.
 
         Args:
             options: What `options_for` returned.
@@ -117,31 +117,29 @@ class ActionDistribution:
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one distribution class for several of one family, and the order in which it takes their inputs.
 
-        Its raw actions are theirs, one after the other.
+        Its raw actions are the concatenated raw actions of the members.
 
         Args:
             members: Options and number of inputs of each.
 
         Returns:
-            The class, or a `BoundDistribution`, and runs of inputs: number of the member, first column, one past the
-            last.
+            The class, or a `BoundDistribution`, and slices of inputs: index of the member, first column, end column.
         """
         raise NotImplementedError(f"{cls.__name__} has a family and must implement side_by_side(members).")
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return `inputs` with an action mask baked in.
+        """Return `inputs` with an action mask applied.
 
         Args:
             inputs: Model output `[B, size]`.
-            mask: Boolean tensor `[B, m]`, True for what is allowed; its columns are those of `ActionMasks`, none of a
-                Box. Here: one column per input, where there are any; a forbidden one is given the dtype's lowest finite
-                value.
+            mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of `ActionMasks`; a Box has none.
+                Here: no column, or one per input. A forbidden input gets the dtype's lowest finite value.
             **options: What `options_for` returned.
 
         Raises:
-            NotServedError: It is not `maskable`; or the mask has not one column per input, and this distribution does
-                not say what to do.
+            NotServedError: The class is not `maskable`; or the mask does not have one column per input, and the class
+                does not override this method.
         """
         if not mask.shape[-1]:
             return inputs
@@ -156,7 +154,7 @@ class ActionDistribution:
 
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
-        """Draw as `sample` does, from a distribution that nothing else is asked of: override it where that is faster.
+        """Draw like `sample`, without creating a distribution for other calls. Override it if that is faster.
 
         Args:
             inputs: Model output `[B, size]`.
@@ -166,10 +164,10 @@ class ActionDistribution:
         return cls(inputs, model, **options).sample()
 
     def params_given(self, actions: Any) -> Any:
-        """Return the parameters `[B, n]` under which `actions` are scored: what engines store beside the actions.
+        """Return the parameters `[B, n]` that score `actions`, which engines store with the actions.
 
-        They are `inputs`, unless the parts of an action depend on one another: then the parameters of each part given
-        the earlier parts of `actions`. `stored` rebuilds a distribution from them.
+        These are `inputs`, except if the parts of an action depend on one another: then they are the parameters of each
+        part given the earlier parts of `actions`. `stored` rebuilds a distribution from them.
         """
         return self.inputs
 
@@ -184,7 +182,7 @@ class ActionDistribution:
 
     @classmethod
     def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
-        """Return the independent parts this distribution is a product of, in the order of inputs and raw actions.
+        """Return the independent parts whose product this distribution is, in the order of inputs and raw actions.
 
         Args:
             action: The action space.
@@ -192,8 +190,8 @@ class ActionDistribution:
             options: What `options_for` returned.
 
         Returns:
-            For each part what it is about, a node of the action space or one choice of a MultiDiscrete as a Discrete;
-            what makes its distribution, called with `(inputs, model)`; and the number of its inputs.
+            For each part: its node of the action space, or a Discrete for one choice of a MultiDiscrete; a callable
+            `(inputs, model)` that creates its distribution; and the number of its inputs.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
@@ -210,7 +208,7 @@ class ActionDistribution:
         return self.logp(self.last_sample)
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a fresh (reparameterised) draw."""
+        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a new (reparameterised) sample."""
         return -self.logp(self.rsample())
 
     def multi_kl(self, other: ActionDistribution) -> Any:
@@ -223,7 +221,7 @@ class ActionDistribution:
 
 
 class BoundDistribution:
-    """A distribution class together with what it must know of an action space; called like the class.
+    """Distribution class with its options for an action space; called like the class.
 
     Args:
         cls: The class.
@@ -238,7 +236,7 @@ class BoundDistribution:
         return self.cls(inputs, model, **self.options)
 
     def masked(self, inputs: Tensor, mask: Tensor) -> Any:
-        """Return `inputs` with an action mask baked in."""
+        """Return `inputs` with an action mask applied."""
         return self.cls.masked(inputs, mask, **self.options)
 
     def __getattr__(self, name: str) -> Any:
@@ -251,7 +249,7 @@ class BoundDistribution:
 
 
 def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
-    """Return a class for an action space: itself where it need not know the space, else a `BoundDistribution`."""
+    """Return a class for an action space: the class itself if it needs no options, else a `BoundDistribution`."""
     describe = getattr(cls, "options_for", None)
     options = describe(action, config, children) if describe is not None else {}
     return BoundDistribution(cls, options) if options else cls
@@ -271,10 +269,10 @@ def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
 
 
 def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
-    """Raise unless `other` is a distribution of the same kind, as a divergence needs.
+    """Check that `other` is a distribution of the same kind, as a divergence needs.
 
     Raises:
-        ModelContractError: It is not.
+        ModelContractError: `other` is of another kind.
     """
     if not isinstance(other, type(dist)):
         raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
@@ -284,9 +282,9 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:
-        dist: The distribution; one without a closed form, or without any `entropy` method of its own, is estimated.
-        flat: Turns a sample into the stored form that `logp` takes.
-        asked: Whether it is computed; else it is None, and the kind what the class says.
+        dist: The distribution. Its entropy is estimated if it has no closed form, or does not define `entropy`.
+        flat: A function that converts a sample into the stored form that `logp` takes.
+        asked: Whether to compute the entropy; else it is None, and the kind is the `entropy_kind` of the class.
     """
     kind = getattr(dist, "entropy_kind", "exact")
     if not asked:

@@ -1,8 +1,8 @@
-"""Action masks: where they stand in an observation, and Gymnasium's format of them as one matrix.
+"""Action masks: finding them in an observation, and converting Gymnasium's format into one boolean matrix.
 
-The matrix has a column for each value that may be forbidden, as the space's codec says: n for a Discrete; for a
-MultiDiscrete the values of each entry, in C order; for a MultiBinary two per bit (it may be 0, it may be 1); for Tuple
-and Dict those of the children side by side; none for anything else that the kernel knows.
+The matrix has one column per value that can be forbidden, as defined by the space's codec. A Discrete has n columns, a
+MultiDiscrete one per value of each entry in C order, and a MultiBinary two per bit: may be 0, may be 1. A Tuple or Dict
+concatenates the columns of its children. Other spaces of Gymnasium have none.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Array = np.ndarray[Any, Any]
 
 
 class ActionMasks:
-    """Reads masks of one action space.
+    """Reader of the masks of one action space.
 
     Args:
         action: The action space.
-        key: Key of Dict observations under which the mask stands, or None where observations hold none.
-        steps: The keys that lead to it, where `key` is a path; see `mask_steps`.
-        codec: The codec of the action space, where there is one already.
+        key: Key of the mask in Dict observations, or None if observations have no mask.
+        steps: The keys that lead to the mask if `key` is a path; see `mask_steps`.
+        codec: The codec of the action space, if it exists already.
 
     Attributes:
         size: Number of columns.
         choices: Path and number of columns of every choice.
-        single: Whether there is one choice alone.
+        single: Whether there is only one choice.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ActionMasks:
             yield path, columns[:, start : start + count]
 
     def of(self, obs: Any, idle: Array | None = None) -> Array | None:
-        """Return the masks `[B, size]` in a batch of observations, or None where they hold none.
+        """Return the masks `[B, size]` in a batch of observations, or None if they have none.
 
         Args:
             obs: The batch.
@@ -76,7 +76,7 @@ class ActionMasks:
         return self.matrix(mask, idle=idle)
 
     def without(self, obs: Any) -> Any:
-        """Return a batch of observations without their masks, as `SpaceInfo.without` leaves their space."""
+        """Return a batch of observations without their masks, in the space that `SpaceInfo.without` returns."""
         if self.key is None:
             return obs
         if isinstance(obs, list):
@@ -87,12 +87,12 @@ class ActionMasks:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
 
         Args:
-            mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such, nested as `nvec` is; for MultiBinary
-                `[B, *shape]` of 0, 1 and 2 (either); for Tuple and Dict a tuple or dict of the children's, None (or
-                nothing) for a child without a mask; in place of any of these, or of a part, the columns `[B, m]`
-                themselves. A list with one mask per row will do as well.
-            batch_size: Number of rows, where it is known.
-            idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
+            mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like `nvec`; for MultiBinary
+                `[B, *shape]` of 0, 1 and 2 (either). For Tuple and Dict, a tuple or dict of the children's masks; a
+                child without a mask is None or left out. The columns `[B, m]` can replace a mask or a part of it. A
+                list with one mask per row is accepted, too.
+            batch_size: Number of rows, if known.
+            idle: Rows in which no action will be taken, booleans `[B]`. They allow everything.
 
         Raises:
             NotServedError: The action space has nothing that could be masked.
@@ -119,14 +119,14 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
 
     Args:
-        obs: The observation space; a key of its own with a dot in it is no path.
+        obs: The observation space. A key of the space that contains a dot is read as a key, not as a path.
         key: The model config's `action_mask_key`.
     """
     return (key,) if key in obs.keys else tuple(key.split("."))
 
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
-    """Return what stands in an observation space under a key, or a path of keys; None where nothing does."""
+    """Return the entry of an observation space with a key, or a path of keys; None if there is none."""
     entry = obs
     for step in mask_steps(obs, key):
         if entry.kind != "dict" or step not in entry.keys:
@@ -136,7 +136,7 @@ def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
 
 
 def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
-    """Return the key of an observation space under which the action mask stands, or None where there is none.
+    """Return the key of the action mask in an observation space, or None if there is none.
 
     Args:
         obs: The observation space.
@@ -144,27 +144,27 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
         key: The key, or a path of keys, `"part.mask"`.
 
     Raises:
-        ConfigError: There is such a key, and what stands there is no mask of the action space.
+        ConfigError: The key exists, and its entry does not have the form of a mask of the action space.
     """
     masks, leaf = ActionMasks(action), mask_entry(obs, key)  # a codec that cannot be imported is named in any case
     if leaf is None or not masks.size:
         return None
-    # Ones in the form a vector environment would return them: they must be accepted as a mask that allows everything.
+    # Ones, as a vector environment would return them, must be accepted as a mask that allows everything.
     try:
         masks.matrix(_ones(leaf), 1)
     except ActionMaskError as error:
         raise ConfigError(
-            f"{leaf.path}: {leaf.describe()} is no action mask for {action.describe()}: {error} If it is meant to be"
-            " something else, set the model config key 'action_mask_key' to another key."
+            f"{leaf.path}: {leaf.describe()} is not an action mask for {action.describe()}: {error} If it is not meant"
+            " as a mask, set the model config key 'action_mask_key' to another key."
         ) from error
     return key
 
 
 def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]:
-    """Return the paths of entries named as an action mask is, in an observation space where none is used.
+    """Return the paths of entries that are named like an action mask, if the space uses none.
 
     Raises:
-        ConfigError: The key is a path that leads nowhere.
+        ConfigError: The key is a path without an entry.
     """
     if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
         raise ConfigError(

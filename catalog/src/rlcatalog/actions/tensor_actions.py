@@ -1,6 +1,6 @@
-"""Raw actions as tensor operations, for policies that are exported: what codecs do, in any tensor library.
+"""Action codecs as tensor operations in any tensor library, for exported policies.
 
-`ActionCodec.lowered` names the class that does it for a codec.
+`ActionCodec.lowered` names the class for a codec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoweredActions:
-    """What a codec does with raw actions, as tensor operations; the base takes any space of a fixed shape.
+    """Tensor operations of an action codec; the base class takes any space of a fixed shape.
 
     Args:
         codec: The codec.
@@ -28,22 +28,22 @@ class LoweredActions:
         self.codec, self.ops = codec, ops
 
     def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
-        """Yield the codec of each leaf and the environment's actions `[B, ...]` there for raw ones `[B, width]`.
+        """Yield the codec of each leaf with its environment actions `[B, ...]`, for raw actions `[B, width]`.
 
-        They have the space's dtype, or int64 in place of unsigned integers of more than 8 bits.
+        They have the space's dtype, or int64 for unsigned integers of more than 8 bits.
         """
         yield self.codec, self.leaf(raw)
 
     def leaf(self, raw: Tensor) -> Any:
-        """Return the environment's actions of a space without parts."""
+        """Return the environment actions of a space without parts."""
         return self.typed(self.ops.rows(raw, self.codec.info.shape or ()))
 
     def inputs(self, raw: Tensor) -> Any:
-        """Return what `ActionCodec.inputs` makes of raw actions, `[B, input_width]`."""
+        """Return the same as `ActionCodec.inputs`, `[B, input_width]`."""
         return self.ops.as_type(raw, "float32")
 
     def shown(self, raw: Tensor) -> Any:
-        """Return what `ActionCodec.shown` makes of raw actions `[..., width]`."""
+        """Return the same as `ActionCodec.shown` for raw actions `[..., width]`."""
         shaped = self.ops.reshape(raw, self.codec.info.shape or ())
         return self.ops.as_type(shaped, "int64" if self.codec.whole else "float32")
 
@@ -57,5 +57,5 @@ class LoweredActions:
 
 
 def exported_dtype(dtype: str) -> str:
-    """Return the dtype in which numbers of another travel through an exported policy."""
+    """Return the dtype in an exported policy for a dtype of a space."""
     return {"uint16": "int64", "uint32": "int64", "uint64": "int64"}.get(dtype, dtype)

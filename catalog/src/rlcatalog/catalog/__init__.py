@@ -1,4 +1,4 @@
-"""Catalog: one set of plugins and the lookups over it; `ModelCatalog` is RLlib's face of it."""
+"""Catalog: a set of plugins and lookups in it; `ModelCatalog` is its interface with RLlib's signatures."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""`Catalog`: one set of plugins and registrations, and the lookups over it."""
+"""`Catalog`: a set of plugins and registrations, and lookups in it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """The parts that are installed or registered, and what fits.
+    """Installed and registered parts, and the lookups that choose from them.
 
     Args:
-        entry_points: Entry points to load plugins from; those of the process when None, none when empty.
-        environ: Environment variables that disable or allow plugins; the process's when None.
-        prefer: Distributions whose parts count as listed and win ties, the most preferred first; beside those of
+        entry_points: Entry points to load plugins from; None loads all of the process, an empty list none.
+        environ: Environment variables that disable or allow plugins; None reads those of the process.
+        prefer: Distributions whose parts count as listed and win ties, most preferred first; added to
             `RLCATALOG_PREFER_PLUGINS`.
 
     Attributes:
         environ: The environment variables.
         registry: All components by name.
         schema: The table of config keys.
-        slots: Chooses a component for each slot; another object after each change.
+        slots: Chooses a component for each slot; replaced after each change.
 
     Raises:
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
@@ -66,31 +66,31 @@ class Catalog:
         self._preferred = tuple(prefer)
         named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
-        #: What it is called in other processes, to which it was pickled.
+        #: Its name in other processes, to which it was pickled.
         self._name = os.urandom(16).hex()
-        #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
+        #: Lock for changes. Lookups do not wait for it, and see the catalog before or after a change.
         self._changing = threading.RLock()
         self._hold(self._load_plugins())
 
     @property
     def entry_points(self) -> tuple[Any, ...]:
-        """The entry points that its plugins are loaded from."""
+        """The entry points from which the catalog loads plugins."""
         return tuple(scan() if self._given is None else self._given)
 
     def _load_plugins(self) -> Registry:
         return load_plugins(self.entry_points, self.environ, default_of)
 
     def _hold(self, registry: Registry) -> None:
-        """Hold a registry, or the one that it has after a change, with what is made of it."""
-        # The keys before the parts that read them: a lookup that is under way may see one and not yet the other.
+        """Store a new or changed registry, with the objects derived from it."""
+        # Keys first: a lookup in another thread may see the keys without the parts that read them, but not the reverse.
         self.registry, self.schema = registry, Schema(registry)
         self.slots = Slots(registry, self.prefer)
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- contents ----------------------------------------------------------------------------------------------------
 
     @property
     def plugins(self) -> list[PluginRecord]:
-        """How each plugin ended, sorted by distribution and name."""
+        """The status of each plugin, sorted by distribution and name."""
         return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
 
     def components(self, kind: str | None = None) -> list[Component]:
@@ -98,16 +98,16 @@ class Catalog:
         return [c for c in self.registry if kind in (None, c.kind)]
 
     def refresh(self) -> list[PluginRecord]:
-        """Find newly installed plugins, and forget removed ones.
+        """Load newly installed plugins, and forget removed ones.
 
-        What the program registered stays, and so do parts that were built. A module that was imported before is not
-        imported again: a plugin of another version needs another process.
+        Registered parts stay, and built parts keep working. Python does not import a module twice, so a new version of
+        a loaded plugin needs a new process.
 
         Returns:
-            How the plugins ended that were not there before.
+            The status of each new plugin.
 
         Raises:
-            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`; the catalog is then as it was.
+            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`. The catalog stays unchanged.
         """
         with self._changing:
             if self._given is None:
@@ -126,14 +126,14 @@ class Catalog:
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
 
     def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
-        """Register a component of this program; it stands before a plugin's, and replaces an earlier one.
+        """Register a component of the running program. It takes precedence over plugins, and replaces an earlier one.
 
         Args:
-            component: A declaration, or what `rlcatalog.choice.in_process` made of a class.
-            config: The struct that its declaration's `config` names, where no plugin brings it.
+            component: A declaration, or the result of `rlcatalog.choice.in_process` for a class.
+            config: The struct that the declaration names as `config`, if no plugin provides it.
 
         Raises:
-            DuplicateNameError: A config key is another's.
+            DuplicateNameError: A config key belongs to another part.
             DeclarationError: The struct's keys cannot be read, or the component names an undeclared key.
         """
         if isinstance(component, Declaration):
@@ -144,7 +144,7 @@ class Catalog:
             self.registry.add_in_process(component, config)
             self._hold(self.registry)
 
-    # Classes of the program are registered, and catalogs pickled, in registrations.py.
+    # registrations.py registers classes of the program and pickles catalogs.
     register_model = registrations.register_model
     register_action_dist = registrations.register_action_dist
     register_preprocessor = registrations.register_preprocessor
@@ -161,11 +161,11 @@ class Catalog:
         return self.schema.parse(config)
 
     def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys a component reads: its package's own and the shared ones it honours.
+        """Return the config keys that a component reads: those of its package, and the shared keys in `reads`.
 
         Args:
             component: The component.
-            framework: Where another package brings the code for it, that one's `reads` count, if it has any.
+            framework: If another package provides the code for this framework, its `reads` count, if it has any.
         """
         for extension in component.extensions.get(framework or "", ()):
             if extension.declaration.reads:
@@ -187,27 +187,27 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
-        """Choose a part for every slot; no model is built and no framework is imported.
+        """Choose a part for every slot, without building a model or importing a framework.
 
-        A lookup with the same space objects, an equal config and the same framework is answered from memory.
+        Results are cached by the identity of the spaces, the config and the framework.
 
         Args:
             obs_space: The environment's observation space.
             action_space: Its action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
-                installed one, torch before tf.
-            pins: What an earlier lookup chose, to be repeated.
-            defaults: Defaults of an engine's own for keys that the config does not give. Nobody is warned of them, and
-                where a part refuses one, the catalog's holds.
+            framework: `"torch"` or `"tf"`; None takes the framework of a custom class, else the installed one, torch
+                before tf.
+            pins: The choices of an earlier lookup, to repeat.
+            defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a part does
+                not support one, the default of the catalog applies.
 
         Raises:
-            CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
+            CatalogError: The config is invalid, or no part fits a slot; see `rlcatalog.errors`.
 
         Warns:
-            UnreadKeysWarning: Keys differ from their defaults, and nothing that was chosen reads them; once for all of
-                them, and not again where the answer comes from memory.
-            UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
+            UnreadKeysWarning: Keys differ from their defaults, and no chosen part reads them. One warning lists all; a
+                cached result does not repeat it.
+            UnusedMaskWarning: An entry of the observation is named like an action mask, and is not used as one.
         """
         return self.build_from_lookup(
             lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
@@ -222,17 +222,17 @@ class Catalog:
         *,
         env: AnyEnv | None = None,
     ) -> Explanation:
-        """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
+        """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
-        Keys that nothing reads stand in the explanation; there is no warning.
+        The explanation lists keys that no part reads, instead of a warning.
 
         Args:
             obs_space: The environment's observation space.
             action_space: Its action space.
             config: The model config.
             framework: See `resolve`.
-            env: An environment, or what makes one (see `rlcatalog.catalog.make_env`), instead of the two spaces; its
-                wrappers are explained too.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` takes, instead of the two spaces. The
+                explanation then includes environment wrappers.
 
         Raises:
             CatalogError: See `resolve`.
@@ -243,7 +243,7 @@ class Catalog:
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         spaces = obs_space, action_space
-        # Apart from what `resolve` remembers, which warns where it looks.
+        # Not through the cache of `resolve`, which warns.
         resolution = answer_of(
             self.slots, ("explanation", framework), spaces, config,
             lambda: find_resolution(self, *spaces, config, framework),
@@ -261,17 +261,17 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Look parts up, and return what a function builds of them; for `rlcatalog.build`.
+        """Look up parts and build something from them; `rlcatalog.build` calls it.
 
-        Where the lookup or the function refuses the defaults, all but one of them are tried, then none.
+        If the lookup or `build` fails with the defaults, it is tried without each of them, then without all.
 
         Args:
-            build: The function.
-            obs_space: See `resolve`, as the others.
+            build: A function that builds the result.
+            obs_space: The environment's observation space; see `resolve`.
             action_space: The environment's action space.
             config: The model config.
             framework: The framework.
-            pins: What an earlier lookup chose.
+            pins: The choices of an earlier lookup.
             defaults: An engine's defaults.
 
         Raises:
@@ -296,18 +296,18 @@ class Catalog:
         return built
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
-        """Choose the trunk for a part of an observation, for a model that holds others.
+        """Choose the trunk for a part of an observation, for a model that contains other models.
 
         Args:
             request: `obs` is the part and `encoded_shape` the shape of its tensor.
-            name: Name of a model; the best match when None.
+            name: Name of a model; None takes the best match.
 
         Raises:
             NoMatchError: No installed model fits.
         """
         return self.slots.trunk(replace(request, catalog=self), name)
 
-    # Single parts are looked up and made in parts.py.
+    # parts.py looks up and creates single parts.
     preprocessor_for = parts.preprocessor_for
     action_dist = parts.action_dist
     model_v2 = parts.model_v2
@@ -316,18 +316,18 @@ class Catalog:
     # --- environments ----------------------------------------------------------------------------------------------
 
     def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> tuple[Any, Any, str, list[Verdict]]:
-        """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
+        """Return the observation and action space of an environment after `wrap_env`.
 
         Args:
-            env: An environment, or what makes one (see `rlcatalog.catalog.make_env`), which is then closed.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` takes; one made here is closed again.
             config: The model config.
 
         Returns:
-            The two spaces, the environment's name, and the answer of each wrapper that was asked; none for a vector
+            The two spaces, the environment's name, and the answer of each candidate wrapper; none for a vector
             environment.
 
         Raises:
-            CatalogError: It is no environment, or makes none.
+            CatalogError: `env` is not an environment, and does not make one.
         """
         made = make_env(env)
         try:
@@ -348,20 +348,20 @@ class Catalog:
     ) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers that match, in the order of their names.
 
-        A wrapper that is applied already is not applied again.
+        A wrapper that is already there is not applied again.
 
         Args:
             env: A single environment.
             config: The model config; each wrapper reads its own keys.
 
         Raises:
-            ModelContractError: `env` is no single environment.
+            ModelContractError: `env` is not a single environment.
         """
         return self.explain_wrapping(env, config)[0]
 
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Like `wrap_env`; returns the environment and the answer of each wrapper that was asked."""
+        """Do the same as `wrap_env`, and return the environment with the answer of each candidate wrapper."""
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

@@ -23,22 +23,22 @@ def _default() -> Catalog:
 
 
 def default_catalog() -> Catalog:
-    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
+    """Return the catalog of the process. The first call creates it; concurrent first calls create one.
 
     Raises:
-        PluginError: A plugin asks for it while it is loaded.
+        PluginError: A plugin calls it while it is being loaded.
     """
     refuse_while_loading()
     with _making:
         return _default()
 
 
-#: For tests: the next call makes another.
+#: For tests: the next call creates a new one.
 default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]
 
 
 def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
-    """Return a method of catalogs as a function: the default catalog's."""
+    """Return a method of `Catalog` as a function on the default catalog."""
 
     @wraps(method)
     def function(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The lookup of a whole pipeline, before a model is built; its warnings; and the memory of lookups."""
+"""Lookup of a whole pipeline before a model is built, with its warnings and its cache."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A config as the caller gave it, alone or with what else a lookup was given.
+#: A config as the caller gave it, alone or with the other arguments of a lookup.
 Config = Mapping[str, Any] | tuple[Any, ...] | None
 
-#: How many lookups are remembered.
+#: Number of cached lookups.
 _MOST_LOOKUPS = 64
 
 
@@ -50,8 +50,8 @@ def find_resolution(
     dist_names = named_dists(slots, values["custom_action_dist"])
     framework = framework_for(framework, custom_model, *dist_names.values())
     whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
-    # A custom model in RLlib's form, or a custom preprocessor, sees what the environment emits; any other model finds
-    # the action mask in its output, not in its input.
+    # A custom preprocessor, and a custom model in RLlib's form, see the whole observation, with the action mask. For
+    # other models the mask is applied to the output.
     key = mask_key(whole, action, values["action_mask_key"])
     steps = () if key is None else mask_steps(whole, key)
     reads_mask = custom_model is not None and not getattr(custom_model.declaration, "plain", False)
@@ -63,16 +63,16 @@ def find_resolution(
     preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=choices["preprocessor"].component)
     if not preprocessor.size:
         raise UnsupportedSpaceError(
-            f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
-            " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
+            f"{seen.path}: {seen.describe()} holds no values, so a model has no input. Add a value to the"
+            " observation, such as a constant (gymnasium.wrappers.TransformObservation)."
         )
     request = replace(request, encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
-    # The action distribution, which says how many outputs the model needs.
+    # The action distribution, which determines the number of model outputs.
     dists = plan_dists(slots, request, dist_names, pins)
     if not dists.size:
         raise action.without_values(dists.component.name)
     request = replace(request, num_outputs=dists.size)
-    # Trunk, memory and head. A config that contradicts their shapes is found here, before a framework is imported.
+    # Trunk, memory and head. A config with contradictory shapes fails here, before a framework is imported.
     parts, unclaimed = slots.model(request, custom_model, pins)
     with collect_trunks() as inner:
         layers = model_stages((choice.component for choice in parts.values()), request, dists.size, unclaimed)
@@ -84,7 +84,7 @@ def find_resolution(
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
-    """Return the framework of a lookup: the given one, that of a class of the program, or the default one."""
+    """Return the framework of a lookup: the given one, else that of a registered class, else the default."""
     if framework is not None:
         return framework_name(framework)
     custom = (c for c in named if c is not None and c.in_process and len(c.frameworks) == 1)
@@ -92,9 +92,9 @@ def framework_for(framework: str | None, *named: Component | None) -> str:
 
 
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
-    """Return what a model finds behind its observations: where a codec makes their space itself, it may name another's.
+    """Return the preprocessor whose structure models restore from their observations.
 
-    RLlib's codecs set `original_space` there, by which models restore the structure.
+    A codec in RLlib's form may create its observation space and set `original_space` to another preprocessor's.
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
@@ -106,7 +106,7 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
-    """Give the warnings of a lookup: of keys that nothing reads, once for all of them, and of unused action masks."""
+    """Warn of keys that no chosen part reads, in one warning, and of unused action masks."""
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():
@@ -114,8 +114,8 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             note = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
             notes.append(f"{key} ({note})" if note else key)
         warn_caller(
-            f"model config: nothing that was chosen reads {', '.join(notes)}. Leave out what has no effect here, or"
-            " choose a part that reads it; explain() lists the parts and their keys.",
+            f"model config: no chosen part reads {', '.join(notes)}. Leave out keys without effect, or choose a part"
+            " that reads them; explain() lists the parts and their keys.",
             UnreadKeysWarning,
         )
     if resolution.unused_masks:
@@ -125,23 +125,23 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."
         warn_caller(
-            f"{' and '.join(resolution.unused_masks)} is named as an action mask and not used as one: the model sees it"
-            f" as a feature. {way} If it is none, set action_mask_key to another name.",
+            f"{' and '.join(resolution.unused_masks)} is named like an action mask and not used as one: the model sees"
+            f" it as a feature. {way} If it is not a mask, set action_mask_key to another name.",
             UnusedMaskWarning,
         )
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- cache -----------------------------------------------------------------------------------------------------------
 
 
 def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config) -> Any:
-    """Return the answer to a lookup that was remembered, or None.
+    """Return the cached result of a lookup, or None.
 
     Args:
-        slots: Where answers are remembered; a catalog that changes has new ones.
-        what: What is looked up, and what else the answer depends on.
-        spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
-        config: The config; equal in values and types.
+        slots: Holds the cache; a catalog that changes has new slots.
+        what: What is looked up, and everything else that the result depends on.
+        spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
+        config: The config, compared by values and types.
     """
     for known, objects, given, answer in slots.answers:
         if known == what and all(map(is_, objects, spaces)) and same(given, config):
@@ -150,12 +150,12 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
 
 
 def remember(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, answer: T) -> T:
-    """Remember the answer to a lookup, and return it; see `recall`."""
+    """Cache the result of a lookup, and return it; see `recall`."""
     slots.answers = ((what, spaces, plain(config, alike=True), answer), *slots.answers[: _MOST_LOOKUPS - 1])
     return answer
 
 
 def answer_of(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, find: Callable[[], T]) -> T:
-    """Return the answer to a lookup, from memory where it was found before; see `recall`."""
+    """Return the result of a lookup, from the cache if possible; see `recall`."""
     known: T | None = recall(slots, what, spaces, config)
     return remember(slots, what, spaces, config, find()) if known is None else known

@@ -1,4 +1,4 @@
-"""`ModelCatalog`: RLlib's static methods, with their signatures and positional order, over the default catalog."""
+"""`ModelCatalog`: RLlib's static methods with RLlib's signatures, on the default catalog."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ class ModelCatalog:
     def get_action_shape(
         action_space: gymnasium.Space[Any], framework: str | None = None
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Return dtype and shape of a batch of stored actions; None stands for the batch size.
+        """Return dtype and shape of a batch of stored actions; None is the batch size.
 
         Args:
             action_space: The action space.
-            framework: Accepted for RLlib's signature; the dtype is NumPy's.
+            framework: Accepted for RLlib's signature; the result is a NumPy dtype.
 
         Returns:
-            For Tuple and Dict those of the one flat form `[B, width]`: int32 where all parts are Discrete, else
-            float32.
+            For Tuple and Dict the flat form `[B, width]`: int32 if all parts are Discrete, else float32.
 
         Raises:
             UnsupportedSpaceError: Actions of this kind have no fixed size.
@@ -79,17 +78,17 @@ class ModelCatalog:
         """Build a model.
 
         Args:
-            obs_space: The preprocessor's `observation_space`, or the environment's own; of a Dict or Tuple a custom
-                class is given it as it stands, and every model then takes structures as observations.
+            obs_space: The preprocessor's `observation_space`, or the environment's. A custom class gets a Dict or Tuple
+                unchanged, and the model then takes structured observations.
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.
             framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, else the installed one, torch
                 before tf.
             name: The model's name.
-            model_interface: A mixin that adds methods of an algorithm's own.
-            default_model: A class to use where the config names no custom model.
-            **model_kwargs: Keyword arguments for the model; those of `custom_model_config` win.
+            model_interface: A mixin that adds methods for an algorithm.
+            default_model: A class to use if the config names no custom model.
+            **model_kwargs: Keyword arguments for the model; `custom_model_config` takes precedence.
         """
         return default_catalog().model_v2(
             obs_space, action_space, num_outputs, model_config, framework, name, model_interface, default_model,
@@ -114,7 +113,7 @@ class ModelCatalog:
         Args:
             observation_space: Any Gymnasium space.
             options: The model config.
-            include_multi_binary: Accepted for RLlib's signature; MultiBinary always has its preprocessor.
+            include_multi_binary: Accepted for RLlib's signature; MultiBinary always has a preprocessor.
         """
         catalog = default_catalog()
         return catalog.preprocessor_for(observation_space, catalog.parse_config(options))

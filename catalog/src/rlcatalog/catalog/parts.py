@@ -1,4 +1,4 @@
-"""Single parts: the methods of `Catalog` that look one up and make it."""
+"""Lookup and construction of single parts: methods of `Catalog`."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def preprocessor_for(
     Args:
         space: The space, or its SpaceInfo.
         options: A complete model config.
-        check: When observations are checked; what the options say when None.
-        pins: What an earlier lookup chose, to be repeated, children's included.
-        chosen: The component, where it was chosen already: it is looked up when None.
+        check: When to check observations; None takes it from the options.
+        pins: The choices of an earlier lookup, to repeat, also for children.
+        chosen: The component if it is already chosen; None looks it up.
 
     Raises:
         UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
-        PartError: Its class is none of preprocessors, or its constructor does not do what a preprocessor's must.
+        PartError: The target is not a preprocessor class, or its constructor breaks the contract.
     """
     info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
     options = plain_values(options or {})  # its own: it may change them
@@ -74,7 +74,7 @@ def preprocessor_for(
             error.args = (f"{component.title}: {error}",)
         raise
     if not hasattr(made, "size"):
-        raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
+        raise component.fault(f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did not.")
     if made.check_mode != check:
         made.set_check(check)
     made.component, made.made_by = component, catalog
@@ -97,14 +97,14 @@ def action_dist(
     """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
 
     Raises:
-        UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
+        UnsupportedSpaceError: No distribution takes the space or a part of it; the message names the leaf.
     """
     slots = catalog.slots
 
     def find() -> tuple[Any, int]:
         values = catalog.parse_config(config)
         names = named_dists(slots, values["custom_action_dist"], dist_type)
-        # The model that makes the inputs decides as well.
+        # A custom model decides, too, because it computes the inputs.
         custom_model = slots.named("model", values["custom_model"]) if framework is None else None
         chosen = framework_for(framework, *names.values(), custom_model)
         info = SpaceInfo.read(action_space, "action")
@@ -149,13 +149,13 @@ def _find_model(
     framework: str | None,
     default: type | None,
 ) -> dict[str, Any]:
-    """Choose the parts of a model; return arguments of `model`."""
+    """Choose the parts of a model, and return the arguments of `model`."""
     slots, parsed = catalog.slots, catalog.parse_config(config)
     values = FlatConfig(parsed)
     values["custom_model"] = values["custom_model"] or default
     custom = slots.named("model", values["custom_model"])
     framework = framework_for(framework, custom)
-    # The catalog's models see an environment's Dict or Tuple encoded; a class in RLlib's form sees it as it stands.
+    # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees its structure.
     stays = hasattr(obs_space, "original_space") or (custom is not None and custom.undeclared)
     is_plain = custom is not None and getattr(custom.declaration, "plain", False)
     if not stays and (SpaceInfo.read(obs_space).is_composite or (is_plain and SpaceInfo.read(obs_space).kind != "box")):
@@ -191,23 +191,23 @@ def model(
     unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
-    """Build a model from the components of its slots; see `rlcatalog.models.assemble` for what is not here.
+    """Build a model from the components of its slots; see also `rlcatalog.models.assemble`.
 
     Args:
         choices: The component of each slot, or None.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the output, or None for a trunk.
-        config: The config; what `custom_model_config` holds is the trunk's.
+        config: The config; the trunk gets `custom_model_config`.
         framework: The framework.
         name: The model's name.
         interface: A mixin that adds methods.
         kwargs: More keyword arguments of the trunk.
-        unclaimed: What the head leaves of the observation.
-        action_dist: What makes the action distribution, for the head.
+        unclaimed: The part of the observation that the head does not read.
+        action_dist: A callable that creates the action distribution, for the head.
 
     Raises:
-        PartError: A target cannot be imported, or is no model class of this framework.
+        PartError: A target cannot be imported, or is not a model class of this framework.
     """
     from rlcatalog.models import ModelPart, assemble  # no lookup needs them
 

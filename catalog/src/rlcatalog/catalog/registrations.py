@@ -1,4 +1,4 @@
-"""Classes of the running program: the methods of `Catalog` that register them and take them to other processes."""
+"""Registration of the running program's classes, and pickling of catalogs: methods of `Catalog`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ def register_model(
 
     Args:
         name: The name.
-        cls: The class, or a plain module: its class, an instance or a function that makes one. None to decorate it.
-        slot: `"trunk"`, `"memory"` or `"head"`; what the class says when missing.
-        match: Says whether, how well and why it fits a request; None: only chosen by name, or by its switch.
+        cls: The class, or a plain module: its class, an instance or a function that makes one. None: return a
+            decorator.
+        slot: `"trunk"`, `"memory"` or `"head"`; None takes it from the class.
+        match: A function that returns whether, how well and why the class fits a request. None: it is only chosen by
+            name, or by its switch.
         switch: The config key that turns it on.
-        describe: Returns its stages with their shapes for a request.
-        config: A msgspec struct with config keys of its own.
-        reads: Other config keys it reads. Without these and `config` it counts as reading every key.
+        describe: A function that returns its stages with their shapes for a request.
+        config: A msgspec struct that defines its config keys.
+        reads: Other config keys that it reads. Without `reads` and `config` it counts as reading every key.
 
     Returns:
         The class, or the decorator, which returns it.
@@ -62,9 +64,9 @@ def register_action_dist(
 ) -> Any:
     """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`.
 
-    A class of `torch.distributions` will do where its `arg_constraints` say what the model's outputs become. Others are
-    registered with `num_inputs`, the number of model outputs or a function of the action space that returns it; the
-    class, or a function in its place, is called with the outputs `[B, num_inputs]` and returns the distribution.
+    A class of `torch.distributions` is accepted if its `arg_constraints` define how model outputs become parameters.
+    For other classes pass `num_inputs`: the number of model outputs, or a function of the action space that returns it.
+    The class, or a function instead, is called with the outputs `[B, num_inputs]` and returns the distribution.
 
     Example:
         >>> catalog.register_action_dist("laplace", torch.distributions.Laplace)
@@ -84,7 +86,7 @@ def register_preprocessor(
 ) -> Any:
     """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see `register_model`.
 
-    With `match`, or the `kinds` of space it takes, it is chosen for spaces inside a Dict or Tuple as well.
+    With `match`, or `kinds` of spaces, it is also chosen for spaces inside a Dict or Tuple.
     """
     return _register(catalog, "preprocessor", name, cls, config, reads=reads, match=match, kinds=kinds or None)
 
@@ -109,19 +111,19 @@ def _register(catalog: Catalog, kind: str, name: str, cls: type | None, config: 
 
 # --- in other processes ----------------------------------------------------------------------------------------------
 
-#: The catalogs that were pickled, by a name that is the same in all processes.
+#: Pickled catalogs, by a name that is the same in all processes.
 _ALIVE: weakref.WeakValueDictionary[str, Catalog] = weakref.WeakValueDictionary()
 _RESTORING = threading.RLock()
 
 
 def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return what makes the catalog again in another process, and its arguments.
+    """Return a function that recreates the catalog in another process, and its arguments.
 
-    These are what the catalog is made from and what the program registered. In a process that has the catalog it is
-    the same object.
+    The arguments are those of the catalog, and the registered parts. In a process that has the catalog, the function
+    returns the same object.
 
     Args:
-        used: Names of the parts of the running program to take along; all of them when None.
+        used: Names of the registered parts to include; None includes all.
     """
     with catalog._changing:
         _ALIVE[catalog._name] = catalog

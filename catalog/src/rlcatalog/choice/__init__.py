@@ -1,7 +1,7 @@
 """Choice: which part fills which slot, and why.
 
-Candidates say how well they fit; the best rank wins, a name in the config wins over ranks, and a tie is an error.
-A `Resolution` is every choice of one lookup, an `Explanation` says it in words.
+Candidates return how well they fit. The best rank wins, a name in the config takes precedence over ranks, and a tie is
+an error. A `Resolution` holds all choices of one lookup, and an `Explanation` shows them.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Distributions for an action space: one for each leaf, and for a Tuple or Dict one that joins its children's."""
+"""Choice of distributions for an action space: one per leaf, and a joint one for each Tuple or Dict."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
     from rlcatalog.choice.slots import Slots
 
-#: The distributions that a caller names: path → component; under None the one for the whole space, or for whichever
-#: parts it fits.
+#: The distributions that a caller names: path → component. The key None means the whole space, or every part that the
+#: distribution fits.
 Names = Mapping[str | None, Component]
 
 
 @dataclass(frozen=True)
 class DistPlan:
-    """The distribution chosen for one node of an action space.
+    """Distribution chosen for one node of an action space.
 
     Attributes:
         info: The node.
-        choice: What was chosen and why.
-        size: Number of model outputs it needs, its children's included.
-        children: The same for the node's children, where the distribution joins theirs; or, where it is built around
-            another, for the same node again.
-        place: Where it stands in the plan, for saved policies: the node's path, marked where it is inside another.
+        choice: The choice and its reason.
+        size: Number of model outputs that it needs, children included.
+        children: The plans of the node's children if the distribution joins them; or, if it wraps another
+            distribution, the plan of that one for the same node.
+        place: Its place in the plan, for saved policies: the node's path, marked if it is inside another distribution.
     """
 
     info: SpaceInfo
@@ -64,7 +64,7 @@ class DistPlan:
             return bind(cls, self.info, config, children)
 
     def raw_kinds(self, framework: str) -> dict[str, str]:
-        """Import the distributions' classes and return how their raw actions are to be read, by path.
+        """Import the distributions' classes, and return their `raw_kind` by path.
 
         See `ActionDistribution.raw_kind`.
         """
@@ -81,9 +81,9 @@ def named_dists(
     """Return the distributions that a caller names.
 
     Args:
-        slots: Where names are looked up.
+        slots: Resolves the names.
         custom: `custom_action_dist`: a name, a class, a dict of path → name or class, or None.
-        dist_type: A name or class that stands back behind `custom`.
+        dist_type: A name or class to use if `custom` is None.
     """
     by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
     names: dict[Any, Any] = {None: dist_type if custom is None else custom, **by_path}
@@ -92,18 +92,18 @@ def named_dists(
 
 
 def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
-    """Choose the distribution for a request's action space, and for its children where they are joined.
+    """Choose the distribution for a request's action space, and for its children if they are joined.
 
     Args:
         slots: The components.
-        request: What is asked.
-        names: What the caller names.
-        pins: What an earlier lookup chose, to be repeated.
+        request: The request.
+        names: The distributions that the caller names.
+        pins: The choices of an earlier lookup, to repeat.
 
     Raises:
-        UnsupportedSpaceError: Nothing takes the space, or a part of it, or a distribution that was named fits no part;
+        UnsupportedSpaceError: No distribution takes the space or a part of it, or a named distribution fits no part;
             the message names the leaf.
-        ConfigError: A path names no part; or `free_log_std` for a distribution without log standard deviations.
+        ConfigError: A path does not exist; or `free_log_std` is set for a distribution without log standard deviations.
     """
     repeated = {} if pins is None else pins.action_dists
     plan = _plan(slots, request, names, repeated)
@@ -117,7 +117,7 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
 def _plan(
     slots: Slots, request: Request, names: Names, repeated: Mapping[str, str], outer: Component | None = None
 ) -> DistPlan:
-    """Plan a node; `outer` is the distribution of the same node that is built around the one to choose."""
+    """Plan a node; `outer` is the distribution that wraps the one to choose."""
     info = request.action
     assert info is not None
     place = info.path if outer is None else f"{info.path} inside {outer.name}"
@@ -141,7 +141,7 @@ def _plan(
 
 
 def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
-    """Return the component named for a node, or None; never the one it is to stand inside of."""
+    """Return the component named for a node, or None; never `outer`, which wraps the result."""
     info, anywhere = request.action, names.get(None)
     assert info is not None
     at_path = names.get(info.path)
@@ -172,7 +172,7 @@ def _size(component: Component, request: Request, *inner: int) -> int:
 
 
 def _output_size(size: Any) -> int:
-    """Return a distribution's size, given as a number or a shape, as an int."""
+    """Convert a distribution's size, a number or a shape, into an int."""
     if isinstance(size, list | tuple):
         return math.prod(map(_output_size, size))
     number = int(size)
@@ -187,7 +187,7 @@ def _spec(component: Component) -> ActionDistSpec:
 
 
 def _check_names(request: Request, names: Names, plan: DistPlan) -> None:
-    """Raise unless each name has its place in a plan."""
+    """Check that the plan uses each name."""
     assert request.action is not None
     nodes = list(plan.walk())
     unused = [
@@ -200,7 +200,7 @@ def _check_names(request: Request, names: Names, plan: DistPlan) -> None:
     if unused:
         paths = ", ".join(node.path for node in request.action.walk())
         raise ConfigError(
-            f"custom_action_dist: no part of the action space stands at {min(map(str, unused))!r}; parts: {paths}."
+            f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts: {paths}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Environments: made from what people have, and wrapped in what the installed plugins put around them."""
+"""Construction of environments, and their wrappers from installed plugins."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
-#: Where an environment notes which component made it, so that wrapping twice is wrapping once.
+#: Attribute in which an environment stores the component that wrapped it, so that no wrapper is applied twice.
 _MARK = "_rlcatalog_wrapper"
 
 
 def look_here(module: str) -> None:
-    """Let a named module in the working folder be found, as `python` finds it; others come first."""
+    """Make a module in the working folder importable, as `python` does; other modules of this name come first."""
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
         return
@@ -35,12 +35,12 @@ def look_here(module: str) -> None:
 
 
 def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
-    """Make an environment, or return the one that was given.
+    """Make an environment, or return the given one.
 
     Args:
         env: A Gymnasium id, a class or function that makes an environment, or an environment, single or vector.
-        config: Keyword arguments for the environment that is made. A class or function that requires an argument, or
-            has no parameters of these names, is called with the config itself.
+        config: Keyword arguments for a new environment. A class or function that requires an argument, or has no
+            parameters of these names, gets the config itself as its argument.
 
     Raises:
         UnknownNameError: Gymnasium does not know the id, or cannot make it.
@@ -84,7 +84,7 @@ def wrap(
 
     Args:
         components: The environment wrappers.
-        env: A single environment; one that is wrapped already is left as it is.
+        env: A single environment. Wrappers that are already there are not applied again.
         config: The model config, complete.
 
     Returns:
@@ -123,7 +123,7 @@ def wrap(
 
 
 def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
-    """Ask a wrapper about an environment; one that is around it already does not match.
+    """Return a wrapper's answer about an environment; a wrapper that is already applied does not match.
 
     Args:
         component: The wrapper.
@@ -140,10 +140,10 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
-    """Raise if a wrapper would still apply to the members of a vector environment, which cannot be wrapped any more.
+    """Check that no wrapper is missing on the members of a vector environment, which cannot be wrapped any more.
 
     Raises:
-        ModelContractError: One would; the message says how to wrap them.
+        ModelContractError: A wrapper is missing; the message says how to wrap them.
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:

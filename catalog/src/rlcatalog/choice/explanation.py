@@ -1,4 +1,4 @@
-"""The explanation of a lookup: plain data, and the sections that text, HTML and picture show of it."""
+"""Explanation of a lookup: plain data, and the sections that text, HTML and picture show."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rlcatalog.errors import MissingExtraError, MissingPluginError
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Resolution
 
-#: The slots of an explanation, in the order in which they are shown; the trunk is called model.
+#: The slots of an explanation in display order; the trunk is called model.
 _SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a lookup chose what it chose; printed as text, in notebooks as HTML.
+    """Reasons for the choices of a lookup; prints as text, in notebooks as HTML.
 
     Attributes:
-        resolution: What it chose.
-        frozen: Of a frozen policy: that it acts faster, or why it does not.
-        env: Name of the environment that was asked about; empty where two spaces were given.
-        wrappers: The answer of each installed environment wrapper to it.
+        resolution: The choices.
+        frozen: For a frozen policy: that it acts faster, or why it does not. Else empty.
+        env: Name of the environment; empty if two spaces were given.
+        wrappers: The answer of each installed environment wrapper.
     """
 
     resolution: Resolution
@@ -46,15 +46,15 @@ class Explanation:
             return html
 
     def text(self, *, all: bool = False) -> str:
-        """Return it as text, which `rlcatalog explain` prints.
+        """Return the explanation as text, which `rlcatalog explain` prints.
 
         Args:
-            all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
+            all: Also show the parts that were not chosen, the config keys that each part reads, and complete lists.
         """
         return explanation_sheet(self.as_dict(), all=all).text()
 
     def svg(self) -> str:
-        """Return a picture of the same: the way from observation to action, who fills each slot, and who does not.
+        """Return a picture of the pipeline from observation to action, with the part and the candidates of each slot.
 
         Raises:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
@@ -63,7 +63,7 @@ class Explanation:
         return provided.pipeline_svg(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, the `--json` form; all other forms are made of it."""
+        """Return the explanation as plain data, the `--json` form, from which all other forms are made."""
         resolution, action = self.resolution, self.resolution.request.action
         steps = resolution.mask_steps
         return {
@@ -122,15 +122,15 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Section:
-    """What an explanation says about one slot, about the observation or about the action; every medium shows these.
+    """Section of an explanation: one slot, the observation or the action. All output formats show the same sections.
 
     Attributes:
         title: Slot and part, such as `"model: fcnet"`; `"memory: -"` where the slot is empty.
-        shape: The shape behind it; empty where its lines have it.
-        why: Why the part was chosen.
-        lines: What it consists of: name, shape, and what else is known.
-        owner: Distribution and version of the part; empty for what is the environment's.
-        others: The parts that were not chosen: name, and why.
+        shape: The shape of its output; empty if the lines show it.
+        why: The reason for the choice.
+        lines: Its components: name, shape, and a note.
+        owner: Distribution and version of the part; empty for the environment.
+        others: The parts that were not chosen: name and reason.
     """
 
     title: str
@@ -144,12 +144,12 @@ class Section:
 def outline(
     data: Mapping[str, Any], *, whole: bool = False, keys: bool = False
 ) -> tuple[str, list[Section], list[tuple[str, str]]]:
-    """Return what every medium shows of an explanation: its title, its sections, and name and text of notes below.
+    """Return the content of an explanation for all output formats: title, sections, and notes with name and text.
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        whole: Whether long lists are whole.
-        keys: Whether the config keys that each part reads are among the notes.
+        whole: Whether to show long lists completely.
+        keys: Whether the notes include the config keys that each part reads.
     """
     plan = [
         (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"])) for leaf in data["plan"]
@@ -185,7 +185,7 @@ def outline(
 
 
 def explanation_html(data: Mapping[str, Any]) -> str:
-    """Return an explanation as HTML: the short sheet, and behind a click everything."""
+    """Return an explanation as HTML: the short sheet, and the full one in a section that opens with a click."""
     everything = explanation_sheet(data, all=True).html()
     return f"{explanation_sheet(data).html()}<details><summary>everything</summary>{everything}</details>"
 
@@ -195,7 +195,7 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
+        all: Also show the parts that were not chosen, the config keys that each part reads, and complete lists.
     """
     title, sections, notes = outline(data, whole=all, keys=all)
     rows = [row for section in sections for row in _rows(section, all)]
@@ -215,7 +215,7 @@ def _rows(section: Section, all: bool) -> Iterator[Row]:
 
 
 def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return the section of a slot: the given lines, then the stages of its part, at most so many of each."""
+    """Return the section of a slot: the given lines, then the stages of its part, at most `most` of each."""
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
@@ -236,7 +236,7 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the candidates but the chosen one, which comes first: name, and why not."""
+    """Return name and reason of the candidates that were not chosen; the chosen one, the first, is left out."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 

@@ -1,4 +1,4 @@
-"""Components of the running program: classes registered by name or written into a config."""
+"""Components of the running program: classes that it registers by name or puts into a config."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, 
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
-#: Kind → the config key or function that takes its classes, what these are declared with, and their base class.
+#: Kind → the config key or function that takes its classes, their declaration, and their base class.
 _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
     "model": (
         "custom_model",
@@ -31,16 +31,16 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
 
 
 def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Describe a class of the running program, or a plain module.
+    """Create the component of a class of the running program, or of a plain module.
 
     Args:
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class; for a model also an instance or a factory of a plain module.
-        name: Its name; the class's own when missing.
+        name: Its name; None takes the name of the class.
         **fields: More fields of its declaration; None means the default.
 
     Raises:
-        ModelContractError: It is no class of this kind.
+        ModelContractError: The class is not of this kind.
     """
     taker, spec, base = _KINDS[kind]
     if kind == "action_dist":
@@ -73,9 +73,9 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
 
 
 def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:
-    """Return an action-distribution class for a framework's own class of distributions, or for a factory of them.
+    """Return an action-distribution class for a framework's distribution class, or for a function that returns one.
 
-    Anything else, and what no framework here adapts, is returned as it is.
+    Anything else, and classes that no installed framework adapts, are returned unchanged.
     """
     own = framework_of(cls) if isinstance(cls, type) and not hasattr(cls, "logp") else None
     if not callable(cls) or (own is None and num_inputs is None):
@@ -87,10 +87,10 @@ def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] 
 
 
 def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
-    """Return the number of model outputs that a class says it needs."""
+    """Return the number of model outputs that a class needs."""
     return cls.required_model_output_shape(action.space, dict(config))
 
 
 def path_of(cls: Any) -> str:
-    """Return where a class stands, as an import path; of one inside a function, as if it stood outside."""
+    """Return the import path of a class; for a class inside a function, the path as if it were at module level."""
     return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace("<lambda>", "lambda_")

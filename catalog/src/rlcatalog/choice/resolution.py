@@ -1,4 +1,4 @@
-"""The result of a lookup, before a model is built; its parts by name; and the stages of its model."""
+"""Result of a lookup before a model is built, with the names of its parts and the stages of its model."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rlcatalog.plugins.registry import Registry
 
 @dataclass(frozen=True)
 class Pins:
-    """Names of chosen parts, `"distribution/name"` each.
+    """Addresses of chosen parts, each `"distribution/name"`.
 
     Attributes:
-        parts: By slot; a slot that was empty is left out and stays empty.
-        preprocessors: By path: the codecs of an observation space and of its parts.
-        action_dists: By place: the distributions of an action space and of its parts.
-        versions: Distribution → version, where the parts were chosen.
+        parts: Slot → address. An empty slot is left out and stays empty.
+        preprocessors: Path → address of the codecs of an observation space and its parts.
+        action_dists: Place → address of the distributions of an action space and its parts.
+        versions: Distribution → version at the time of the choice.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Pins:
 
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
-        """Return the names of everything a lookup chose."""
+        """Return the addresses of all parts that a lookup chose."""
         parts = {slot: c for slot in ("filter", *MODEL_SLOTS) if (c := resolution.choices[slot].component) is not None}
         preprocessors = dict(resolution.preprocessor.components())
         action_dists = {node.place: node.component for node in resolution.dists.walk()}
@@ -51,15 +51,15 @@ class Pins:
         return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        """Return the pins as plain data; `Pins(**data)` are the same again."""
+        """Return the pins as plain data; `Pins(**data)` restores them."""
         return asdict(self)
 
     def check(self, registry: Registry) -> None:
-        """Raise unless each part is there.
+        """Check that each part is available.
 
         Raises:
-            MissingPluginError: The package of one is not usable here.
-            UnknownNameError: There is no such part.
+            MissingPluginError: The package of a part is missing, disabled or failed to load.
+            UnknownNameError: The package has no such part.
         """
         for slot, name in self.parts.items():
             registry.get("model" if slot in MODEL_SLOTS else slot, name)
@@ -70,23 +70,23 @@ class Pins:
 
 @dataclass(frozen=True)
 class Resolution:
-    """Every choice of one lookup.
+    """All choices of one lookup.
 
     Attributes:
-        request: What was asked, complete.
+        request: The complete request.
         config: The parsed model config.
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
-        preprocessor: A preprocessor for the observation space, to read shapes from.
-        dists: The distributions of the action space and of its parts.
+        preprocessor: A preprocessor for the observation space, which has the shapes.
+        dists: The distributions of the action space and its parts.
         layers: The stages of the model.
-        pins: What the lookup repeated, or None where it chose.
-        mask_key: Key, or path of keys, of Dict observations under which the action mask stands, or None.
-        unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
-        beside: Components that read keys without filling a slot: nets found for parts of the observation, and the
-            environment wrappers, which were there before.
+        pins: The earlier choices that the lookup repeated, or None for a new choice.
+        mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
+        unclaimed: The part of the observation that the head leaves to trunk and memory; None if that is all of it.
+        beside: Components that read keys without filling a slot: networks for parts of the observation, and the
+            environment wrappers.
         mask_steps: The keys that lead to the action mask.
-        unused_masks: Paths of entries that are named as an action mask is, where none is used.
+        unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
     """
 
     request: Request
@@ -105,16 +105,16 @@ class Resolution:
 
     @property
     def shows_mask(self) -> bool:
-        """Whether the model is shown the action mask."""
+        """Whether the model sees the action mask."""
         return self.mask_key is not None and mask_entry(self.request.obs, self.mask_key) is not None
 
     @property
     def num_outputs(self) -> int:
-        """Number of outputs the action distribution needs."""
+        """Number of model outputs that the action distribution needs."""
         return self.dists.size
 
     def component(self, slot: str) -> Component:
-        """Return the component that fills a slot that is never empty."""
+        """Return the component of a slot that is never empty."""
         component = self.choices[slot].component
         assert component is not None
         return component
@@ -145,13 +145,12 @@ class Resolution:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults and that nothing reads: key → what it takes to be read.
+        """The config keys that differ from their defaults and that no part reads: key → what it takes to be read.
 
-        They stand in the order in which they were given; the text is empty where no chosen component has the key. A
-        class of the running program that declares neither `config` nor `reads`, as RLlib's custom classes do, counts as
-        reading everything.
+        Keys are in the order of the config. The text is empty if no chosen component has the key. A registered class
+        without `config` and `reads`, such as RLlib's custom classes, counts as reading all keys.
         """
-        # A switch that is off was read by the choice itself: the part is not there.
+        # The choice itself reads a switch that is off, because the part is not chosen.
         switches = {component.switch for choice in self.choices.values() for component, _ in choice.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.explicit}
         given = [key for key, value in asked.items() if key not in switches or value]
@@ -185,7 +184,7 @@ class Resolution:
         yield from self.beside
 
     def pinned_keys(self) -> dict[str, Any]:
-        """Return the config keys that name what the model's parts found in the catalog; see `ModelSpec.pinned_keys`."""
+        """Return config keys with the models that the model's parts chose; see `ModelSpec.pinned_keys`."""
         keys: dict[str, Any] = {}
         for slot in MODEL_SLOTS:
             component = self.choices[slot].component
@@ -197,7 +196,7 @@ class Resolution:
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
-        """What a model finds in its input: name, shape without the batch axis, dtype."""
+        """Return the entries of a model's input: name, shape without the batch axis, dtype."""
         made = make_filter(self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed)
         space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
         return model_views(self.preprocessor, space.dtype)
@@ -209,16 +208,16 @@ def model_stages(
     num_outputs: int | None,
     unclaimed: TrunkObservation | None = None,
 ) -> list[Stage]:
-    """Return the stages of a model, from the inside out; a config that cannot be built is found here.
+    """Return the stages of a model, from the inside out; raise an error for a config that cannot be built.
 
     Args:
         parts: The components of the model's slots.
-        request: What is asked.
+        request: The request.
         num_outputs: Width of the outermost part's output, or None for a trunk.
-        unclaimed: What a head leaves of the observation for the others.
+        unclaimed: The part of the observation that a head leaves to the other parts.
     """
     filled = [part for part in parts if part is not None]
-    # Around a trunk, the value may have a chain of its own beside the policy's, up to the head.
+    # The value may have its own trunk and memory, below the head.
     has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
     apart = has_own_value and not request.config["vf_share_layers"]
     bare = apart and request.config["vf_memory"] == "none"

@@ -1,13 +1,13 @@
-"""The rule of choice: who fills a slot.
+"""Rule of choice: which part fills a slot. The first step that finds a part decides.
 
-1. What the config names wins, by a name or by a switch that is on.
-2. What the running program registered with a match comes next, at any rank.
-3. Otherwise the listed parts are asked, and the best rank wins. Listed are the parts of the public index, and those of
-   preferred distributions, which win ties. A part for a class of its own package is asked with them.
-4. Only where none of them matches, and only in slots that cannot stay empty, other plugins' parts are asked.
+1. The part that the config names, by its name or by a switch that is on.
+2. A part that the running program registered with a match, at any rank.
+3. The listed part with the best rank. Listed are the parts of the public index and of preferred distributions, which
+   win ties. A part for a space class that its package defines competes with them.
+4. The best rank of all other parts, only in slots that cannot stay empty.
 
-So installing a package that is not listed never changes what a config builds. A part for a nearer class of the space
-comes before one of a better rank.
+So installing an unlisted package never changes what a config builds. A part for a nearer class of the space comes
+before a part with a better rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
-#: Slots that may stay empty.
+#: Slots that can stay empty.
 OPTIONAL = ("memory", "head", "env_wrapper")
 #: Slot → the config key that names its part.
 KEYS = {
@@ -29,19 +29,19 @@ KEYS = {
 }  # fmt: skip
 
 
-#: A candidate and its answer to a request; one that was not asked has the reason for that.
+#: A candidate and its answer to a request, or the reason why it was not considered.
 Verdict = tuple[Component, Match]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a slot holds and why.
+    """Part chosen for a slot, with the reason.
 
     Attributes:
-        component: The chosen component, or None for a slot left empty.
+        component: The chosen component, or None for an empty slot.
         why: The reason.
-        verdicts: All candidates with their answers: the chosen one first, then the others that were asked, then the
-            rest.
+        verdicts: All candidates with their answers: the chosen one first, then the others that were considered, then
+            the rest.
     """
 
     component: Component | None
@@ -61,14 +61,14 @@ def choose(
     named: Component | None = None,
     prefer: Sequence[str] = (),
 ) -> Choice:
-    """Choose for one slot, by the rule above.
+    """Choose a part for one slot, by the rule of this module.
 
     Args:
         slot: Name of the slot.
         components: The candidates.
-        request: What is asked.
+        request: The request.
         named: The component that the config names.
-        prefer: Distributions that count as listed and win ties, the most preferred first.
+        prefer: Distributions that count as listed and win ties, most preferred first.
 
     Raises:
         AmbiguousChoiceError: Two candidates match equally well, or two switches of a slot are on.
@@ -100,11 +100,11 @@ def choose(
 def _in_order(
     slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
 ) -> list[list[Component]]:
-    """Return the candidates in the order in which they are asked: the program's, the listed, in need all others."""
+    """Return the candidates by step: registered parts, listed parts, and all others if the slot cannot stay empty."""
     program, listed, others = list[Component](), list[Component](), list[Component]()
     for c in candidates:
         spec = c.declaration
-        # A part without a match waits for its name or its switch, and one of the program's for no class.
+        # Without a match and kinds, a part needs its name or its switch.
         if spec.match is None and not spec.kinds:
             continue
         if c.in_process:
@@ -119,7 +119,7 @@ def _in_order(
 def _best(
     slot: str, matching: Sequence[tuple[Component, Match]], request: Request, prefer: Sequence[str]
 ) -> tuple[Component, Match]:
-    """Return the nearest of those who match, then the best rank, then the preferred one."""
+    """Return the best match: by the nearest space class, then by rank, then by preference."""
     if len(matching) == 1:
         return matching[0]
     distances = [_distance(c, request) for c, _ in matching]
@@ -136,7 +136,7 @@ def _best(
 
 
 def _distance(component: Component, request: Request) -> int:
-    """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
+    """Return how many of the space's classes come before one of the part's kinds; all of them if it has none."""
     space = request.space_for(component.kind)
     distance = space.distance(component.declaration.kinds)
     return len(space.classes) if distance is None else distance
@@ -167,7 +167,7 @@ def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[
 def _unasked(
     slot: str, chosen: Component | None, candidates: Iterable[Component], asked: Sequence[Verdict]
 ) -> Iterator[Verdict]:
-    """Yield why each of the other candidates was not asked, and how to name it."""
+    """Yield why each of the other candidates was not considered, and how to name it."""
     known = {id(component) for component, _ in asked}
     for c in candidates:
         if id(c) in known:
@@ -187,7 +187,7 @@ def _unasked(
 
 
 def verdict(component: Component, request: Request) -> Match:
-    """Ask one candidate.
+    """Return the answer of one candidate.
 
     Raises:
         PartError: Its match function raises, or returns something else.
@@ -232,7 +232,7 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
 
 
 def _in_config(slot: str, component: Component, request: Request) -> list[str]:
-    """Return the way to settle a tie in the config; a part inside a space has no key of its own there."""
+    """Return how to settle a tie in the config; parts inside a space have no config key."""
     name, key = component.address, KEYS.get(slot)
     if slot == "action_dist" and request.action is not None and request.action.path != "action":
         return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
@@ -242,7 +242,7 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
 
 
 def _about_plugins(best: Sequence[Component]) -> list[str]:
-    """Return the ways to settle it by preferring or disabling a plugin; none where one plugin brings all of them."""
+    """Return how to settle a tie by preferring or disabling a plugin; empty if one plugin has all the parts."""
     distributions = [c.distribution for c in best]
     single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []

@@ -1,4 +1,4 @@
-"""Sheets for people: facts, tables and notes, as text and as HTML."""
+"""Sheets of facts, tables and notes, shown as text and as HTML."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 
 from rlcatalog.errors import one_line
 
-#: A row of a table: a text for each column.
+#: A table row: one text per column.
 Row = tuple[str, ...]
 
-#: Most rows of a table, and most characters of a cell and of a line beside the tables.
+#: Maximum rows of a table, and maximum characters of a cell and of a line outside the tables.
 ROWS, _CELL, _LINE = 24, 120, 600
 
-#: Of cells, in HTML; a cell of an explanation may begin with spaces.
+#: CSS of cells; a cell of an explanation can begin with spaces.
 _LEFT = "style='text-align:left;white-space:pre-wrap'"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is shown of an object.
+    """Title, facts, tables and notes about an object.
 
     Attributes:
-        title: What it is.
+        title: The title.
         facts: Name and text of each line above the tables.
-        tables: Title → rows. The first row names the columns; it is empty where nothing stands above them. A table
+        tables: Title → rows. The first row names the columns; it is empty for a table without column names. A table
             without other rows is left out.
         notes: Name and text of each line below the tables.
-        most: The most rows of a table that are shown.
+        most: Maximum number of rows shown per table.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Sheet:
     most: int = ROWS
 
     def text(self) -> str:
-        """Return it as plain text."""
+        """Return the sheet as plain text."""
         lines = [self.title, *_lines(self.facts)]
         for title, header, rows in self._shown():
             aligned = [header, *rows] if header else rows
@@ -47,7 +47,7 @@ class Sheet:
         return "\n".join([*lines, *_lines(self.notes)])
 
     def html(self) -> str:
-        """Return it as HTML; what plugins wrote is escaped."""
+        """Return the sheet as HTML, with all texts escaped."""
         tables = ""
         for title, header, rows in self._shown():
             caption = f"<caption {_LEFT}>{_escape(title)}</caption>" if title else ""
@@ -57,7 +57,7 @@ class Sheet:
         return f"<div><p><b>{_escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
 
     def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
-        """Yield title, header and rows of each table: on one line each, and so many that they can be read."""
+        """Yield title, header and rows of each table: single lines, cut to a readable number."""
         for title, (header, *rows) in self.tables.items():
             shown = [
                 (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))

@@ -1,4 +1,4 @@
-"""The slots of a pipeline and who may fill them: preprocessor, filter, trunk, memory, head, action distribution."""
+"""Slots of a pipeline and their candidates: preprocessor, filter, trunk, memory, head, action distribution."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
 
-#: Slot → what its parts are called in messages, and the kind under which the public index has spaces for them.
+#: Slot → name of its parts in messages, and their kind of entry for spaces in the public index.
 _INDEXED = {"preprocessor": ("preprocessor", "space"), "action_dist": ("action distribution", "action_space")}
 
-#: The components that were chosen for parts of the observation, for models that hold others.
+#: The components chosen for parts of the observation, for models that contain other models.
 _TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
 
 
 @contextmanager
 def collect_trunks() -> Iterator[list[Component]]:
-    """Note, in the list it yields, every component that a model which holds others asks the catalog for."""
+    """Yield a list that collects every component that models request from the catalog in this context."""
     trunks: list[Component] = []
     here = _TRUNKS.set(trunks)
     try:
@@ -42,10 +42,10 @@ def collect_trunks() -> Iterator[list[Component]]:
 
 
 class Slots:
-    """Chooses a component for each slot.
+    """Choice of a component for each slot.
 
     Args:
-        registry: The components; make other Slots when they change.
+        registry: The components; if they change, create new Slots.
         prefer: Distributions whose parts count as listed and win ties.
     """
 
@@ -55,14 +55,14 @@ class Slots:
         for component in registry:
             self._parts.setdefault(slot_of(component), []).append(component)
         self._known_takers: dict[tuple[str, ...], list[Component]] = {}
-        #: The distributions that are installed and could not be loaded: what they provide is no gap to be filled.
+        #: Installed distributions that failed to load. Other plugins do not fill in for their parts.
         self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
-        #: What lookups with these slots found, the last first: what was looked up, the spaces, the config, the answer.
-        #: It is replaced, never changed: other threads may be going over it.
+        #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is replaced, never
+        #: changed, because other threads may iterate over it.
         self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
-        """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
+        """Return the candidate wrappers for an environment: registered, listed, and switched-on ones."""
         return [
             c for c in self._parts.get("env_wrapper", ())
             if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)
@@ -75,13 +75,13 @@ class Slots:
         return None if value is None else in_process(kind, value)
 
     def repeat(self, slot: str, name: str) -> Choice:
-        """Return the choice of an earlier lookup again; no candidate is asked."""
+        """Return the choice of an earlier lookup without asking candidates."""
         component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
         why = "chosen before, when the policy was saved or its run began"
         return Choice(component, why, ((component, Match(None, why)),))
 
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
-        """Raise where the public index has a part for a slot, of a package that is not usable; or of one among some."""
+        """Raise an error if the index lists a part for a slot whose package is unusable; `among` limits these."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of what it sees, or by its having parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
@@ -99,7 +99,7 @@ class Slots:
         if pins is not None and info.path in pins.preprocessors:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
         named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
-        # explain() shows no candidates for a child, so only the codecs that take its class are asked.
+        # Only ask the codecs of the child's class, because explain() shows no candidates for children.
         candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
         if named is None and self._failed:
             self._refuse_missing("preprocessor", request, self._failed)
@@ -117,7 +117,7 @@ class Slots:
         return choice
 
     def _nearly(self, info: SpaceInfo) -> str:
-        """Say which codecs are declared for a class of the same name in another module; nothing of Gymnasium's own."""
+        """Return a hint if codecs are declared for a class of the same name in another module, outside Gymnasium."""
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
@@ -126,7 +126,7 @@ class Slots:
         return f" Its kind is {info.kind!r}{''.join(near)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
-        """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
+        """Return the preprocessors that can fit a space, cached by class, because a space has many similar children."""
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ())
@@ -156,7 +156,7 @@ class Slots:
     def model(
         self, request: Request, custom: Component | None, pins: Pins | None
     ) -> tuple[dict[str, Choice], TrunkObservation | None]:
-        """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
+        """Choose the model's parts, first the head, which may leave only a part of the observation to the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
         inner = request if unclaimed is None else unclaimed.request(request)
@@ -192,25 +192,25 @@ class Slots:
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
-    """Return what a head leaves of an observation, or None where that is all of it."""
+    """Return the part of an observation that a head leaves to the trunk, or None if that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
     claimed = head.ask("claims", request, returns=_claimed)
-    # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
+    # The mask is not encoded, but makes the observation a Dict: a single other entry is passed without the Dict.
     hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
     alone = hidden and len(request.obs.keys) == 1
     if not claimed and not alone:
         return None
     if request.preprocessor is None:
         raise UnsupportedSpaceError(
-            f"{request.obs.path}: {head.name} reads parts of encoded observations, and it is not known how these were"
-            " encoded: pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
+            f"{request.obs.path}: {head.name} reads parts of encoded observations, so it needs their preprocessor:"
+            " pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
     return TrunkObservation(request.preprocessor, claimed, head.name)
 
 
 def slot_of(component: Component) -> str:
-    """Return the slot a component belongs into: a model's own, else its kind."""
+    """Return the slot of a component: for a model its declared slot, else its kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 

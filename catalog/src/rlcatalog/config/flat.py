@@ -15,10 +15,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class FlatConfig(dict[str, Any]):
-    """A model config, key → value, that caches its structs; otherwise an ordinary dictionary.
+    """Model config, key → value, that caches its structs; otherwise an ordinary dictionary.
 
-    A struct is made once and passed on; it is made again if a value has changed. A key can also be read under its old
-    RLlib names (`OLD_NAMES`), for models of that time.
+    A struct is created once, and again if a value has changed. Models written for RLlib can also read a key by its old
+    names (`OLD_NAMES`).
 
     Args:
         values: The keys with their values; a copy of another FlatConfig takes over its structs.
@@ -26,8 +26,8 @@ class FlatConfig(dict[str, Any]):
     Attributes:
         given: In a parsed config, the keys whose value is not the catalog's default.
         explicit: In a parsed config, the keys that the caller gave, under their current names.
-        structs: Structs made of these values already.
-        names: Struct → field → key, where the key is not called like the field.
+        structs: Cached structs of these values.
+        names: Struct → field → key, if the key differs from the field.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:

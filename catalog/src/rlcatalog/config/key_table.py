@@ -28,7 +28,7 @@ class Key:
 
 @cache
 def keys_of(struct: type) -> tuple[Key, ...]:
-    """Read the keys, types, defaults and meanings of a config struct, once: default factories are a plugin's code."""
+    """Read the keys of a config struct once, with types, defaults and meanings; default factories run plugin code."""
     rows = []
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
@@ -43,7 +43,7 @@ def default_of(struct: type) -> Any:
     """Return a config struct with its defaults; its keys are read and checked once.
 
     Raises:
-        DeclarationError: One has none, or another; or the struct cannot be made of its defaults.
+        DeclarationError: A key has no default or an invalid one, or the struct cannot be created from its defaults.
     """
     where, what = f"config struct {struct.__name__}", "its keys cannot be read"
 
@@ -68,11 +68,11 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     Args:
         value: The value, already `plain`.
         row: The key.
-        what: What the key is called in messages.
+        what: Description of the key in messages.
 
     Raises:
-        ConfigTypeError: It is of another type.
-        ConfigError: It is of the right type and out of range.
+        ConfigTypeError: The value has another type.
+        ConfigError: The value is out of range.
     """
     try:
         return msgspec.convert(value, row.type)

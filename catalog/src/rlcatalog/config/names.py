@@ -16,7 +16,7 @@ from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, show
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
+#: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found in any case.
 ACTIVATIONS = (
     "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu", "softmax",
 )  # fmt: skip
@@ -66,7 +66,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
-#: Those that need a matrix: they look at how many inputs and outputs a weight has.
+#: Initialisers that need a matrix, because they read its numbers of inputs and outputs.
 MATRIX_INITIALIZERS = frozenset(
     {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal"}
 )
@@ -113,28 +113,28 @@ def initializer_name(
 
 
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:
-    """Return how many inputs each output of a weight or a bias has.
+    """Return the number of inputs per output of a weight or a bias.
 
     Args:
         shape: The shape, `[out, in, ...]`.
-        inputs: The number, where the shape does not show it: of a bias.
+        inputs: The number for a bias, whose shape does not show it.
 
     Raises:
         ConfigError: It is a bias, but the caller did not declare it.
     """
     if inputs is None and len(shape) < 2:
-        raise ConfigError("'fan_in_uniform' is asked for a bias, and the layer does not say how many inputs it has.")
+        raise ConfigError("'fan_in_uniform' for a bias needs the number of inputs, which the layer does not pass.")
     return inputs or math.prod(shape[1:])
 
 
 def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None]:
-    """Run an initialiser; errors of a user's callable become config errors.
+    """Return a context that converts errors of a user's initialiser into config errors.
 
     Args:
         value: The initialiser, for the message.
 
     Raises:
-        ConfigError: It raised something that is not ours.
+        ConfigError: The initialiser raised an error that does not come from rlcatalog.
     """
     return raised_as(
         lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"), CatalogError

@@ -15,17 +15,17 @@ _DATA: dict[str, Any] = json.loads((resources.files(__package__) / "rllib_keys.j
 
 #: Old key → today's key, or the keys that it was split into; each takes its value.
 RENAMED: dict[str, list[str]] = _DATA["renamed"]
-#: Accepted with a DeprecationWarning and without effect, and why.
+#: Keys accepted without effect, with a DeprecationWarning: key → reason.
 IGNORED: dict[str, str] = _DATA["ignored"]
-#: Refused, and what to do instead.
+#: Refused keys: key → what to do instead.
 REFUSED: dict[str, str] = _DATA["refused"]
-#: The keys of RLlib's model config, 2017 to today, with the last default that was a value. RLlib hands whole
-#: dictionaries about, so a key that holds its default was not asked for.
+#: The keys of RLlib's model config, 2017 to today, with the last default that was a value. RLlib passes whole
+#: dictionaries, so a key with its default value was not set by the user.
 RLLIB_DEFAULTS: dict[str, Any] = _DATA["defaults"]
-#: Old key → today's key that a model may read it under: what it holds is the same.
+#: Old key → current key with the same value, for models that read the old key.
 OLD_NAMES = {"custom_options": "custom_model_config"}
 
-#: RLlib's mark of a key that is deprecated and was not given.
+#: RLlib's marker for a deprecated key that is not set.
 _NOT_GIVEN = -1
 
 

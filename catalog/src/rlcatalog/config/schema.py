@@ -1,7 +1,7 @@
-"""The model config: one flat dictionary for users, one typed struct per component inside.
+"""Parsing of model configs with one table of all keys of the kernel and the installed packages.
 
-A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so nothing is shared with
-the caller. One table holds the keys of the kernel and of the installed packages.
+A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so that nothing is shared
+with the caller.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Schema:
         self._values = {key.name: key.default for key in self.keys.values()}
 
     def defaults(self) -> dict[str, Any]:
-        """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
+        """Return a new `MODEL_DEFAULTS`: every key of the installed packages with its default."""
         return plain_values(self._values)
 
     def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> FlatConfig:
@@ -57,18 +57,18 @@ class Schema:
 
         Args:
             config: The config.
-            defaults: Defaults of the caller's own, for keys that the config does not give.
+            defaults: Defaults of the caller for keys that the config does not set.
 
         Raises:
             UnknownConfigKeyError: No package declares the key; the message suggests the nearest or names the package.
-            ConfigTypeError: A value of the wrong type.
-            ConfigError: A value out of range, or a key that is refused.
+            ConfigTypeError: A value has the wrong type.
+            ConfigError: A value is out of range, or a key is refused.
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
         explicit: dict[str, Any] = {}
         spellings: dict[str, str] = {}
-        unreadable = f"model config: {type(config).__name__} cannot be read"  # a mapping of somebody else's
+        unreadable = f"model config: {type(config).__name__} cannot be read"  # a custom mapping can raise
         with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
             entries = list((config or {}).items())
         for key, value in entries:
@@ -99,7 +99,7 @@ class Schema:
             return struct(**{field: plain(flat[key]) for field, key in keys.items()})
 
     def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
-        """Return today's keys for a key, none for one without effect, and the value they take."""
+        """Return the current keys for a key, none if it has no effect, and their value."""
         if not isinstance(key, str):
             raise UnknownConfigKeyError(
                 f"Unknown model config key {shown(key)}: keys are text, found {type(key).__name__}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, raised_as
 
-#: How deep a config value may be nested, and how many entries it and its parts may have; an array is one.
+#: Maximum nesting of a config value, and maximum number of entries of it and its parts; an array is one entry.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
 
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
@@ -19,11 +19,11 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
 
     Args:
         value: The value.
-        what: What it is called in messages.
-        alike: Whether tuples and NumPy's values stay what they are, so that `same` compares the copy with later ones.
+        what: Description of the value in messages.
+        alike: Whether tuples and NumPy values keep their types, so that `same` can compare the copy with later values.
 
     Raises:
-        ConfigError: It holds itself, is nested too deep or too large, or cannot be read.
+        ConfigError: The value contains itself, is too deep or too large, or cannot be read.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -59,7 +59,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
             return walk(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
         return value
 
-    # It may be a mapping or sequence of somebody else's.
+    # A custom mapping or sequence can raise.
     with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
         return walk(value, 0)
 

@@ -19,7 +19,7 @@ class Step(NamedTuple):
 
     Attributes:
         action: Actions for the environment, in its action space.
-        raw_action: The same before adaption, `[B, width]`: store these, `evaluate` scores them.
+        raw_action: Raw actions `[B, width]`. Store these, because `evaluate` scores them.
         logp: Log density of the raw actions, `[B]`; float32, or float64 where the model's outputs are.
         value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
         dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
@@ -41,13 +41,13 @@ class Evaluation:
 
     Attributes:
         logp: Log density `[B]` of the given raw actions.
-        entropy: Entropy, or its estimate, `[B]`; None if it was not asked for.
-        entropy_kind: `"exact"` or `"estimate"`; where it was not asked for, what its class says.
+        entropy: Entropy, or its estimate, `[B]`; None if it was not requested.
+        entropy_kind: `"exact"` or `"estimate"`; without an entropy, the value of its class.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
-        kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None if the batch
-            does not hold the former. Where parts of an action depend on earlier ones it is that of each part given the
-            stored earlier ones: its mean over stored actions estimates the divergence without bias.
+        kl: Divergence `[B]` from the distribution that sampled the actions to this one; None without `"dist_inputs"` in
+            the batch. If parts of an action depend on earlier ones, it is the divergence of each part given the
+            stored earlier parts. Its mean over stored actions is then an unbiased estimate.
     """
 
     logp: Any
@@ -66,14 +66,14 @@ class PolicyParts(Protocol):
         dist_class: Class of its action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
-        contract: What checks that model and distribution keep their contracts.
-        backend: What the framework does for it.
-        memory: How the model's memory begins: `initial` are its parts, `start(n)` returns them for n sequences.
-        views: What the model sees beside the observation: `training` are the names.
+        contract: Checks the contracts of model and distribution.
+        backend: The framework's backend.
+        memory: The model's initial memory: `initial` are its parts, `start(n)` returns them for n sequences.
+        views: The views of the model; `training` are their names in training.
         preprocessor: The preprocessor of the observation space.
-        masks: What reads action masks.
-        encoder: What encodes observations, and checks that a batch of them is encoded.
-        device: Where it computes.
+        masks: The reader of action masks.
+        encoder: Encodes observations, and checks that a batch is encoded.
+        device: Its device.
     """
 
     model: Any
@@ -127,7 +127,7 @@ class Backend(Protocol):
         """
 
     def values(self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates `[B]`, a tensor where `obs` is one; no action distribution is made."""
+        """Return value estimates `[B]` without making a distribution; a tensor if `obs` is one."""
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Return the evaluation of a training batch, with or without the entropy."""
@@ -148,8 +148,8 @@ class Backend(Protocol):
 class Learner(Protocol):
     """Training in one framework: gradients, clipping, an optimizer, seeds and devices.
 
-    `cls(policy, eps)` moves the trainable weights of a policy with Adam. How a loss becomes a gradient is the
-    framework's own, so an algorithm subclasses this for each framework.
+    `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses it for each
+    framework, because each computes gradients in another way.
     """
 
     @staticmethod
@@ -165,7 +165,7 @@ class Learner(Protocol):
         """Return the device of a config, as `Policy.to` takes it.
 
         Raises:
-            ConfigError: The framework knows none of this name, or sees none.
+            ConfigError: The name is unknown, or the framework finds no such device.
         """
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:

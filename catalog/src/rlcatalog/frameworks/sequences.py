@@ -30,7 +30,7 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     """Return the initial memory of a batch's sequences, arrays or tensors `[S, ...]`.
 
     Raises:
-        ModelContractError: It has another number of parts or rows.
+        ModelContractError: The number of parts or rows differs.
     """
     state = batch.get("state")
     if state is None:
@@ -49,7 +49,7 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the views a model sees in training, row by row.
 
     Raises:
-        ModelContractError: One is missing.
+        ModelContractError: A view is missing.
     """
     names = policy.views.training
     if not names:
@@ -71,7 +71,7 @@ def padded_length(lengths: Array, rows: int) -> int:
         rows: Number of rows, padding included.
 
     Raises:
-        ModelContractError: The rows cannot be shared out evenly, or a length is not between 1 and that.
+        ModelContractError: The rows do not divide evenly, or a length is not between 1 and the padded length.
     """
     length, left = divmod(rows, max(len(lengths), 1))
     if left or lengths.max(initial=0) > length or lengths.min(initial=1) < 1:

@@ -30,8 +30,8 @@ def framework_name(framework: str) -> str:
     """Return a framework's name for its name or an alias.
 
     Raises:
-        MissingFrameworkError: Its package is not usable here.
-        UnknownNameError: The name is none of them.
+        MissingFrameworkError: Its package is missing, disabled or failed to load.
+        UnknownNameError: There is no such framework.
     """
     if (spec := find_framework(framework)) is not None:
         return spec.name
@@ -51,10 +51,10 @@ def default_framework() -> str:
 
 
 def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
-    """Raise unless the framework is installed; nothing is imported.
+    """Check that the framework is installed, without importing it.
 
     Raises:
-        MissingFrameworkError: It is not; the message names the extra to install.
+        MissingFrameworkError: It is not installed; the message names the extra to install.
     """
     spec = frameworks().get(framework)
     if spec is None or not spec.is_installed:

@@ -1,4 +1,4 @@
-"""Models: the contract `ModelV2`, what a model asks to see, its layers, and how a model is put together.
+"""Models: the base class `ModelV2`, views of past steps, layers, and the assembly of a model.
 
 A model is assembled from trunk, memory, head and interface, always in this order.
 """

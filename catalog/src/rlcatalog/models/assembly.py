@@ -1,4 +1,4 @@
-"""Assembly of a model from its parts: trunk → memory → head → interface, always in this order."""
+"""Assembly of a model from its parts, always in this order: trunk → memory → head → interface."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def assemble(
     unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
-    """Build a chain of parts, each holding the one before it as `trunk`.
+    """Build a chain of parts, each with the previous one as its `trunk`.
 
-    A head is given more: `value_trunk`, another model like `trunk` for the value alone where `vf_share_layers` is
-    False, else None; and `action_dist`, what makes the distribution it serves.
+    A head also gets `value_trunk`, a second model like `trunk` for the value if `vf_share_layers` is False, else None.
+    Its third argument `action_dist` creates the distribution.
 
-    Where `vf_share_layers` is False and there is a state, the value has a chain of its own beside the policy's, up to
-    the head (`SeparateValue`); where `vf_memory` is `"none"`, that chain has no memory.
+    With `vf_share_layers=False` and a state, the value gets a second chain up to the head (`SeparateValue`). With
+    `vf_memory="none"`, that chain has no memory.
 
     Args:
-        parts: The classes, from the inside out; the last may be a head.
+        parts: The classes, from the inside out; the last can be a head.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the outermost part's output, or None for a trunk.
-        fresh_config: Makes a model config that the caller of it may keep.
+        fresh_config: A function that returns a new copy of the model config.
         name: The model's name.
         interface: A mixin that adds methods; it is mixed over a host that holds the model.
-        unclaimed: What the head leaves of the observation for the other parts; None where that is all of it.
-        action_dist: What makes the action distribution, for the head.
+        unclaimed: The part of the observation that the head leaves to the other parts; None if that is all of it.
+        action_dist: A callable that creates the action distribution, for the head.
 
     Raises:
-        ModelContractError: A class is not a ModelV2, or does not keep the trunk protocol.
-        ConfigError: A keyword argument that the class does not take.
+        ModelContractError: A class is not a ModelV2, or breaks the trunk protocol.
+        ConfigError: The class does not accept a keyword argument.
 
     Warns:
-        UnreadKeysWarning: A class in RLlib's form was built without keyword arguments that it does not take.
+        UnreadKeysWarning: A class in RLlib's form was built without keyword arguments that it does not accept.
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # a product of a shape is NumPy's
@@ -105,7 +105,7 @@ def assemble(
 
 
 def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None) -> ModelV2:
-    """Build a trunk, and around it the memory if there is one."""
+    """Build a trunk, and a memory around it if there is one."""
     trunk, *memories = parts
     model = trunk.construct(standard(None if memories else outputs), {})
     for memory in memories:
@@ -116,7 +116,7 @@ def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart]
 
 
 def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
-    """Let a head's trunk see what the head leaves of the observation."""
+    """Make a head's trunk see only the part of the observation that the head leaves to it."""
     trunk._rlcatalog.unclaimed = unclaimed
     if unclaimed is not None:
         _check_no_past_observations(trunk, unclaimed)
@@ -124,7 +124,7 @@ def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
 
 
 def _host_class(interface: type, inner: Any, build: Callable[[int | None], ModelV2]) -> type:
-    """Return a class with the methods of an interface that holds a whole model."""
+    """Return a class that holds a complete model and has the methods of an interface."""
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = build(outputs)
@@ -135,13 +135,13 @@ def _host_class(interface: type, inner: Any, build: Callable[[int | None], Model
 
 
 def _warn_of_left_out(parts: list[ModelPart]) -> None:
-    """Warn where a part was built without some of its keyword arguments."""
+    """Warn if a part was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
             warnings.warn(
-                f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. It is built without, as in RLlib,"
-                ' and finds them in model_config["custom_model_config"].',
+                f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. As in RLlib, the class is"
+                ' built without them and can read them from model_config["custom_model_config"].',
                 UnreadKeysWarning,
                 stacklevel=2,
             )
@@ -164,12 +164,12 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
 
 
 def _separate_value_class(cls: type) -> type[SeparateValue]:
-    """Return the class that puts two chains of a framework side by side."""
+    """Return the framework's class that holds a chain for the policy and one for the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
         raise NotServedError(
-            f"framework {framework.name!r} has no separate_value, which {cls.__name__} needs with"
-            " vf_share_layers=False, as it has a state. Leave vf_share_layers out."
+            f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model with a state, needs for"
+            " vf_share_layers=False. Leave vf_share_layers out."
         )
     pair: type[SeparateValue] = framework.load("separate_value")
     return pair
@@ -179,8 +179,8 @@ def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
     own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
     if own < inner:
         raise ModelContractError(
-            f"{name_method(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has"
-            f" a state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and"
+            f"{name_method(head, 'get_initial_state')} returned {own} tensors, but its trunk {type(trunk).__name__} has"
+            f" a state of {inner}, which would be lost at each step. Return self.trunk.get_initial_state(), and"
             " the trunk's new state from forward()."
         )
 
@@ -189,9 +189,8 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
     widths = both.trunk.num_outputs, both.value_trunk.num_outputs
     if widths[0] != widths[1]:
         raise NotServedError(
-            f"vf_memory='none': {head.__name__} reads features for the logits and for the value of one width, and"
-            f" those of the memory have {widths[0]}, those of the trunk alone {widths[1]}. Leave vf_memory out, or make"
-            " both equally wide."
+            f"vf_memory='none': {head.__name__} needs features of the same width for the logits and the value. The"
+            f" memory has {widths[0]}, the trunk {widths[1]}. Leave vf_memory out, or make both equally wide."
         )
 
 
@@ -200,19 +199,19 @@ def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> 
     past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
     if past:
         raise NotServedError(
-            f"{type(model).__name__} asks for the view {past[0]!r} of observations; inside a head that takes"
-            f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} out of them it sees the current one only. Stack"
-            " them in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+            f"{type(model).__name__} asks for the view {past[0]!r} of observations, but its head removes"
+            f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the current observation. Stack"
+            " observations in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
         )
 
 
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
-    """Return what a model asks to see and what its trunk does."""
+    """Return the views of a model and of its trunk."""
     for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
         asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
         if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
-                f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views under the name"
-                f" {name!r}: {asked} and {inner}. Rename the trunk's."
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views with the name"
+                f" {name!r}: {asked} and {inner}. Rename the view of the trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

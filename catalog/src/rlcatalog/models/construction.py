@@ -1,4 +1,4 @@
-"""Construction of one model: what its constructor is given, what it may leave, and what is wrong where it refuses."""
+"""Construction of one model: the arguments of its constructor, and errors for arguments it does not accept."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rlcatalog.plugins import Component
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What every model's constructor takes, in this order.
+#: The arguments of every model's constructor, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
-#: What `assemble` gives to memories and heads beside those.
+#: The keyword arguments that `assemble` adds for memories and heads.
 GIVEN = ("trunk", "value_trunk", "action_dist")
 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """One class of a model's chain, with keyword arguments of its own.
+    """One class of a model's chain, with its keyword arguments.
 
     Attributes:
         cls: The class.
         slot: The slot it fills.
-        kwargs: Keyword arguments of the user's.
-        component: What was chosen; None for a class that was not.
-        left_out: Keyword arguments that a class in RLlib's form does not take and is built without, as in RLlib.
+        kwargs: Keyword arguments from the user.
+        component: The chosen component; None for a class that was passed directly.
+        left_out: Keyword arguments that a class in RLlib's form does not accept. It is built without them, as in RLlib.
     """
 
     cls: type
@@ -42,17 +42,17 @@ class ModelPart:
     left_out: set[str] = field(default_factory=set)
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
-        """Build the model of this part, and check that it is one.
+        """Build the model of this part, and check the result.
 
         Args:
-            standard: What every constructor takes.
-            held: The models that it is built around, and what else a head is given.
+            standard: The arguments of every constructor.
+            held: The models inside it, and the other arguments of a head.
 
         Raises:
-            ModelContractError: It is no model class, or its constructor does not take what it is given.
-            ConfigError: A keyword argument of the user's that it does not take, or, of a class in RLlib's form, that is
-                close to another that it does.
-            PartError: The class is a third-party plugin's, and does any of these, or raises.
+            ModelContractError: The class is not a model class, or its constructor does not accept its arguments.
+            ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's form this is
+                only an error if the name is close to one that it accepts.
+            PartError: The class belongs to a third-party plugin, and has any of these errors or raises another one.
         """
         cls, chosen = self.cls, self.component
         check_class(cls)
@@ -66,7 +66,7 @@ class ModelPart:
                     model = cls(*standard, **kwargs, **held)
                     break
                 except TypeError as error:
-                    # One that takes **kwargs hands them on to a base, which may refuse them.
+                    # A constructor with **kwargs may pass them to a base class, which may not accept them.
                     refused = _REFUSED.search(str(error))
                     if chosen is not None and chosen.undeclared and refused is not None and refused[1] in kwargs:
                         self._leave(kwargs, refused[1])
@@ -91,7 +91,7 @@ class ModelPart:
 
     @contextmanager
     def _blaming(self, chosen: Component) -> Iterator[None]:
-        """Construct a third-party class under its plugin's name."""
+        """Add the name of a third-party plugin to errors of its class."""
         try:
             with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
                 yield
@@ -99,10 +99,10 @@ class ModelPart:
             raise chosen.fault(str(error)) from error
 
     def _leave(self, kwargs: dict[str, Any], name: str) -> None:
-        """Take out a keyword argument that is not taken.
+        """Remove a keyword argument that the class does not accept.
 
         Raises:
-            ConfigError: None may be left out, or this one is close to one that is taken: misspelt.
+            ConfigError: The class is not in RLlib's form, or the name looks like a misspelt one.
         """
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
@@ -117,10 +117,10 @@ _REFUSED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'"
 
 
 def check_class(cls: Any) -> None:
-    """Raise unless `cls` is a model class.
+    """Check that `cls` is a model class.
 
     Raises:
-        ModelContractError: It is not a subclass of TorchModelV2 or TFModelV2.
+        ModelContractError: `cls` is not a subclass of TorchModelV2 or TFModelV2.
     """
     if not (isinstance(cls, type) and issubclass(cls, ModelV2) and getattr(cls, "framework_of_class", None)):
         raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog_torch.TorchModelV2 or"
@@ -128,7 +128,7 @@ def check_class(cls: Any) -> None:
 
 
 def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-    """Return the signature of a function, or of a class's constructor, where it does not take these arguments."""
+    """Return the signature of a function or class if it does not accept these arguments, else None."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # one that is not written in Python
@@ -141,7 +141,7 @@ def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Map
 
 
 def _keywords(cls: type) -> tuple[list[str], bool]:
-    """Return the names of a constructor's own keyword arguments, and whether it takes any other."""
+    """Return the names of a constructor's keyword arguments, and whether it accepts any other."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     accepted = [p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)]
@@ -149,7 +149,7 @@ def _keywords(cls: type) -> tuple[list[str], bool]:
 
 
 def _known(cls: type) -> Iterable[str]:
-    """Yield the names of the keyword arguments of a class's constructor, and of those it may hand them on to."""
+    """Yield the names of the keyword arguments of a class's constructor and of its bases' constructors."""
     for base in cls.__mro__:
         if "__init__" in vars(base):
             accepted, any_name = _keywords(base)

@@ -1,4 +1,4 @@
-"""Structured observations laid out as the vector their preprocessor would make, for models that are shown that."""
+"""Flattening of structured observations into the vector that their preprocessor would return."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlcatalog.observations import Preprocessor
 
 
 class _NoLayout(Exception):
-    """The structure has a part that is no row of numbers, or its codec does not encode part by part."""
+    """A part of the structure cannot become a row of numbers, or the codec does not encode part by part."""
 
 
 def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
-    """Return observations of a Dict or Tuple as `[B, size]`; integers of Discrete and MultiDiscrete as one-hots.
+    """Flatten observations of a Dict or Tuple into `[B, size]`, with one-hots for Discrete and MultiDiscrete.
 
     Args:
         preprocessor: Their preprocessor.
@@ -25,7 +25,7 @@ def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> 
         ops: The framework's operations.
 
     Returns:
-        The vectors; the structure itself where a part of it has no such form.
+        The vectors, or the unchanged structure if a part of it has no such form.
     """
     try:
         return ops.columns(list(_parts(preprocessor, obs, ops)))

@@ -1,4 +1,4 @@
-"""What the kernel keeps of a model and does with it: `model._rlcatalog`, the one name of its own on a user's object."""
+"""Kernel-side state of a model, stored under `model._rlcatalog`."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ if TYPE_CHECKING:
 
 
 class ModelInternals:
-    """The kernel's state of one model; a framework's own class of it says how that framework runs a model.
+    """Kernel-side state of one model; each framework has a subclass that runs its models.
 
-    It is no attribute of `ModelV2` but an object behind one, so that no name of a user's collides with it. Methods take
-    the model: a reference back would make every model a cycle.
+    All state is in this one object, so that attributes of user classes cannot collide with it. Methods take the model
+    as an argument, because a reference to it would be a cycle.
 
     Args:
         model: The model.
 
     Attributes:
         ops: The framework's tensor operations.
-        preprocessor: What encoded its observations, where these have a structure to give back; else None.
-        is_trunk: Whether it was built with `num_outputs=None`: without a state, it maps rows, and no padding is shown
-            to it.
+        preprocessor: The preprocessor of its observations if they have a structure to restore; else None.
+        is_trunk: Whether it was built with `num_outputs=None`. A trunk without a state never sees padding.
         is_vector: Whether its observations are vectors.
         last_output: The output of the last call.
-        held: The models that `assemble` has built it around, by the names of its constructor's arguments.
-        part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
-        unclaimed: Inside a head: what that leaves of the observations it is given.
-        asked: The methods called on it so far, of the keys of `nested_losses.ADDITIONS`.
-        timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
+        held: The models that `assemble` passed to its constructor, by argument name.
+        part: The part and its plugin for messages, "model 'glu' of acme-glu 1.0"; empty for a registered class.
+        unclaimed: Inside a head: the part of the observations that the head leaves to this model.
+        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on it.
+        timed: T and B of the last pass if a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
-    #: Whether a trace is made that takes no empty list, so that an empty tuple stands for no state; `bool` says no.
+    #: Whether the current trace cannot take an empty list, so that no state is an empty tuple; `bool` returns False.
     in_trace: Any = staticmethod(bool)
-    #: Attributes that belong to the graph of the last pass, and so cannot be copied or pickled.
+    #: Attributes of the last pass's graph, which cannot be copied or pickled.
     of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
 
     def __init__(self, model: ModelV2) -> None:
@@ -60,18 +59,18 @@ class ModelInternals:
         self.timed: tuple[Any, Any] | None = None
 
     def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
-        """Call `forward`, with the hooks a framework has around it."""
+        """Call `forward` with the hooks of the framework."""
         return model.forward(inputs, state, seq_lens)
 
     def check_trace(self, model: ModelV2, what: str) -> None:
-        """Raise a `StaleOutputError` where the last call belongs to a trace that is over; there need be none."""
+        """Raise a `StaleOutputError` if the last call belongs to a finished trace. A call is not required."""
 
     def hold(self, model: ModelV2, models: Mapping[str, Any]) -> None:
-        """Note the models that a model is built around; `assemble` calls it once that is built.
+        """Record the models inside a model; `assemble` calls it after construction.
 
         Args:
             model: The model.
-            models: By the names of the constructor's arguments: `"trunk"`, `"value_trunk"`.
+            models: The inner models by argument name: `"trunk"`, `"value_trunk"`.
         """
         self.held = {name: held for name, held in models.items() if is_model(held)}
 
@@ -84,20 +83,20 @@ class ModelInternals:
         model.set_weights(weights)
 
     def as_tensors(self, model: ModelV2, obs: Any) -> Any:
-        """Return observations with each NumPy array a tensor; of a framework whose tensors are arrays, as they are."""
+        """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors are arrays."""
         return obs
 
     def flat(self, obs: Tensor) -> Any:
-        """Return an unstructured observation as [B, size]; a structure is its own flat form."""
+        """Return an unstructured observation as `[B, size]`, and a structure unchanged."""
         shape = getattr(obs, "shape", None)
         return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
 
     def batch_major(self, rows: Tensor, steps: int, sequences: int) -> Any:
-        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         raise NotImplementedError
 
     def padding(self, seq_lens: Tensor, rows: Tensor) -> Any:
-        """Return where the padding stands in rows, or None where there is none."""
+        """Return which rows are padding, or None if there is none."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class ModelInternals:
 
 
 def is_model(value: Any) -> bool:
-    """Whether a value is a model whose base was initialised."""
+    """Return whether a value is a model whose base class was initialised."""
     return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
 
 
@@ -119,13 +118,13 @@ def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str,
 
 
 def get_submodel(model: ModelV2, name: str) -> Any:
-    """Return what a model holds as `trunk` or `value_trunk`, by attribute or as the catalog has noted; or None."""
+    """Return a model's `trunk` or `value_trunk`, from its attribute or from the catalog's record; or None."""
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)
 
 
 def models_inside(model: ModelV2) -> dict[str, Any]:
-    """Return a model's `inner_models()`, and what it is built around where an override has left it out."""
+    """Return a model's `inner_models()`, with the trunk if an override leaves it out."""
     models_by_place: dict[str, Any] = type(model).inner_models(model)
     held = model._rlcatalog.held
     if held:
@@ -139,20 +138,20 @@ def models_inside(model: ModelV2) -> dict[str, Any]:
 
 
 def weights_of(model: ModelV2) -> dict[str, Any]:
-    """Return all weights of a model, whatever its class calls `get_weights` (see `ModelV2.get_weights`)."""
+    """Return all weights of a model; a `get_weights` of its class is ignored (see `ModelV2.get_weights`)."""
     weights: dict[str, Any] = model._rlcatalog.weights(model)
     return weights
 
 
 def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
-    """Set all weights of a model, whatever its class calls `set_weights` (see `ModelV2.set_weights`)."""
+    """Set all weights of a model; a `set_weights` of its class is ignored (see `ModelV2.set_weights`)."""
     model._rlcatalog.set_weights(model, weights)
 
 
 def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
-    """Complete the `value_function` of a recurrent model, which flattens what `forward_rnn` has kept.
+    """Wrap the `value_function` of a recurrent model so that values are in the order of the caller's rows.
 
-    After a time-major pass its values follow one another as `[T, B]` does; the caller's rows follow as `[B, T]`.
+    After a time-major pass the model's values are in the order `[T, B]`; the caller's rows are `[B, T]`.
     """
 
     @functools.wraps(value_function)
@@ -169,14 +168,14 @@ def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
-    """Raise unless the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
+    """Check that the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
 
     Raises:
-        ModelContractError: They do not.
+        ModelContractError: The shape differs.
     """
     known = zip(shape[:2], (steps, sequences), strict=False)
     if len(shape) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
         raise ModelContractError(
             f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under _time_major, as its inputs are"
-            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {shape}. Do not turn them back."
+            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {shape}. Do not transpose them."
         )

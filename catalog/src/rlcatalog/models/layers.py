@@ -1,4 +1,4 @@
-"""Dense layers and the outermost layers of a model, framework-neutral: both frameworks build the same from them."""
+"""Framework-neutral description of dense layers and of the last layers of a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlcatalog.plugins import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How many dense layers may stand behind one another: a list costs a thousandth of the layers it asks for.
+#: Maximum number of dense layers in a row, because a short config could otherwise request a huge model.
 MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
 class DenseSpec:
-    """One dense layer, framework-neutral: both frameworks build the same from it.
+    """Framework-neutral description of one dense layer.
 
     Attributes:
         size: Number of outputs.
@@ -46,20 +46,20 @@ class DenseSpec:
 def dense_specs(
     sizes: Sequence[int], activation: str | Callable[..., Any] | None, config: Mapping[str, Any], prefix: str
 ) -> list[DenseSpec]:
-    """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
+    """Return the layers of a dense stack, with the initialisers that the config sets for a prefix.
 
     Args:
         sizes: Widths of the layers.
         activation: Name, callable or None.
-        config: Values by key; read are `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and the two
-            `..._config`. Missing or None: `normc` of std 1 and zeros.
+        config: The config with `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and `..._config` for both.
+            Missing or None: `normc` of std 1 and zeros.
         prefix: `"fcnet"`, `"post_fcnet"`, …
 
     Raises:
-        ConfigError: There are more layers than anyone trains.
+        ConfigError: There are more than `MOST_LAYERS` layers.
     """
     if len(sizes) > MOST_LAYERS:
-        raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; {MOST_LAYERS} are the most.")
+        raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; the maximum is {MOST_LAYERS}.")
     options: dict[str, Any] = {}
     for values in ("weights", "bias") if sizes else ():
         key = f"{prefix}_{values}_initializer"
@@ -71,19 +71,19 @@ def dense_specs(
 
 
 def output_spec(size: int) -> DenseSpec:
-    """Return a logits or value layer: linear, `normc` of std 0.01, so that a fresh policy is close to uniform."""
+    """Return a logits or value layer: linear, `normc` of std 0.01, so that a new policy is close to uniform."""
     return DenseSpec(size, weights_config={"std": 0.01})
 
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """The end of a model: its last dense layers, then logits and value.
+    """Last layers of a model: dense layers, then logits and value.
 
     Attributes:
-        inputs: Width of what the dense layers read.
-        hidden: The dense layers, behind one another.
+        inputs: Width of the input of the dense layers.
+        hidden: The dense layers, in order.
         logits: The output layer, or None for a trunk.
-        free_log_std: Number of outputs that are a trained vector, 0 for none.
+        free_log_std: Number of outputs that are a trained vector instead of a layer's output.
         share: Whether the value layer reads the hidden layers of the policy.
         outputs: Width of the output.
     """
@@ -97,15 +97,15 @@ class OutputPlan:
 
     @property
     def features(self) -> int:
-        """Width of what the logits and the value layer read."""
+        """Width of the input of the logits and the value layer."""
         return self.hidden[-1].size if self.hidden else self.inputs
 
     def stages(self, name: str = "hidden", before: Sequence[Stage] = ()) -> list[Stage]:
-        """Return the layers as `explain` shows them: the dense ones, then value and logits.
+        """Return the layers as `explain` shows them: dense layers, then value and logits.
 
         Args:
-            name: What the dense layers are called.
-            before: The stages in front of them, which a value that shares no layers has as well.
+            name: Name of the dense layers.
+            before: The stages before them. A value that shares no layers has them, too.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
         dense = [
@@ -127,7 +127,7 @@ class OutputPlan:
 
     @property
     def logits_weights(self) -> int:
-        """How many weights the output layer has, `free_log_std` among them."""
+        """Number of weights of the output layer, including `free_log_std`."""
         return 0 if self.logits is None else (self.features + 1) * self.logits.size + self.free_log_std
 
 
@@ -140,11 +140,11 @@ def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
 def output_plan(
     config: Mapping[str, Any], inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
 ) -> OutputPlan:
-    """Read the end of a model from its config; `vf_share_layers`, `free_log_std` and `no_final_linear` are read here.
+    """Return the last layers of a model; reads `vf_share_layers`, `free_log_std` and `no_final_linear`.
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        inputs: Width of what the first of the dense layers reads.
+        inputs: Width of the input of the first dense layer.
         hidden: The dense layers.
         num_outputs: Width of the output, or None for a trunk, which ends with the dense layers.
 
@@ -161,6 +161,6 @@ def output_plan(
         )
     logits = output_spec(num_outputs - trained)
     if shared.no_final_linear and hidden:
-        # The last hidden layer is the output: as wide as asked for, with its activation and initialisers.
+        # The last hidden layer is the output: with the requested width, and with its activation and initialisers.
         logits = replace(hidden.pop(), size=num_outputs - trained)
     return OutputPlan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)

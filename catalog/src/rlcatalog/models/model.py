@@ -1,4 +1,4 @@
-"""The model contract, framework-neutral part: `ModelV2`."""
+"""`ModelV2`: the framework-neutral base class of models."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class ModelV2:
-    """Base class of all models; users derive from `TorchModelV2` or `TFModelV2`.
+    """Base class of all models; derive from its subclasses `TorchModelV2` or `TFModelV2`.
 
-    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and remembers its
-    output. A model built with `num_outputs=None` is a trunk: it has no logits or value layers and announces the width
-    of its output in `self.num_outputs`. A trunk without a state of its own maps rows: of padded sequences it is shown
-    the real steps only, and its output is padded with zeros.
+    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and stores its output.
+    A model built with `num_outputs=None` is a trunk: it has no logits or value layers, and sets `self.num_outputs` to
+    the width of its output. A trunk without a state maps single rows: of padded sequences it only gets the real steps,
+    and its output is padded with zeros.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -63,7 +63,7 @@ class ModelV2:
 
     @property
     def num_outputs(self) -> int | None:
-        """Width of the output, a plain integer however it was given; None for a trunk that has not announced it."""
+        """Width of the output as an `int`; None for a trunk that has not set it."""
         return self.__dict__.get("num_outputs")
 
     @num_outputs.setter
@@ -76,11 +76,11 @@ class ModelV2:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
-            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` over sequences,
-                and any view asked for; while acting also `"single_steps"`: True, as each row is a sequence of one step,
-                and in `Policy.values` `"values_only"`: True, as no action is chosen and none need be allowed; in
-                `Policy.evaluate` over sequences `"outputs_only"`: True, as nobody reads the returned state, which may
-                be an empty list. `Policy.evaluate` pads a sequence with copies of its last step.
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
+                requested views. Acting adds `"single_steps"`: each row is a sequence of one step. `Policy.values` adds
+                `"values_only"`: no action is chosen, so a mask may allow none. `Policy.evaluate` adds `"outputs_only"`
+                for sequences: the returned state is not used and can be an empty list. All three are True.
+                `Policy.evaluate` pads a sequence with copies of its last step.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
@@ -93,31 +93,31 @@ class ModelV2:
         """Return the value estimates `[B]` of the last forward pass, without another pass."""
         raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
 
-    # What the models inside say counts, too, whatever an override does: see `nested_losses`.
+    # The results of inner models always count, even if an override ignores them: see `nested_losses`.
 
     @nested_losses.complete
     def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
-        """Return the loss to optimise; override to add terms of the model's own.
+        """Return the loss to optimise; override it to add terms.
 
         Args:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
-            loss_inputs: The training batch, with the column names of RLlib's batches; `"obs"` is encoded (see
+            loss_inputs: The training batch, with RLlib's column names. `"obs"` is encoded (see
                 `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, else `[B, width]`.
         """
         return policy_loss
 
     @nested_losses.complete
     def metrics(self) -> dict[str, Any]:
-        """Return scalars to report beside the learner's own."""
+        """Return scalars to report, in addition to the metrics of the learner."""
         return {}
 
     @nested_losses.complete
     def update_ops(self) -> list[Callable[[], Any]]:
-        """Return callables that a training loop runs once after each optimiser step."""
+        """Return callables that a training loop calls after each optimiser step."""
         return []
 
     def get_initial_state(self) -> list[Any]:
-        """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
+        """Return the state at the start of an episode: unbatched arrays or tensors; empty if there is none."""
         return []
 
     # --- to call ---------------------------------------------------------------------------------------------------
@@ -128,19 +128,19 @@ class ModelV2:
         """Run the model on a batch.
 
         Args:
-            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`, or a structure of those of a
-                Dict's or Tuple's parts; arrays become tensors. Not changed.
-            state: State tensors; missing, they are taken from `"state_in_0"`, `"state_in_1"`, …
-            seq_lens: Sequence lengths; missing, `input_dict["seq_lens"]`.
+            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`, or a structure of them for a
+                Dict or Tuple. Arrays become tensors. The dict is not changed.
+            state: State tensors; by default `"state_in_0"`, `"state_in_1"`, … of `input_dict`.
+            seq_lens: Sequence lengths; by default `input_dict["seq_lens"]`.
 
         Returns:
-            What `forward` returned; the state is the given one where `forward` returned none.
+            The result of `forward`; if it returned no state, the given state.
 
         Raises:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
         own = self._rlcatalog
-        # The copy keeps a forward() that changes its input from changing the caller's.
+        # The copy protects the caller's dict from a forward() that changes its input.
         inputs = dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
         if isinstance(inputs["obs"], np.ndarray):
             inputs["obs"] = own.as_tensors(self, inputs["obs"])
@@ -182,10 +182,10 @@ class ModelV2:
         return output, next_state
 
     def last_output(self) -> Any:
-        """Return the output of the last call; of a trunk behind a memory, that for the real rows.
+        """Return the output of the last call; for a trunk inside a memory, the output for the real rows.
 
         Raises:
-            StaleOutputError: The model was not called yet (for TensorFlow: or not in this trace).
+            StaleOutputError: The model was not called yet (in TensorFlow: or not in this trace).
         """
         own = self._rlcatalog
         own.check_trace(self, "last_output")
@@ -194,34 +194,34 @@ class ModelV2:
         return own.last_output
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context `forward` runs in; override to add one."""
+        """Return the context manager that `forward` runs in; override it to add one."""
         return _NO_CONTEXT
 
     def inner_models(self) -> dict[str, ModelV2]:
-        """Return the models inside this one, by what stands before the names of their metrics.
+        """Return the models inside this one, by the prefix of their metrics.
 
-        Their losses, metrics and `update_ops` count, too. The one it is built around stands under "": what the catalog
-        has built it around, whatever it calls that, or its attribute `trunk`.
+        Their losses, metrics and `update_ops` count, too. The prefix `""` is the trunk that the catalog passed to the
+        constructor, else the attribute `trunk`.
         """
         models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
         return {where: model for where, model in models.items() if model is not None}
 
     def is_time_major(self) -> bool:
-        """Whether sequences come as [T, B, ...]."""
+        """Return whether sequences have the shape `[T, B, ...]`."""
         return self.time_major
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers under canonical names and layouts, the same in both frameworks.
 
-        Saving and loading go by these even where a class has a `get_weights` of its own.
+        Saving and loading use these weights, even if a class overrides `get_weights`.
         """
         raise NotImplementedError
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all weights from `get_weights()` of a model of the same structure, of either framework."""
+        """Set all weights from the `get_weights()` of a model with the same structure, in either framework."""
         raise NotImplementedError
 
-    # --- the kernel's own: names that begin with _rlcatalog are reserved ---------------------------------------------
+    # --- for the kernel: names that begin with _rlcatalog are reserved -----------------------------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -240,18 +240,18 @@ _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
 def inner_model(model: ModelV2 | None) -> Any:
-    """Return the model that one is built around, or None; of anything but a model, None."""
+    """Return the trunk of a model, or None; also None if the argument is not a model."""
     return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
 
 
 def part_of(model: ModelV2 | None) -> str:
-    """Return `" (model 'glu' of acme-glu 1.0)"`, for messages; nothing for a class of the running program."""
+    """Return `" (model 'glu' of acme-glu 1.0)"` for messages; empty for a registered class."""
     part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
 
 def name_method(model: ModelV2, method: str) -> str:
-    """Return a model's method, and the plugin's part it is of, for messages."""
+    """Return the name of a model's method with its part and plugin, for messages."""
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 
@@ -259,11 +259,11 @@ def last_values(model: Any, features: Tensor | None) -> Any:
     """Return the value estimates `[B]` of a model's last forward pass.
 
     Args:
-        model: A model that ends with `self.outputs`, the `OutputLayers` of its framework, or None there for a trunk.
-        features: What the pass left for the value layer, or None.
+        model: A model whose `self.outputs` are the `OutputLayers` of its framework, or None for a trunk.
+        features: The input of the value layer in that pass, or None.
 
     Raises:
-        StaleOutputError: There was no pass yet, or the model is a trunk, which has no value layer.
+        StaleOutputError: The model was not called yet, or is a trunk, which has no value layer.
     """
     if features is None:
         reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
@@ -272,10 +272,10 @@ def last_values(model: Any, features: Tensor | None) -> Any:
 
 
 def check_features(trunk: ModelV2, width: int | None) -> None:
-    """Raise unless a trunk's features are as wide as it has announced.
+    """Check that a trunk's features have the width `num_outputs`.
 
     Raises:
-        ModelContractError: They are not.
+        ModelContractError: The width differs.
     """
     if width != trunk.num_outputs:
         raise ModelContractError(
@@ -285,15 +285,15 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
 
 
 def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None:
-    """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
+    """Check that value estimates have the shape `[B]` or `[B, 1]`.
 
     Args:
         model: The model.
-        value: What its `value_function` returned.
-        rows: B, where it is known.
+        value: The result of its `value_function`.
+        rows: B, if known.
 
     Raises:
-        ModelContractError: They have another one; broadcast against rewards `[B]` it would give nonsense.
+        ModelContractError: The shape differs. It would be broadcast against rewards `[B]`, with wrong results.
     """
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
@@ -305,7 +305,7 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
 
 
 def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
-    """Raise unless `weights` has the names and shapes in `have`.
+    """Check that `weights` has the names and shapes in `have`.
 
     Raises:
         ModelContractError: A name is missing or unknown, or a shape differs.

@@ -1,7 +1,7 @@
-"""Losses, metrics and update_ops of the models inside a model: they count whether or not an override asks for them.
+"""Losses, metrics and update_ops of inner models, which count even if an override does not call them.
 
-A memory or head that adds a loss of its own seldom thinks of its trunk's. So each override is completed: what a model
-inside was not asked during the call, it is asked afterwards. One that calls `super()`, or the trunk itself, has asked.
+A memory or head that adds a loss usually does not call the method of its trunk. So each override is wrapped: if it did
+not call the method of an inner model, directly or through `super()`, the wrapper calls it afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
-#: Method → what a model inside, which stands at `where`, adds to its result.
+#: Method → how the inner model at `where` adds to its result.
 ADDITIONS: dict[str, Method] = {
     "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs),
     "metrics": lambda own, where, model: {**{f"{where}{key}": value for key, value in model.metrics().items()}, **own},
@@ -27,11 +27,11 @@ ADDITIONS: dict[str, Method] = {
 
 
 def complete(method: Method, name: str = "") -> Method:
-    """Return a method of a model, one of `ADDITIONS`, with what the models inside add to it.
+    """Wrap a method of a model, one of `ADDITIONS`, so that the results of inner models are added.
 
     Args:
         method: The method.
-        name: Its name in the class; the function's own when missing.
+        name: Its name in the class; empty takes the name of the function.
     """
     name = name or method.__name__
 

@@ -1,4 +1,4 @@
-"""Past actions and rewards beside the trunk's features, and the last layers: what memories (LSTM, attention) share."""
+"""Past actions and rewards as inputs of memories (LSTM, attention), and the last layers of memories."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rlcatalog.spaces import SpaceInfo
 if TYPE_CHECKING:
     import gymnasium
 
-#: Names of the views a memory reads; not those of RLlib, which its trunk may ask for in another form.
+#: Names of a memory's views. They differ from RLlib's names, which its trunk may request in another form.
 PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 
 @dataclass(frozen=True)
 class PastInputs:
-    """How many past actions and rewards a memory reads.
+    """Numbers of past actions and rewards that a memory reads.
 
     Attributes:
         actions: Number of past actions.
         rewards: Number of past rewards.
-        width: Width of both, side by side.
+        width: Total width of both.
     """
 
     actions: int
@@ -36,10 +36,10 @@ class PastInputs:
 
     @classmethod
     def of(cls, action: SpaceInfo | gymnasium.Space[Any] | None, actions: int, rewards: int) -> PastInputs:
-        """Read the widths off an action space.
+        """Compute the widths for an action space.
 
         Args:
-            action: The action space, or its SpaceInfo; None only without past actions.
+            action: The action space, or its SpaceInfo; None is allowed without past actions.
             actions: Number of past actions.
             rewards: Number of past rewards.
         """
@@ -49,10 +49,10 @@ class PastInputs:
         return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
-        """Return the views to ask for; before an episode began they show zeros.
+        """Return the views to request. They are zeros for steps before the episode.
 
-        Actions come as `[B, width]`, or `[B, n, width]` for n > 1, rewards as `[B]` or `[B, n]`:
-        `x.reshape(len(x), -1)` makes a row of values of each.
+        Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
+        `x.reshape(len(x), -1)` to get one row of values for each.
         """
         columns = ((PAST_ACTIONS, "action_inputs", self.actions), (PAST_REWARDS, "rewards", self.rewards))
         return {
@@ -62,12 +62,12 @@ class PastInputs:
         }
 
     def of_input(self, input_dict: Mapping[str, Any]) -> list[Any]:
-        """Return the views there are in a model's input, in order."""
+        """Return the views that a model's input contains, in order."""
         return [input_dict[name] for name, n in ((PAST_ACTIONS, self.actions), (PAST_REWARDS, self.rewards)) if n]
 
 
 def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
-    """Return the end of a memory: logits and value both read its output.
+    """Return the last layers of a memory, where logits and value both read its output.
 
     With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,
     `no_final_linear` has no effect here: a memory has no hidden layer that could be the output.
@@ -76,15 +76,15 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
         config: The flat model config.
         width: Width of the memory's output.
         num_outputs: Width of the model's output, or None for a trunk.
-        key: The config key that asked for the memory, for messages.
+        key: The config key that switched the memory on, for messages.
 
     Raises:
-        ConfigError: `vf_share_layers=False` where the memory is not built as a trunk: a memory has no place for it.
+        ConfigError: `vf_share_layers=False`, and the memory is not built as a trunk.
     """
     if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
-            f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do. Let the catalog"
-            " build the model (rlcatalog.build, ModelCatalog.get_model_v2), which gives the value a memory of its own;"
-            " or leave vf_share_layers out."
+            f"{key} with vf_share_layers=False: this memory class cannot give the value a separate memory."
+            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which can, or leave vf_share_layers"
+            " out."
         )
     return output_plan(config, width, [], num_outputs)

@@ -1,4 +1,4 @@
-"""Plain modules: whose they are, what names them, and copies of instances."""
+"""Plain modules: their framework, their name, and copies of instances."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.frameworks.table import framework_of
 from rlcatalog.plugins import public_index
 
-#: Whether instances are deep-copied where a model is built of them: a second model has weights of its own.
+#: Whether models are built from deep copies of instances, so that a second model has separate weights.
 _COPYING: ContextVar[bool] = ContextVar("rlcatalog_copying", default=False)
 
 
 @contextmanager
 def copying_instances() -> Iterator[None]:
-    """Let models that are built meanwhile use deep copies of the instances that a config names."""
+    """Return a context in which new models use deep copies of the instances in a config."""
     before = _COPYING.set(True)
     try:
         yield
@@ -29,16 +29,16 @@ def copying_instances() -> Iterator[None]:
 
 
 def copies_instances() -> bool:
-    """Whether a model that is built now is to use a deep copy of an instance."""
+    """Return whether a new model uses a deep copy of an instance."""
     return _COPYING.get()
 
 
 def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
-    """Return the frameworks that a plain module is of: one for a class or an instance, any for a factory; or none.
+    """Return the frameworks of a plain module: one for a class or an instance, all for a factory, else none.
 
     Raises:
-        MissingPluginError: The package that makes models of a framework's modules is not usable here.
-        NotServedError: It is of a framework, and cannot be run here.
+        MissingPluginError: The package that supports plain modules is missing, disabled or failed to load.
+        NotServedError: Its framework does not support plain modules.
     """
     kind = source if isinstance(source, type) else type(source)
     if any(base.__name__ == "ModelV2" for base in kind.__mro__):  # ours, built, or RLlib's own
@@ -56,7 +56,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
 
 
 def code_of(source: Callable[..., Any]) -> Any:
-    """Return what names a plain module in a program: its class or function; of an instance, its class."""
+    """Return the class or function that names a plain module; for an instance, its class."""
     while isinstance(source, functools.partial):
         source = source.func
     if hasattr(source, "__qualname__"):

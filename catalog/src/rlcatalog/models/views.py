@@ -1,4 +1,4 @@
-"""View requirements: what a model asks to see beside the current observation."""
+"""View requirements: past steps and other columns that a model requests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class ViewRequirement:
     """One column of a model's input, as a view into a trajectory.
 
     Args:
-        data_col: Column to look into; the view's own name when None.
-        space: Space of one value; a scalar Box when None.
+        data_col: Column of the trajectory; None takes the name of the view.
+        space: Space of one value; None is a scalar Box.
         shift: Time steps relative to now: a number, a list, or a range `"from:to"` or `"from:to:step"` with both ends
             included (`"-3:0"` is -3, -2, -1, 0).
         index: Accepted for RLlib's signature.
-        batch_repeat_value: The view has one value every that many steps (a state per sequence).
+        batch_repeat_value: Number of steps per value of the view, such as one state per sequence.
         used_for_compute_actions: Whether `act` needs it.
         used_for_training: Whether training needs it.
 
     Raises:
-        ConfigError: `shift` cannot be read.
+        ConfigError: `shift` is invalid.
     """
 
     data_col: str | None = None
@@ -51,8 +51,8 @@ class ViewRequirement:
         """Return the requirement as plain data that JSON can hold; `from_dict` reads it back.
 
         Raises:
-            ModelContractError: The space has a kind that cannot be written down.
-            MissingPluginError: rlcatalog-policy, which writes spaces down, is not installed.
+            ModelContractError: The space cannot be saved.
+            MissingPluginError: rlcatalog-policy, which saves spaces, is not installed.
         """
         space = provided.space_to_json(self.space)
         if space is None:
@@ -63,7 +63,7 @@ class ViewRequirement:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
-        """Return the requirement that `to_dict` wrote."""
+        """Return the requirement that `to_dict` described."""
         return cls(**{**data, "space": provided.space_from_json(data["space"])})
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Models around other models, written once for all frameworks, whose own classes join them to theirs."""
+"""Framework-neutral base classes of models that contain other models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ModelWrapper(ModelV2):
-    """Holds a complete model in `self.inner` and behaves like it.
+    """Model that contains a complete model in `self.inner` and behaves like it.
 
     An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
     width of the inner model's output in `self.num_outputs`.
@@ -50,10 +50,10 @@ class ModelWrapper(ModelV2):
 
 
 class SeparateValue(ModelV2):
-    """Two chains that end with features, one for the policy and one for the value, and logits and value behind them.
+    """Model with two chains of trunk and memory, one for the policy and one for the value, and their last layers.
 
-    Its state is that of the first chain, then that of the second. Built as a trunk (`num_outputs=None`), for a head,
-    its output is the features for the policy; those for the value the head finds by `value_features()`.
+    Its state consists of the states of the first and then the second chain. As a trunk for a head (`num_outputs=None`),
+    it outputs the features for the policy; `value_features()` gives the head the features for the value.
 
     Args:
         *args: See `ModelV2`.
@@ -61,10 +61,10 @@ class SeparateValue(ModelV2):
         value_trunk: The chain whose features the value reads, likewise.
 
     Raises:
-        NotServedError: A memory asks for its states through views.
+        NotServedError: A memory requests its states through views.
     """
 
-    #: What the framework gives: how a chain is run, and the layers at the end.
+    #: Set by the framework: how to run a chain, and the last layers.
     run_chain: ClassVar[Callable[..., tuple[Any, list[Any]]]]
     output_layers: ClassVar[Callable[..., Any]]
 
@@ -93,18 +93,18 @@ class SeparateValue(ModelV2):
         return last_values(self, self.features)
 
     def get_initial_state(self) -> list[Any]:
-        """Return the initial state of the policy's chain, then that of the value's."""
+        """Return the initial state of the policy's chain, then of the value's chain."""
         return [*self.trunk.get_initial_state(), *self.value_trunk.get_initial_state()]
 
     def value_features(self) -> _ValueFeatures:
-        """Return what a head is given as `value_trunk`; called after this model it returns the value's features."""
+        """Return the `value_trunk` for a head; called after this model, it returns the features for the value."""
         return _ValueFeatures(self)
 
 
 class _ValueFeatures:
-    """The features for the value that the last pass of a `SeparateValue` left: what a head calls as `value_trunk`.
+    """Callable `value_trunk` of a head, which returns the value features of the last pass of a `SeparateValue`.
 
-    It has no weights and no state; both are the pair's, which the head holds as `trunk`.
+    It has no weights and no state; they belong to the `SeparateValue`, which is the head's `trunk`.
     """
 
     def __init__(self, pair: SeparateValue) -> None:
@@ -114,7 +114,7 @@ class _ValueFeatures:
     def __call__(
         self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tensor | None = None
     ) -> tuple[Any, list[Any]]:
-        """Return the features `[B, width]`; each pass of the pair leaves them once."""
+        """Return the features `[B, width]`, once per pass of the `SeparateValue`."""
         pair = self._rlcatalog_pair
         features, pair.features = pair.features, None
         if features is None:
@@ -126,6 +126,6 @@ def _check_no_views_of_states(model: ModelV2) -> None:
     if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
         raise NotServedError(
             f"{type(model).__name__}{part_of(model)} asks for the view {asked[0]!r} of its state; with"
-            " vf_share_layers=False the value would have such a memory beside it, and the views of both have one name."
-            " Leave vf_share_layers out, or carry the window in the state that forward() returns."
+            " vf_share_layers=False the value would have a second such memory, with views of the same name. Leave"
+            " vf_share_layers out, or carry the window in the state that forward() returns."
         )

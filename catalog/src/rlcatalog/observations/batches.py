@@ -1,7 +1,7 @@
 """Batches of observations as Gymnasium's vector environments return them, read by the tree of their space.
 
-Dict and Tuple spaces come as a dict or tuple of columns, arrays as arrays with a leading axis; every other kind (Text,
-Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environment.
+A batch of a Dict or Tuple space is a dict or tuple of columns. A batch of arrays is an array with a leading axis. For
+every other kind (Text, Sequence, Graph, OneOf, spaces of plugins) it is a tuple with one entry per environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def first_size(info: SpaceInfo, batch: Sized) -> int:
-    """Return the length of a batch's first leaf; the writers of the others check theirs.
+    """Return the length of a batch's first leaf; writers check the length of the others.
 
     Raises:
         ValueError: There is no leaf to count.
@@ -61,7 +61,7 @@ def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
         return batch[i]
     row = info.join([_row(child, column, i) for child, column in zip(info.children, info.split(batch), strict=True)])
     if isinstance(batch, Mapping) and len(batch) > len(row):
-        # Keys the space does not have are left in, for the check of the row to find.
+        # Keep keys that the space does not have, so that the check of the row finds them.
         return {**{key: value for key, value in batch.items() if key not in row}, **row}
     return row
 

@@ -1,4 +1,4 @@
-"""The contract of observation filters: a stateful stage between preprocessor and model."""
+"""`Filter`: the base class of observation filters, a stateful stage between preprocessor and model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Filter:
         options: The model config.
     """
 
-    #: What the catalog made this one from; None for one that was made by hand.
+    #: The component that the catalog made it from; None for a filter that your code made.
     component: Component | None = None
-    #: Shape of one filtered observation; known where the catalog made it.
+    #: Shape of one filtered observation, set by the catalog.
     shape: tuple[int, ...] | None = None
     _harmless = False
-    #: The preprocessor it was made for, which knows when to check.
+    #: Its preprocessor, which determines when to check.
     _after: Preprocessor | None = None
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Filter:
         """Call the filter and check its contract: number and shape of observations, and an unchanged input.
 
         Raises:
-            ModelContractError: It does not keep it; the message names the class and where it comes from.
+            ModelContractError: The filter breaks its contract; the message names the class and its origin.
         """
         always = self._after is not None and self._after.check_mode == "always"
         before = encoded.copy() if always or not self._harmless else None
@@ -72,7 +72,7 @@ class Filter:
             raise ModelContractError(f"{self.who} must return numbers of shape {shape}, found {what}.")
         if before is not None:
             if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
-                raise ModelContractError(f"{self.who} changes the observations it is given; it must return others.")
+                raise ModelContractError(f"{self.who} changes the observations it is given; it must return new arrays.")
             self._harmless = True
         return output
 
@@ -80,7 +80,7 @@ class Filter:
         """Return the result of `get_state` after checking it.
 
         Raises:
-            ModelContractError: It is not a dict of number arrays by name.
+            ModelContractError: The result is not a dict of number arrays by name.
         """
         with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
             state = self.get_state()
@@ -93,7 +93,7 @@ class Filter:
 
     @property
     def who(self) -> str:
-        """Its class and origin, for messages."""
+        """Class and origin, for messages."""
         name = type(self).__qualname__
         return (
             name if self.component is None else f"{name} (filter {self.component.name!r} of {self.component.provider})"
@@ -113,9 +113,9 @@ def make_filter(
     options: Mapping[str, Any],
     unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
-    """Make the filter of a component; None for an empty slot.
+    """Create the filter of a component; return None for an empty slot.
 
-    What a head claims is not for filters: they find its paths among their options, under `"claimed"`.
+    A filter leaves entries unchanged that a head claims: their paths are in its options, as `"claimed"`.
 
     Raises:
         ModelContractError: The component does not make a filter.

@@ -1,9 +1,9 @@
-"""Preprocessors: encoding an environment's observations as arrays for models.
+"""`Preprocessor`: the base class of preprocessors, which encode an environment's observations as arrays for models.
 
-A `Preprocessor` serves one space. The codec protocol (`writer`, `batch_writer`, `restore`, `leaves`, `bounds`,
-`check`) is how a composite uses the preprocessors of its children, which it asks the catalog for; the closures those
-methods return are compiled once, at their first use. A class in RLlib's old form, `_init_shape` and
-`transform` alone, gets all of it from this base.
+A `Preprocessor` encodes one space. Composites use the preprocessors of their children, which the catalog finds, through
+the codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`. Closures of these methods are
+created once, at the first use. For a class in RLlib's form, with only `_init_shape` and `transform`, the base class
+defines the protocol.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Writer = Callable[[Any, Array], None]
 
 _FLOAT32 = np.dtype(np.float32)
 
-#: What a writer may raise on an observation that does not fit; the full check then says what is wrong.
+#: Errors that a writer may raise on an observation that does not fit; the full check then reports the problem.
 ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -47,11 +47,11 @@ class Leaf:
 
     Attributes:
         path: Its path in the observation: `obs['camera'][0]`.
-        kind: Kind of the space, or what the slice holds beside it: `"length"`, `"mask"`, `"tag"`.
-        start: Its first value in the flat vector.
-        stop: One past its last.
+        kind: Kind of the space, or `"length"`, `"mask"` or `"tag"` for a slice with additional values.
+        start: Index of its first value in the flat vector.
+        stop: End index.
         shape: Shape in which a model sees it.
-        numeric: Whether it holds quantities, which a filter may normalise: no one-hots, masks, indices or padding.
+        numeric: Whether it holds quantities, which a filter may normalise, not one-hots, masks, indices or padding.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Leaf:
 
 
 class Preprocessor:
-    """Turns observations of one space into arrays of one shape.
+    """Base class of preprocessors, which encode observations of one space as arrays of one shape.
 
     Subclasses implement `_init_shape` and either `transform` (RLlib's form) or `writer` and `batch_writer`.
 
@@ -71,8 +71,9 @@ class Preprocessor:
         obs_space: The space to encode.
         options: The model config.
         check: `"first"` checks the first observation against the space, `"always"` each, `"never"` none.
-        info: The space already read, with its path; read from `obs_space` when missing.
-        find_child: Finds the preprocessor of a child, `find_child(info, options)`; the default catalog's when missing.
+        info: The space as a tree, with its path; None reads `obs_space`.
+        find_child: A function `find_child(info, options)` that returns a child's preprocessor; None uses the default
+            catalog.
 
     Attributes:
         shape: Shape of one encoded observation.
@@ -80,14 +81,14 @@ class Preprocessor:
         observation_space: The space of encoded observations; carries `original_space` unless it is the space itself.
     """
 
-    #: Whether `restore` gives a structure (dict, tuple, …) rather than one array.
+    #: Whether `restore` returns a structure (dict, tuple, …) instead of one array.
     structured = False
     #: The preprocessors of the space's children.
     children: tuple[Preprocessor, ...] = ()
-    #: What the catalog made this one from, and that catalog; None for one that was made by hand.
+    #: The component that the catalog made it from, and the catalog; None for a preprocessor that your code made.
     component: Component | None = None
     made_by: Catalog | None = None
-    #: Whether its first observations show if it keeps its contract; not where the kit's checks have held it to that.
+    #: Whether to check its contract with the first observations; not for codecs that the conformance kit tests.
     is_watched = True
 
     def __init__(
@@ -169,10 +170,10 @@ class Preprocessor:
         return np.full(self.size, -np.inf, np.float32), np.full(self.size, np.inf, np.float32)
 
     def check(self, obs: Any) -> None:
-        """Raise unless the observation is in the space.
+        """Check that the observation is in the space.
 
         Raises:
-            ObservationError: It does not; the message names the leaf's path, what was expected and what was found.
+            ObservationError: It is outside; the message has the leaf's path, the expected and the found value.
         """
         fits = self._obs_space.contains(obs)
         if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
@@ -181,13 +182,13 @@ class Preprocessor:
         if not fits:
             self.refuse(f"a value of {self.info.describe()}", obs)
 
-    # Both are asked only of the class that says how observations are written, or of one below it.
+    # Both are only used if the class that defines the writer, or a subclass of it, defines them.
 
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        For policies that are exported; `ops` are the tensor library's `TensorOps`. None, as here: the exported policy
-        takes the encoded observation.
+        `ops` are the tensor library's `TensorOps`. Exported policies use it. None, as here: the exported policy takes
+        encoded observations.
         """
         return None
 
@@ -198,7 +199,7 @@ class Preprocessor:
     # --- to call ---------------------------------------------------------------------------------------------------
 
     def transform(self, observation: Any) -> Array:
-        """Encode one observation into a fresh array of `shape`."""
+        """Encode one observation into a new array of `shape`."""
         unchecked = self._unchecked
         if unchecked:
             self.check_shape(observation)
@@ -213,7 +214,7 @@ class Preprocessor:
         return self.encode_batch(batch)
 
     def encode_batch(self, batch: Any) -> Array:
-        """Like `transform_batch`, but the array may share memory with the batch, so read it at once."""
+        """Encode like `transform_batch`; the array may share memory with the batch, so read it at once."""
         if isinstance(batch, list):
             batch = self._stacked(batch)
         closely, before = self._unchecked or not self._harmless, None
@@ -232,7 +233,7 @@ class Preprocessor:
                 check_bounds(self, out)
             if not is_unchanged(before, batch):
                 who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-                raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+                raise ModelContractError(f"{who} changes the observations it is given; it may only write into `out`.")
             self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
@@ -257,7 +258,7 @@ class Preprocessor:
 
     @property
     def catalog(self) -> Catalog:
-        """Its catalog, or else the default one."""
+        """The catalog that made it, or the default one."""
         return self.made_by or provided.default_catalog()
 
     @cached_property
@@ -279,7 +280,7 @@ class Preprocessor:
 
     @property
     def who(self) -> str:
-        """Its class and origin, for messages."""
+        """Class and origin, for messages."""
         name = type(self).__qualname__
         return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
 
@@ -312,7 +313,7 @@ class Preprocessor:
         return self.batch_writer(0)
 
     def _write_or_explain(self, observation: Any, out: Array) -> None:
-        """Encode one observation into zeros `[size]`; where it cannot be, say why."""
+        """Encode one observation into zeros `[size]`; raise an error with the reason if it does not fit."""
         try:
             self._write(observation, out)
         except CatalogError:
@@ -342,14 +343,14 @@ class Preprocessor:
         )
 
     def _check_rows(self, batch: Any) -> None:
-        """Check the observations of a batch as long as the check mode asks for it."""
+        """Check the observations of a batch if the check mode requires it."""
         for row in rows(self.info, batch) if self._unchecked else ():
             self.check_shape(row)
             if not self._unchecked:
                 break
 
     def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
-        """Raise what is wrong with an observation, or a batch of such, that could not be encoded."""
+        """Raise the error for an observation, or a batch, that could not be encoded."""
         try:
             for one in rows(self.info, obs) if is_batch else (obs,):
                 self.check(one)
@@ -357,7 +358,7 @@ class Preprocessor:
             raise
         except (Exception, SystemExit) as another:
             error = error if is_batch else another  # a batch of the wrong form has no rows to check
-        # Whose code raised: the codec, of this one and its children, that the innermost line belongs to.
+        # Find the codec, this one or a child, whose code raised: the owner of the innermost line.
         lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
         homes = {type(codec).__module__: codec for codec in self.codecs()}
         who = next((homes[line].who for line in reversed(lines) if line in homes), self.who)

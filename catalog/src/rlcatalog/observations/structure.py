@@ -39,8 +39,8 @@ def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tenso
     """Convert encoded observations back into the structure of their space.
 
     Args:
-        obs: Encoded observations `[..., size]`; a structure is returned as it is.
-        obs_space: The preprocessor's `observation_space`; a space without `original_space` leaves `obs` as it is.
+        obs: Encoded observations `[..., size]`; a structure is returned unchanged.
+        obs_space: The preprocessor's `observation_space`. Without `original_space`, `obs` is returned unchanged.
         tensorlib: `"numpy"`, `"torch"` or `"tf"` (`"tf2"`).
 
     Returns:
@@ -49,7 +49,7 @@ def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tenso
         one-hot.
 
     Raises:
-        ObservationError: The last axis of `obs` has not the encoded size.
+        ObservationError: The last axis of `obs` does not have the encoded size.
     """
     preprocessor = preprocessor_of(obs_space)
     if preprocessor is None or not preprocessor.structured or is_structure(obs):

@@ -27,13 +27,13 @@ class TrunkObservation:
         who: The head's name, for messages.
 
     Attributes:
-        claimed: Those keys.
-        preprocessor: The preprocessor of what is left.
+        claimed: The keys that the head reads itself.
+        preprocessor: The preprocessor of the remaining entries.
 
     Raises:
-        NotServedError: The observation is not encoded entry by entry (a custom preprocessor).
-        UnsupportedSpaceError: Nothing is left for the trunk.
-        ConfigError: A claimed key is not there.
+        NotServedError: A custom preprocessor does not encode the observation entry by entry.
+        UnsupportedSpaceError: No entry is left for the trunk.
+        ConfigError: A claimed key does not exist.
     """
 
     def __init__(self, preprocessor: Preprocessor, claimed: Sequence[str], who: str) -> None:
@@ -61,7 +61,7 @@ class TrunkObservation:
                 info = info.without(key)
             self.preprocessor = preprocessor.child(info)
         starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
-        #: Where its columns stand in the whole, neighbours joined.
+        #: Slices of its columns in the whole observation, with adjacent ones joined.
         self._columns: list[tuple[int, int]] = []
         for child in kept:
             if child.size:

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: The module of the base class, whose writers need not be watched.
+#: The module of the base class, whose writers need no checks.
 _HOME = "rlcatalog.observations.preprocessor"
-#: What stands beside a slice while a writer is watched.
+#: The value beside a slice while a writer is checked.
 _CANARY = np.float32(-77777.25)
 
 
 def check_answers(codec: Preprocessor) -> None:
-    """Raise if a codec without children breaks its contract before it has seen an observation.
+    """Check the declarations of a codec without children, before it has seen an observation.
 
     Raises:
-        ModelContractError: Something it says of itself, or a writer of it, is of the wrong kind.
+        ModelContractError: A result of its methods has the wrong kind.
     """
     if codec.children:
         return  # what it says, it takes from them
@@ -48,14 +48,14 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Raise if a codec, or one of its children before, writes beyond its slice; see `Preprocessor.is_watched`.
+    """Check that a codec and its children only write into their slices; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
         obs: An observation of its space.
 
     Raises:
-        ModelContractError: It does.
+        ModelContractError: A codec writes outside its slice.
     """
     if not any(part.is_watched for part in codec.codecs()):
         return
@@ -84,14 +84,14 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
 
 
 def check_bounds(codec: Preprocessor, encoded: Array) -> None:
-    """Raise if encoded values are outside a codec's bounds; see `Preprocessor.is_watched`.
+    """Check that encoded values are within a codec's bounds; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
         encoded: The values, `[size]` or `[B, size]`.
 
     Raises:
-        ModelContractError: One does.
+        ModelContractError: A value is outside.
     """
     if not any(part.is_watched for part in codec.codecs()):
         return

@@ -1,7 +1,7 @@
 """Plugins: hooks, declarations, discovery, loading, and the registry of names.
 
-A plugin returns declarations from hooks; discovery finds it, loading runs it in its own `try`, and the registry holds
-its components with their owners. `Request` is the argument of their functions.
+A plugin returns declarations from hooks. Discovery finds plugins, the loader isolates their errors, and the registry
+holds their components with their owners. `Request` is the argument of a declaration's functions.
 """
 
 import lazy_loader

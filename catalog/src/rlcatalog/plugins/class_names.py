@@ -1,4 +1,4 @@
-"""Classes of the installed parts by name, for the doors that show them: `rlcatalog_torch`, `rlcatalog_tf`, ..."""
+"""Lookup of installed parts' classes by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     """Return an installed part's class by its name.
 
     Args:
-        module: The module that is asked, for messages.
-        name: The attribute asked for.
+        module: The name of the module, for messages.
+        name: The name of the attribute.
         framework: `"torch"`, `"tf"`, or `"numpy"` for parts that need no framework.
-        kind: The kind of component whose classes are meant; any when None.
+        kind: The kind of component; None allows any.
 
     Raises:
         AttributeError: No package provides the name.
-        MissingPluginError: A package provides it that is not usable here.
+        MissingPluginError: The package that provides it is missing, disabled or failed to load.
         AmbiguousChoiceError: Several plugins have a class of this name, and the public index lists none of them.
     """
     if name.startswith("_"):
@@ -41,7 +41,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
 
 
 def part_classes(framework: str, kind: str | None = None) -> list[str]:
-    """Return the names `part_class` finds."""
+    """Return the names that `part_class` finds."""
     return sorted({class_name for _, class_name in _classes(framework, kind)})
 
 

@@ -21,20 +21,20 @@ class Component:
     """One named part and its origin.
 
     Attributes:
-        declaration: What the plugin said about it.
+        declaration: The plugin's declaration.
         distribution: Distribution that provides it; empty for one registered in process.
         version: That distribution's version.
         objects: Classes by framework, for a component registered in process.
-        extensions: Framework → the component of another package that brings the code for it; where several bring it,
-            and none of them is the framework's own, all of them.
+        extensions: Framework → the components of other packages with code for it: one, or all if several packages
+            have code and none owns the framework.
         kind: The kind: `"model"`, `"preprocessor"`, …
         name: The name users write into a config.
         switch: The config key that turns it on, or None.
         in_process: Whether it was registered by the running program.
-        is_indexed: Whether it is the one that the public index has under its name.
-        is_third_party: Whether it is a plugin's that the public index does not list.
-        undeclared: Whether it is a class of the running program that declares no keys, as RLlib's custom classes do.
-        address: `"distribution/name"`, by which it is found again; the name alone for one of the running program.
+        is_indexed: Whether the public index lists it under its name.
+        is_third_party: Whether it belongs to a plugin that the public index does not list.
+        undeclared: Whether it is a registered class that declares no keys, such as RLlib's custom classes.
+        address: `"distribution/name"`, or only the name for a registered class.
         provider: Distribution and version as one text.
         title: `"model 'glu' (acme-glu 1.0)"`, for messages.
     """
@@ -45,7 +45,7 @@ class Component:
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
     extensions: dict[str, list[Component]] = field(default_factory=dict, repr=False)
 
-    #: Framework → what `load` has imported for it.
+    #: Framework → the target that `load` has imported.
     _targets: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,16 +64,16 @@ class Component:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """Frameworks there is code for, or `"numpy"` or `"cli"` for parts that need none."""
+        """Frameworks with code for the part, or `"numpy"` or `"cli"` for parts that need none."""
         return (*self.declaration.served, *self.extensions)
 
     @property
     def label(self) -> str:
-        """`"model 'glu' of acme-glu 1.0"`, for messages beside a class; empty for one of the running program."""
+        """`"model 'glu' of acme-glu 1.0"`, for messages that name a class; empty for a registered class."""
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Raise if the component has no code for a framework, or the framework is not installed."""
+        """Check that the component has code for a framework, and that the framework is installed."""
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
             return
         if len(rivals := self.extensions.get(target, [])) > 1:
@@ -94,10 +94,10 @@ class Component:
         Args:
             name: The field that holds the function.
             *arguments: Its arguments.
-            returns: Converts the answer, and raises TypeError or ValueError where it is of the wrong kind.
+            returns: A function that converts the result, and raises TypeError or ValueError for a wrong kind.
 
         Raises:
-            PartError: The function raised, or its answer is of the wrong kind.
+            PartError: The function raised, or its result has the wrong kind.
         """
         what = f"its {name} function"
         with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):  # ours is about the request
@@ -113,7 +113,7 @@ class Component:
         """Import and return the target for a framework.
 
         Raises:
-            NotServedError: The component has none for it.
+            NotServedError: The component has no target for it.
             MissingFrameworkError: The framework is not installed.
             PartError: The import failed, or the module lacks the class.
         """
@@ -143,11 +143,11 @@ class Component:
 
 
 def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
-    """Call a part's target and return what it makes.
+    """Call a part's target and return the result.
 
     Raises:
-        CatalogError: It cannot be imported, or refuses the arguments.
-        PartError: It raised anything else.
+        CatalogError: The target cannot be imported, or raises an error of rlcatalog.
+        PartError: The target raises any other error.
     """
     target = component.load(framework)
     with blame_part(component):
@@ -159,10 +159,10 @@ def blame_part(component: Component, what: str = "") -> AbstractContextManager[N
 
     Args:
         component: The part.
-        what: What of it runs, where the message should say: a method's name.
+        what: Name of the method that runs, for the message.
 
     Raises:
-        PartError: The code raised something that is not ours.
+        PartError: The code raised an error that does not come from rlcatalog.
     """
     title = f"{component.title}: its {what}" if what else component.title
     return raised_as(lambda why: PartError(f"{title} raised {why}", component), CatalogError)

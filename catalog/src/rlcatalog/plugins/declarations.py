@@ -1,7 +1,7 @@
-"""Declarations, which a plugin's hooks return: frozen, made of strings and small functions.
+"""Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
 
-A declaration has a part's name, what it matches and the path of its code. It imports nothing: a target such as
-`"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
+A declaration names a part, says which requests it fits, and holds the import path of its code. rlcatalog imports a
+target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` at its first use.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rlcatalog.plugins.discovery import normalize
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
 
-#: A test that a field's value must pass, and what it must be, for messages; and a form for each field.
+#: A test for a field's value, and the expected form for messages.
 Form = tuple[Callable[[Any], bool], str]
 Forms = Mapping[str, Form]
 
 
 def text_like(pattern: str) -> Callable[[Any], bool]:
-    """Return a function that tests whether a value is text of a pattern."""
+    """Return a function that tests whether a value is text that matches a pattern."""
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
 
 
@@ -40,7 +40,7 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
-#: The config keys that count for a plain module: how it is shown images, and the layers behind it.
+#: The config keys that apply to a plain module: the form of images, and the layers after it.
 PLAIN_KEYS = (
     "module_images", "image_layout", "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
     "post_fcnet_activation", "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
@@ -69,11 +69,11 @@ class Stage:
     """One step of a model as `explain` prints it.
 
     Attributes:
-        name: What the step is, such as `hidden 1 (tanh)`.
-        shape: Shape of its output for one observation, or None when it is known only after building.
-        weights: How many weights it has, or None if that is not known before building. `rlcatalog summary` counts
-            them, and loading refuses a config that asks for more than a file holds, before anything is built.
-        whole: Whether those are all it has; False where some depend on what is known only after building.
+        name: Name of the step, such as `hidden 1 (tanh)`.
+        shape: Shape of its output for one observation, or None if it is only known after building.
+        weights: Its number of weights, or None if it is only known after building. `rlcatalog summary` adds them up.
+            Before building, loading refuses a config that needs more weights than the file holds.
+        whole: Whether `weights` counts all weights; False for a lower bound.
     """
 
     name: str
@@ -91,30 +91,29 @@ class Declaration:
         targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf": "pkg.tf:Class"}`, or
             `{"numpy": "pkg.codecs:Class"}` for parts that need no framework.
         summary: One line for `rlcatalog list`.
-        match: Says whether, how well and why the component fits a request. None: it is chosen by name, by its `switch`
-            or by its `kinds`.
-        config: Import path of the msgspec struct with the config keys this component owns, or None.
+        match: A function that returns whether, how well and why the component fits a request. None: it is chosen by
+            name, by its `switch` or by its `kinds`.
+        config: Import path of the msgspec struct with the component's config keys, or None.
         reads: Names of config keys that the component reads besides its own: shared keys of the kernel, or another
             package's keys. Undeclared keys are refused when the plugin is loaded.
-        ignores: The config keys, among those it reads, that have no effect for a request: key → what it takes, such as
-            `"preprocessor_pref='rllib'"`. Those that no other part reads are reported. None: it reads them all.
-        extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
-            no code for, or None; of the rest of this declaration only `reads` counts, where it has any.
-        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit, or None:
-            the standard spaces that it fits will do.
-        switch: The config key that turns a slot's part on, or None. On means neither None nor False. Without a `match`
-            the part fits where it is on, as `SPECIFIC`, and nowhere else.
-        kinds: The kinds of space that the part takes: `SpaceInfo.kind` or the qualified name of a space class; `match`
-            is asked about those only, and without a `match` the part fits them all. Empty: it is asked about every
-            space.
+        ignores: A function that returns the keys without effect for a request: key → what it needs, such as
+            `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
+        extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
+            None. Only `reads` counts of the other fields, if it is given.
+        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. None:
+            the kit uses the standard spaces that the part fits.
+        switch: The config key that turns a slot's part on, or None. On means neither None nor False. Without a `match`,
+            the part fits as `SPECIFIC` if it is on, and not otherwise.
+        kinds: The kinds of space that the part takes: `SpaceInfo.kind` or the qualified name of a space class.
+            rlcatalog only calls `match` for these; without a `match`, the part fits them all. Empty: all spaces.
     """
 
     kind: ClassVar[str] = ""
     #: The keys that targets may have; None: names of frameworks, those of plugins included.
     targets_allowed: ClassVar[frozenset[str] | None] = None
-    #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
+    #: Whether users import targets by name, from `rlcatalog_torch` and similar modules.
     shows_classes: ClassVar[bool] = True
-    #: Field → what its value must be, None aside where that is the default; a kind's own are added to these.
+    #: Field → test and expected form; a default of None is also allowed. Subclasses add their fields.
     forms: ClassVar[Forms] = {
         "name": (text_like(_NAME), "a word of letters, digits, '_', '-' and '.'"),
         "summary": (text_like(".*"), "one line of text"),
@@ -262,11 +261,11 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
-        claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
-            chosen for what remains, and see no more.
-        describe: The stages and their shapes for a request, without a framework; None for "known after build".
-        pinned_keys: For a model that asks the catalog for others: the config keys that name what it found for a
-            request. A saved policy keeps them, so that loading never chooses again.
+        claims: For a head: a function that returns the keys of a Dict observation that it reads itself. Trunk and
+            memory are chosen for the remaining keys, and only see those.
+        describe: A function that returns the stages and their shapes without a framework; None: "known after build".
+        pinned_keys: For a model that requests other models: a function that returns config keys with the names of the
+            chosen models. A saved policy stores them, so that loading does not choose again.
         plain: Whether its targets are plain modules: a class, an instance or a factory of `torch.nn.Module` or
             `keras.Layer`. Such a model is a trunk, and reads the keys of `PLAIN_KEYS`.
     """
@@ -300,12 +299,12 @@ class ActionDistSpec(Declaration):
     """An action-distribution class.
 
     Attributes:
-        size: Number of model outputs the distribution needs, from the action space and the model config. The class's
-            `required_model_output_shape` says the same. A composite may leave it out.
-        composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
-            size is the sum of their sizes.
-        wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
-            is then given that one's as a third argument.
+        size: A function of the action space and the model config that returns the number of model outputs. It must
+            agree with `required_model_output_shape` of the class. A composite can leave it out.
+        composite: Whether it joins distributions that the catalog chooses for the children of a Tuple or Dict. Its size
+            is the sum of their sizes.
+        wraps_default: Whether it wraps the distribution that the catalog would choose otherwise. `size` then gets the
+            size of that distribution as a third argument.
     """
 
     kind: ClassVar[str] = "action_dist"
@@ -331,7 +330,7 @@ class CommandSpec(Declaration):
 class EngineSpec(Declaration):
     """An engine: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
 
-    The target's module is imported for `rlcatalog train --help`: it imports what is heavy when the engine is made.
+    `rlcatalog train --help` imports the target's module, so import heavy modules only when the engine is created.
     """
 
     kind: ClassVar[str] = "engine"
@@ -355,7 +354,7 @@ class ExporterSpec(Declaration):
     extends it adds `"export-NAME"`.
 
     Attributes:
-        suffix: How names of such files end, `".onnx"`: the format of a path where none is named; empty: of a folder.
+        suffix: Suffix of such files, such as `".onnx"`, which selects the format if none is named; empty for a folder.
     """
 
     kind: ClassVar[str] = "exporter"

@@ -1,4 +1,4 @@
-"""Discovery of plugins from entry points, in pure functions: scan, de-duplicate, sort, mark disabled ones."""
+"""Discovery of plugins from entry points: scan, remove duplicates, sort, and mark disabled plugins."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class PluginRecord:
         requires: That distribution's `Requires-Dist` lines.
         entry_point: The object whose `load()` imports the plugin.
         status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
-        error: Why it is not loaded, or what of it is left out, as text; None when all is well.
-        exception: The exception behind `error` where it failed.
-        problems: What is wrong with it, one by one, where it is loaded.
-        parts: The parts it brings, without the ones left out.
-        config_classes: Import path → struct that holds config keys of its parts.
+        error: Why it is not loaded, or which parts are left out, as text; None without problems.
+        exception: The exception behind `error`, if it failed.
+        problems: The problems of a loaded plugin.
+        parts: Its parts, without the ones left out.
+        config_classes: Import path → config struct of its parts.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _text(exception: BaseException) -> str:
 
 @dataclass(frozen=True)
 class _DamagedEntryPoint:
-    """Stands for the entry points of an installed distribution whose files cannot be read; loading it says why."""
+    """Entry point of an installed distribution whose files cannot be read; loading it raises the reason."""
 
     name: str
     dist: Any
@@ -91,7 +91,7 @@ class _DamagedEntryPoint:
     value: str = ""
 
     def load(self) -> Any:
-        """Raise what is wrong."""
+        """Raise the reason."""
         raise self.error
 
 
@@ -135,7 +135,7 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
         if "rlcatalog" in text and not first.startswith("["):
             raise ValueError(f"{first!r} is not in a section; expected the section [{GROUP}]")
     except Exception as error:
-        # Others' broken files are no concern of ours: only what speaks of us is reported.
+        # Only report broken files that mention rlcatalog.
         known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
         if b"rlcatalog" in known:
             yield _DamagedEntryPoint(

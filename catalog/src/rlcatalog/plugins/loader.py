@@ -1,7 +1,7 @@
-"""Loading plugins, each in its own `try`: a failing one is reported and affects no other.
+"""Loader of plugins: a failing plugin is reported and does not affect others.
 
-pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin has its own manager and its hooks are called alone, so that plugins cannot affect one another.
+pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here each
+plugin has a separate manager.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from rlcatalog.plugins.discovery import PluginRecord, disabled_reason, find_plug
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
-#: The hooks alone: pluggy looks at every name of what it is given, once for each plugin.
+#: A namespace with only the hooks, because pluggy inspects every name of it for each plugin.
 _HOOKS: Any = SimpleNamespace(**{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")})
-#: Hook name → the declaration its list must hold.
+#: Hook name → the type of the declarations it returns.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
     name: get_args(get_type_hints(hook)["return"])[0] for name, hook in vars(_HOOKS).items()
 }
 
-#: Name of the plugin that is being loaded here.
+#: Name of the plugin that is being loaded.
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
@@ -54,10 +54,10 @@ def load_plugins(
     Args:
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
+        default_of: A function that returns a config struct with its defaults, or raises if its keys cannot be read.
 
     Raises:
-        PluginError: A plugin that is being loaded asks for it.
+        PluginError: A plugin that is being loaded calls it.
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     refuse_while_loading()
@@ -73,13 +73,13 @@ def load_plugins(
 
 
 def load_indexed(kind: str) -> list[Any]:
-    """Return the declarations of the public index's packages for a table of the process.
+    """Return the declarations of the packages in the public index for a process-wide table.
 
     Args:
         kind: The kind of declaration, `"framework"` or `"action_codec"`.
 
     Returns:
-        The declarations: frameworks in the index's order, and behind them what extends them.
+        The declarations: frameworks in the index's order, then their extensions.
     """
     packages = set(public_index.distributions(f"{kind}/"))
     records = find_plugins(point for point in scan() if name_of(point.dist) in packages)
@@ -91,10 +91,10 @@ def load_indexed(kind: str) -> list[Any]:
 
 
 def refuse_while_loading() -> None:
-    """Raise if a plugin asks while it is being loaded.
+    """Check that no plugin is being loaded.
 
     Raises:
-        PluginError: It does.
+        PluginError: A plugin requests a catalog while it is being loaded.
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
@@ -118,7 +118,7 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
 
 
 def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any]) -> None:
-    """Load one plugin in its own `try`, and note in its record the result and its parts."""
+    """Load one plugin, and store the result and its parts, or its error, in its record."""
     if why := disabled_reason(record, environ):
         record.status, record.error = "disabled", why
         return
@@ -139,7 +139,7 @@ def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[
 
 
 def _read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> None:
-    """Call every hook of a plugin, check what it returns, and note the parts in the plugin's record.
+    """Call every hook of a plugin, check the results, and store the parts in the plugin's record.
 
     Raises:
         DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
@@ -172,7 +172,7 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
 
 
 def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
-    """Return a plugin's hooks by name; a function that looks like a hook, but is not, is an error."""
+    """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
     manager = pluggy.PluginManager("rlcatalog")
     manager.add_hookspecs(_HOOKS)
     try:

@@ -1,9 +1,9 @@
-"""The rule of names. It does not depend on the order in which plugins are found.
+"""Rule of names, which does not depend on the order in which plugins are found.
 
-Every part answers to its address, `distribution/name`. A name alone means the part that the public index lists under
-it; where the index has none, the part whose name begins with that of its own distribution, as `acme_net_small` of
-`acme-net` does. Other names mean nothing alone. A name that two distributions may claim is an error that gives both
-addresses. Config keys, commands and suffixes of files follow the same rule.
+Every part has an address, `distribution/name`. A bare name means the part that the public index lists under it. If
+there is none, it means the part whose name starts with its distribution's name, such as `acme_net_small` of `acme-net`.
+Other bare names are errors. A name that two distributions can claim is an error with both addresses. Config keys,
+commands and file suffixes follow the same rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlcatalog.plugins import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
-    """Whether a bare name may mean a distribution's part.
+    """Return whether a bare name can mean a distribution's part.
 
     Args:
         kind: The kind of component, `"config"` for a key, or `"suffix"`.
@@ -34,7 +34,7 @@ def _word(name: str) -> str:
 
 
 def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
-    """Return the message for a bare name without meaning, with the addresses that work."""
+    """Return the message for an unknown bare name, with the addresses that work."""
     addresses = " or ".join(repr(f"{distribution}/{name}") for distribution in sorted(set(distributions)))
     return f"{what} {name!r} means nothing alone. Say {addresses}."
 
@@ -46,8 +46,8 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
         structs: Config struct → distribution.
 
     Returns:
-        Struct → field → `"distribution/key"`, where that is how the key is called; and key → distributions, where the
-        key alone means nothing.
+        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → distributions that
+        have such a key.
     """
     fields: dict[type, tuple[str, ...]] = {s: s.__struct_fields__ for s in structs}  # type: ignore[attr-defined]
     users: dict[str, set[str]] = defaultdict(set)

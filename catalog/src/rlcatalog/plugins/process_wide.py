@@ -1,4 +1,4 @@
-"""Declarations that all catalogs of a process share: action codecs and frameworks."""
+"""Declarations shared by all catalogs of a process: action codecs and frameworks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.errors import DuplicateNameError, NotServedError, nearest
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
-#: What a framework's own declaration may name.
+#: The targets of a framework's declaration.
 _TARGETS = frozenset({
     "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "distribution", "policy_module", "kit",
     "before",
@@ -32,7 +32,7 @@ class ActionCodecSpec(Declaration):
     """An `ActionCodec` class, which handles the actions of some kinds of space.
 
     Attributes:
-        kinds: The qualified names of the space classes whose actions it knows, those of their subclasses included.
+        kinds: The qualified names of its space classes, whose subclasses are included.
     """
 
     kind: ClassVar[str] = "action_codec"
@@ -52,9 +52,9 @@ class ActionCodecSpec(Declaration):
 
 @dataclass(frozen=True)
 class FrameworkSpec(Declaration):
-    """A framework that models and distributions are written in.
+    """A framework for models and distributions.
 
-    Its targets are what it does. Required are `"backend"`, the class that runs a policy
+    Its targets name its code. Required are `"backend"`, the class that runs a policy
     (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
@@ -65,14 +65,14 @@ class FrameworkSpec(Declaration):
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
     - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
-    - `"before"`: a function to be called before anything of the framework is imported.
+    - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
     makes a model of a plain module. The target `"freeze"` is a function
     `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
-        module: The module whose presence says that it is installed, and which its tensors' classes come from.
+        module: The module that shows whether the framework is installed, and that defines its tensor classes.
         aliases: Other names for it.
         packages: Other top-level modules whose classes are the framework's, such as `("keras",)`.
     """
@@ -107,7 +107,7 @@ class FrameworkSpec(Declaration):
         return (self.name, *self.aliases)
 
     def _entry(self, what: str) -> str:
-        """Return what a target that another package adds is entered under."""
+        """Return the key of a target that another package adds."""
         return f"{self.name}: {what}"
 
     def enter(self) -> bool:
@@ -137,7 +137,7 @@ class FrameworkSpec(Declaration):
             user: The distribution that asks, for the message.
 
         Raises:
-            NotServedError: There is none of this name.
+            NotServedError: No package declares this target.
         """
         if (target := self.targets.get(what) or self.target(what)) is None:
             raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
@@ -145,7 +145,7 @@ class FrameworkSpec(Declaration):
 
     @property
     def is_installed(self) -> bool:
-        """Whether the framework itself is installed; nothing is imported."""
+        """Return whether the framework is installed, without importing it."""
         return importlib.util.find_spec(self.module) is not None
 
     def prepare(self) -> None:

@@ -1,7 +1,7 @@
-"""The public index of names and their distributions, for install hints and the rule of names.
+"""Public index of names and their distributions, for install hints and the rule of names.
 
-It is a data file; others may be entered. The kernel itself knows no part by name: `tools/public_index.py` writes the
-file from the packages that come with rlcatalog, and a test compares.
+It is a data file, so that the kernel's code names no part. `tools/public_index.py` writes it from the packages of this
+repository; other packages can be added.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kernel_keys() -> frozenset[str]:
 
 
 def distributions(*entries: str) -> list[str]:
-    """Return the listed distributions; given beginnings of entries, such as `"space/"`, those that provide any."""
+    """Return the listed distributions; with prefixes such as `"space/"`, only those with a matching entry."""
     if not entries:
         return list(_data()["distributions"])
     return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})

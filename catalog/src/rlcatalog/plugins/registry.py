@@ -1,4 +1,4 @@
-"""Registry of names: parts of plugins, parts that the program registered, and their origin."""
+"""Registry of names: parts of plugins, registered parts, and their origin."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import PluginRecord, normalize
 from rlcatalog.plugins.names import bare_keys, may_claim, ways_to_say
 
-#: Who owns what the running program registered.
+#: The owner of parts that the running program registers.
 THIS_PROCESS = "this process"
 
 
 class Registry:
-    """All components of one catalog, by kind and name, and the config structs of their keys.
+    """Registry of all components of one catalog by kind and name, with the config structs of their keys.
 
-    Its tables are replaced, never changed: another thread may be going over them.
+    Its tables are replaced, never changed, because other threads may iterate over them.
 
     Args:
         records: The plugins, loaded or not.
@@ -45,26 +45,26 @@ class Registry:
         self.records = records
         #: Sorted by kind, name and distribution.
         self._components = sorted(components, key=_order)
-        #: (kind, address or bare name) → the components that it may mean: one, or several whose addresses tell.
+        #: (kind, address or bare name) → the components that it can mean; several can only be told apart by address.
         self._meanings: dict[tuple[str, str], list[Component]] = {}
         for c in self._components:
             self._meanings[c.kind, c.address] = [c]
             if may_claim(c.kind, c.name, c.distribution):
                 self._meanings.setdefault((c.kind, c.name), []).append(c)
         self.config_classes, self.config_paths = dict(classes), dict(paths)
-        #: Struct → field → what the key is called in a config, where that is not the field's name; and config key → the
-        #: distributions that have it, where it means nothing alone.
+        #: Struct → field → name of the key in a config, if it differs from the field; and bare config key → the
+        #: distributions that have it, if only its address works.
         self.key_names, self.homeless_keys = bare_keys(classes)
 
     def add_in_process(self, component: Component, struct: type | None = None) -> None:
-        """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
+        """Add a component of the running program. It takes precedence over plugins, and replaces an earlier one.
 
         Args:
             component: The component.
             struct: The struct with its config keys, which its declaration names, or None.
 
         Raises:
-            DuplicateNameError: A config key is another's.
+            DuplicateNameError: A config key belongs to another part.
             DeclarationError: It names an undeclared framework or config key.
         """
         if (error := unknown_framework(component)) is not None:
@@ -92,7 +92,7 @@ class Registry:
         self.config_classes = {s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()}
         self.config_paths = paths
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- lookup ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Component]:
         return iter(self._components)
@@ -114,15 +114,15 @@ class Registry:
         """Return a component by name, or by `distribution/name`.
 
         Raises:
-            MissingPluginError: The name is known, its package is not usable here.
-            AmbiguousChoiceError: Several plugins have the name, and it belongs to none of them.
-            UnknownNameError: No such name.
+            MissingPluginError: The package of this name is missing, disabled or failed to load.
+            AmbiguousChoiceError: Several plugins have the name, and none owns it.
+            UnknownNameError: The name does not exist.
         """
         meanings = self._meanings.get((kind, name), [])
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, asked: str) -> Component:
-        """Return the component of an address in another spelling; raise what is wrong with any other name."""
+        """Return the component of an address in another spelling; raise the error for any other name."""
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")
@@ -139,10 +139,10 @@ class Registry:
         raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
-        """Raise MissingPluginError when `distribution`, which provides `what`, is not usable; else return.
+        """Check that `distribution`, which provides `what`, is loaded.
 
         Raises:
-            MissingPluginError: Always, unless `distribution` is None or loaded.
+            MissingPluginError: It is not loaded. None passes.
         """
         if distribution is None:
             return
@@ -168,7 +168,7 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
 
     Args:
         component: The component.
-        declared: The keys of the config structs there are, the kernel's aside.
+        declared: The keys of all config structs, without the kernel's.
     """
     known = {*public_index.kernel_keys(), *declared}
     for key in component.declaration.named_keys:

@@ -1,4 +1,4 @@
-"""Request: the input of a lookup, which every `match`, `describe` and `size` function gets."""
+"""`Request`: the input of a lookup, which `match` and `describe` functions get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """One lookup.
+    """Input of one lookup.
 
     Attributes:
         obs: The observation space as the environment gives it (for preprocessors: the space, or sub-space, to encode).
@@ -26,11 +26,11 @@ class Request:
         config: The model config, complete and checked: every key of the installed packages with its value.
         framework: `"torch"`, `"tf"`, or None if any will do.
         encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
-        num_outputs: Number of outputs the model is asked for, or None for a trunk.
-        trunk_width: Width of the trunk's output, for memories and heads; None when known only after building.
+        num_outputs: Number of model outputs, or None for a trunk.
+        trunk_width: Width of the trunk's output, for memories and heads; None if it is only known after building.
         env: The environment, for environment wrappers.
-        preprocessor: What encoded the observations, where it is known.
-        catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
+        preprocessor: The preprocessor of the observations, if known.
+        catalog: The catalog of this lookup, for models that contain others (see `Catalog.trunk`).
         mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs` has it
             only if models see the mask.
     """
@@ -48,12 +48,12 @@ class Request:
     mask_key: str | None = None
 
     def space_for(self, kind: str) -> SpaceInfo:
-        """Return the space that a kind of component is for."""
+        """Return the space that matters to a kind of component."""
         return (self.action or self.obs) if kind == "action_dist" else self.obs
 
     @property
     def is_image(self) -> bool:
-        """Whether a model sees one array of rank 3: RLlib's rule for a vision net.
+        """Whether a model sees one array of rank 3, which is RLlib's rule for convolutions.
 
         Integers for categories (`_disable_preprocessor_api`) do not form an image.
         """

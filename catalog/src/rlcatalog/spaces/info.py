@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy as np
 
-#: Qualified class names of the spaces whose structure the kernel reads itself, for their subclasses as well; any other
-#: class is its own kind.
+#: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For any other class, the
+#: qualified name is the kind.
 KINDS = {
     "gymnasium.spaces.box.Box": "box",
     "gymnasium.spaces.discrete.Discrete": "discrete",
@@ -40,8 +40,8 @@ class SpaceInfo:
     """One node of a space.
 
     Attributes:
-        kind: `"box"`, `"discrete"`, …; for a class the kernel does not know, its qualified name.
-        path: Path of the node, as a user would type it: `obs['camera'][0]`.
+        kind: `"box"`, `"discrete"`, …; for an unknown class, its qualified name.
+        path: Path of the node, in Python syntax: `obs['camera'][0]`.
         shape: The space's own shape, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
         low: Lower bounds (Box), an array of `shape`.
@@ -105,19 +105,19 @@ class SpaceInfo:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the shape has no room for a value."""
+        """Whether the shape contains no value."""
         return self.shape is not None and 0 in self.shape
 
     def without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
-            f"{self.path}: {self.describe()} holds no values, so that {name} has nothing to choose. Leave it out of the"
-            " action space, and put it back in an environment wrapper (gymnasium.wrappers.TransformAction)."
+            f"{self.path}: {self.describe()} holds no values, so {name} has nothing to choose. Leave it out of the"
+            " action space, and add it again in an environment wrapper (gymnasium.wrappers.TransformAction)."
         )
 
     @property
     def is_image(self) -> bool:
-        """Whether this is a Box of rank 3 (RLlib's rule for what a vision net takes)."""
+        """Whether this is a Box of rank 3, which is RLlib's rule for convolutions."""
         return self.kind == "box" and self.rank == 3
 
     @property
@@ -147,7 +147,7 @@ class SpaceInfo:
 
         Args:
             key: The key.
-            *inner: Keys that lead on, to what is left out of the Dict under `key`; that goes where nothing is left.
+            *inner: More keys of a path: removes the entry inside the Dict under `key`, and an empty Dict with it.
         """
         from gymnasium.spaces import Dict
 
@@ -180,8 +180,8 @@ class SpaceInfo:
 def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
-    The kind is that of the nearest class which the kernel knows: a subclass of Box is a `"box"`. A codec for the
-    subclass alone is found by the class's name.
+    The kind is that of the nearest class that the kernel knows: a subclass of Box is a `"box"`. Codecs for the subclass
+    are found by the class's name.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
@@ -193,7 +193,7 @@ def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return view
 
 
-#: Kind → what is read of a space at a path, beside what all have.
+#: Kind → function that reads the additional fields of a space at a path.
 _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "box": lambda space, path: {"low": _read_only(space.low), "high": _read_only(space.high)},
     "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
@@ -213,7 +213,7 @@ _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-#: Kind → its short text.
+#: Kind → function that returns its short text.
 _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
     "box": lambda info: f"Box{info.shape} {info.dtype}",
     "discrete": lambda info: f"Discrete({info.n}{f', start={info.start}' if info.start else ''})",

@@ -1,6 +1,6 @@
 """Padded tensors for observations of varying size, with masks or lengths.
 
-They are dataclasses of tensors, as those of plugins are; dicts, tuples and dataclasses make up a structure.
+They are dataclasses of tensors; plugins can define more. A structure consists of dicts, tuples and dataclasses.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _unbatch(values: Any) -> Any:
             length = float(values.lengths)
         except TypeError as error:
             raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
-        # In a branch of a OneOf that was not taken any number may stand here.
+        # A branch of a OneOf that was not taken can hold any number.
         count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
     return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]
 

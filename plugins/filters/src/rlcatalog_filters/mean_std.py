@@ -87,11 +87,11 @@ class MeanStdFilter:
         self.buffer = _statistics(self.shape)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
-        """Learn what another filter has in its buffer.
+        """Add the buffer of another filter to the statistics.
 
         Args:
             other: A filter of the same shape, such as a worker's.
-            with_buffer: Whether to copy its buffer, too, over one's own.
+            with_buffer: Whether to replace this filter's buffer by a copy of it, too.
 
         Raises:
             ObservationError: It has another shape.

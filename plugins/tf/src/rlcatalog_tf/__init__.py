@@ -2,8 +2,8 @@
 
 `from rlcatalog_tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 
-`from rlcatalog_tf import keras, tf` gives Keras and TensorFlow themselves, imported in an order that is safe beside
-PyTorch (see `before_tensorflow`).
+`from rlcatalog_tf import keras, tf` imports Keras and TensorFlow in an order that works with PyTorch (see
+`before_tensorflow`).
 """
 
 from __future__ import annotations

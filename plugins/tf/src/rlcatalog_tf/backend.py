@@ -1,4 +1,4 @@
-"""Backend: what TensorFlow does for a `Policy`."""
+"""Backend of a `Policy` in TensorFlow: acting, values and scoring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TFBackend:
-    """Runs a policy's model and distribution in TensorFlow; acting is traced once per signature.
+    """Backend that runs a policy's model and distribution in TensorFlow; it traces acting once per signature.
 
     Args:
         policy: The policy.
@@ -32,9 +32,9 @@ class TFBackend:
     def __init__(self, policy: PolicyParts) -> None:
         self.policy = policy
         self.device = "/cpu:0"
-        #: What distributions draw from.
+        #: The random generator of distributions.
         self.generator: Any = new_generator(self.device)
-        #: Whether acting is traced; else it runs operation by operation.
+        #: Whether acting is traced; else it runs eagerly.
         self._traces = True
         self._attach(policy.model)
 
@@ -45,9 +45,9 @@ class TFBackend:
         self.contract = policy.contract
         self.scalar, self.has_value = policy.action_codec.scalar, policy.has_value
         self._follow(dtype_of(model))
-        #: What was traced, by (explore, masked); see `_runner`.
+        #: Traced functions by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
-        #: The memory acting returned last, as arrays and as tensors.
+        #: The memory that the last step returned, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
             inputs, memory = self._example()
@@ -55,13 +55,13 @@ class TFBackend:
             self._follow(dtype_of(model))
 
     def _follow(self, dtype: Any) -> None:
-        """Note what models are given: floating-point numbers in a dtype (see `rlcatalog_tf.dtypes`)."""
+        """Set the dtype of the model's floating-point inputs (see `rlcatalog_tf.dtypes`)."""
         self.floats = dtype
         encoded = np.dtype(self.policy.encoded_space.dtype)
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
     def _example(self) -> tuple[dict[str, Any], list[Any]]:
-        """Return an input and a memory of one row, as the model gets them."""
+        """Return an input and a memory of one row, in the model's form."""
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
@@ -71,7 +71,7 @@ class TFBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new memory; NumPy arrays, for a tensor all but memory."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor, all but the memory are tensors."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
             mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)
@@ -83,7 +83,7 @@ class TFBackend:
         try:
             raw, logp, value, inputs, *returned = act(*arguments)
         except tf.errors.InvalidArgumentError:
-            # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
+            # A model's check failed as an operation of the trace; an eager run raises the real error.
             self._runner(explore, mask is not None)(*arguments)
             raise
         step = (raw, logp, value if self.has_value else None, inputs)
@@ -99,7 +99,7 @@ class TFBackend:
         return *step, memory
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates, as a NumPy array, or a tensor for a tensor; no distribution is made."""
+        """Return value estimates without making a distribution: a NumPy array, or a tensor for a tensor."""
         if not len(obs):
             return self.values(*self._one_row(obs, views))[:0]
         value = self._program(None, False)(*self._arguments(obs, views, memory))
@@ -107,7 +107,7 @@ class TFBackend:
         return value.numpy() if isinstance(obs, np.ndarray) else value
 
     def _one_row(self, obs: Any, views: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
-        """Return inputs like these, and a memory, of one row."""
+        """Return inputs and a memory of the same form with one row."""
 
         def one(part: Any) -> Any:
             zeros = tf.zeros([1, *part.shape[1:]], part.dtype)
@@ -116,7 +116,7 @@ class TFBackend:
         return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
 
     def _arguments(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
-        """Return the inputs and the memory as a trace takes them."""
+        """Return the inputs and the memory in the form that a trace takes."""
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
         arrays, tensors = self._last
@@ -126,7 +126,7 @@ class TFBackend:
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
     def _program(self, explore: bool | None, masked: bool) -> Any:
-        """Return what `_runner` returns, traced at the first call."""
+        """Return the traced function of `_runner`; the first call traces it."""
         if not self._traces:
             return self._runner(explore, masked)
         if (explore, masked) not in self._traced:
@@ -143,7 +143,7 @@ class TFBackend:
         return self._traced[explore, masked]
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
-        """Return acting, or values where `explore` is None, as a function of inputs, memory and a mask, flattened."""
+        """Return acting, or values if `explore` is None, as a function of flattened inputs, memory and mask."""
         example = self._example()
 
         def flat(*arguments: Any) -> Any:
@@ -166,14 +166,14 @@ class TFBackend:
         """Do one acting step on tensors: run the model and `draw`.
 
         Args:
-            inputs: What the model is given, as `inputs_of` returns it.
+            inputs: The model's input, from `inputs_of`.
             memory: The model's memory, tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
 
         Returns:
-            Raw actions, their logp and the distribution's inputs as `draw` returns them, with the value `[B]`, or None,
-            before the last; then the memory that the model returned.
+            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
+            that the model returned.
         """
         rows = inputs["obs"].shape[0]
         outputs, new_memory = self._run_model(inputs, memory)
@@ -181,7 +181,7 @@ class TFBackend:
         return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
 
     def inputs_of(self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Return what the model is given at one step, its input and its memory, as tensors.
+        """Return the model's input and memory at one step, as tensors.
 
         Args:
             obs: Encoded observations `[B, ...]`, an array or a tensor.
@@ -194,17 +194,17 @@ class TFBackend:
         """Draw raw actions from a model's outputs.
 
         Args:
-            outputs: What the last pass of the model returned `[B, n]`.
+            outputs: The output of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Sample; else take the most likely action. A tensor lets a trace decide at each run.
-            rows: B, where it is known.
+            explore: Whether to sample or take the most likely action. A tensor leaves this open in a trace.
+            rows: B, if known.
 
         Returns:
-            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` under
-            which they are scored.
+            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
+            score them.
 
         Raises:
-            ModelContractError: Model or distribution returned something of another shape or framework.
+            ModelContractError: The model or the distribution returned another shape or another framework's tensor.
         """
         self.contract.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
@@ -265,7 +265,7 @@ class TFBackend:
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
-        """Return the log density `[B]` of raw actions under stored parameters."""
+        """Return the log density `[B]` of raw actions for stored parameters."""
         with tf.device(self.device):
             params, raw = tf.constant(dist_inputs), tf.constant(raw_action)
             raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
@@ -277,12 +277,12 @@ class TFBackend:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
-        # As in RLlib, both have today's model, where they read one.
+        # As in RLlib, both get the current model, which a distribution may read.
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
         return old.kl(stored(params, self.model))
 
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
-        """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each."""
         lengths = batch.get("seq_lens")
         if not tf.is_tensor(lengths):  # traced, they are the caller's to check
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
@@ -298,7 +298,7 @@ class TFBackend:
         return lengths, Padding(lengths), self._tensors(list(getattr(state, "memory", state)))
 
     def to(self, device: str) -> None:
-        """Rebuild the model on a device; variables stay where they were made."""
+        """Rebuild the model on a device, because variables cannot be moved."""
         self.device = device
         self.generator = new_generator(device, self.generator.state.numpy())
         weights = weights_of(self.model)
@@ -308,16 +308,16 @@ class TFBackend:
             set_weights_of(self.model, weights)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of what distributions draw from; `tf.random` in a model of the user's has none to read."""
+        """Return the state of the distributions' generator; `tf.random` in a model has no readable state."""
         return {"generator": self.generator.state.numpy()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what distributions draw from."""
+        """Set the state of the distributions' generator."""
         self.generator.state.assign(state["generator"])
 
     @contextmanager
     def untraced(self, generator: Any) -> Iterator[None]:
-        """Let acting run operation by operation, and distributions draw from another generator or from noise."""
+        """Return a context in which acting runs eagerly, and distributions draw from the given generator."""
         former = self._traces, self.generator
         self._traces, self.generator = False, generator
         try:
@@ -330,17 +330,17 @@ class TFBackend:
 
         Args:
             value: The array or tensor.
-            dtype: What floating-point numbers are cast to; others stay as they are.
+            dtype: The dtype of floating-point numbers; others keep theirs.
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 
     def _tensors(self, value: Any) -> Any:
-        """Return a structure of arrays as tensors that the model is given."""
+        """Convert a structure of arrays into the model's input tensors."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 
 
 def _depends(output: Any, inputs: Any) -> bool:
-    """Whether gradients of a trace's output reach its inputs."""
+    """Return whether a trace's output has gradients with respect to its inputs."""
     if not output.dtype.is_floating:
         return False
     try:

@@ -1,7 +1,7 @@
 """Deep copies of Keras layers.
 
-Keras copies a layer by its config, which a class has to be written for. Here only its own graphs, `Sequential` and
-functional models, go that way; any other layer is copied attribute by attribute, as `copy.deepcopy` copies an object.
+Keras copies a layer through its config, which many classes do not support. Only `Sequential` and functional models are
+copied this way. Any other layer is copied attribute by attribute, as in `copy.deepcopy`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_tf import keras
 
-#: Held while the rules of the copies stand in Python's table, which is the process's.
+#: Lock while the rules for copies are in Python's process-wide table.
 _COPYING = threading.Lock()
 
 
@@ -25,7 +25,7 @@ def copied_layer(layer: Any) -> Any:
     """Return a layer of the same class with separate variables of equal value.
 
     Raises:
-        NotServedError: It cannot be copied.
+        NotServedError: The layer cannot be copied.
     """
     layers = list(layer._flatten_layers())
     rules: dict[Any, Any] = {type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers}

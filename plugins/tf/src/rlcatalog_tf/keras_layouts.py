@@ -1,6 +1,7 @@
-"""Keras' common layers under PyTorch's names and in its layouts, so that weights go from one framework to the other.
+"""PyTorch's names and layouts for the weights of common Keras layers, so that weights can be copied.
 
-Only layers that compute the same are here; the others, and a GRU without `reset_after`, keep Keras' own names.
+It covers layers that compute the same in both frameworks. Other layers, and a GRU without `reset_after`, keep the names
+of Keras.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """The canonical form of one variable.
+    """Canonical form of one variable, as one or several arrays.
 
     Attributes:
-        names: Canonical names, of one array or of several.
-        axes: Axes that turn the value into the one canonical array, where that is all.
-        to: Else, turns the value into the canonical arrays.
-        back: Turns those into the value.
+        names: Canonical names of the arrays.
+        axes: Axes that transpose the value into its only canonical array, if that is enough.
+        to: Otherwise, a function that converts the value into the canonical arrays.
+        back: The inverse of `to`.
     """
 
     names: tuple[str, ...]
@@ -37,18 +38,18 @@ class Layout:
         return (value if self.axes is None else value.transpose(self.axes),)
 
     def join(self, *arrays: Array) -> Array:
-        """Return the value of which these are the canonical arrays."""
+        """Return the value for its canonical arrays."""
         if self.back is not None:
             return self.back(*arrays)
         return arrays[0] if self.axes is None else arrays[0].transpose(np.argsort(self.axes))
 
 
 def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
-    """Return the variables of a layer with their canonical forms, or None for one that is not among the common layers.
+    """Return the variables of a layer with their canonical forms, or None for an unsupported layer.
 
     Args:
-        layer: A layer whose variables are made.
-        keras: Keras, or legacy Keras, whose layer it may be.
+        layer: A built layer.
+        keras: The module of the layer: Keras or legacy Keras.
     """
     for names, describe in _TABLE:
         classes = tuple(cls for name in names if (cls := getattr(keras.layers, name, None)) is not None)
@@ -58,7 +59,7 @@ def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
 
 
 def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
-    """Return those of a layer's variables that it has."""
+    """Return the variables that a layer has, with their layouts."""
     return [
         (variable, layout)
         for name, layout in layouts.items()
@@ -66,12 +67,12 @@ def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
     ]
 
 
-#: Weights and biases as they are.
+#: Unchanged weights and biases.
 _WEIGHT, _BIAS = Layout(("weight",)), Layout(("bias",))
 
 
 def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
-    """`[*window, in, out]` → `[out, in, *window]`; transposed: `[*window, out, in]` → `[in, out, *window]`."""
+    """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to `[in, out, *window]`."""
     rank = len(layer.kernel.shape)
     return _named(layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS)
 
@@ -86,7 +87,7 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
 
 
 def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
-    """Gates stand in the same order; of PyTorch's two biases, which are added, Keras has the first."""
+    """Keep the order of the gates, which is the same. PyTorch adds two biases; Keras has only the first."""
     bias = Layout(
         (f"bias_ih{end}", f"bias_hh{end}"),
         to=lambda value: (value, np.zeros_like(value)),
@@ -97,7 +98,7 @@ def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
 
 
 def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
-    """PyTorch's gates are reset, update, new; Keras' update, reset, new."""
+    """Reorder the gates: reset, update, new in PyTorch; update, reset, new in Keras."""
     if not layer.reset_after:
         return None  # it computes something else
     weights = [
@@ -113,7 +114,7 @@ def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
 
 
 def _gates(value: Array) -> Array:
-    """Exchange the first two thirds of the last axis."""
+    """Swap the first two thirds of the last axis."""
     first, second, third = np.split(value, 3, axis=-1)
     return np.concatenate([second, first, third], axis=-1)
 

@@ -1,4 +1,4 @@
-"""What the conformance kit asks of TensorFlow: a pass, draws, gradients, a seed."""
+"""TensorFlow code for the conformance kit: passes, samples, gradients and seeds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Array = np.ndarray[Any, Any]
 
 
 class TFKit:
-    """What the conformance kit asks of TensorFlow; see `rlcatalog_testing.Kit`."""
+    """TensorFlow code for the conformance kit; see `rlcatalog_testing.Kit`."""
 
     traces = True
 
     @staticmethod
     def seed(number: int) -> None:
-        """Make weights and draws to come the same ones."""
+        """Seed initial weights and sampling."""
         keras.utils.set_random_seed(number)
 
     @staticmethod
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as acting does, untraced; return its outputs, value and new state."""
+        """Run a model eagerly, as in acting; return its outputs, value and new state."""
         model: Any = policy.model
         views = {name: view for name, view in inputs.items() if name != "obs"}
         given, states = policy.backend.inputs_of(inputs["obs"], views, memory)
@@ -38,7 +38,7 @@ class TFKit:
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Draw raw actions from outputs, and return what is stored of their distribution."""
+        """Draw raw actions from outputs, and return them with the stored parameters of their distribution."""
         allowed = None if mask is None else tf.cast(tf.constant(mask), tf.bool)
         sample, _, dist_inputs = policy.backend.draw(tf.constant(outputs), allowed, explore, len(outputs))
         return flatten_rows(sample).numpy(), dist_inputs.numpy()
@@ -66,10 +66,10 @@ class TFKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of what a function returns; None where none reaches the inputs.
+        """Return the gradient of the sum of a function's result; None if no gradient reaches the inputs.
 
         Args:
-            function: Takes a tensor of the inputs, and returns a tensor.
+            function: A function from a tensor of the inputs to a tensor.
             inputs: Floats of any shape.
         """
         x = tf.constant(inputs)

@@ -1,4 +1,4 @@
-"""Learner: clipping and Adam in TensorFlow."""
+"""Learner in TensorFlow: clipping and Adam."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rlcatalog_tf import TFModelV2, keras, tf
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam with the epsilon of Kingma and Ba's algorithm 1, as PyTorch has it, in one operation for each weight.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight, and the epsilon of PyTorch.
 
-    Keras adds its epsilon before the bias of the second moment is corrected: 1e-5 acts as 3e-4 at the first step. Its
-    dozen operations for each weight take half of the time in which a small net's step is traced.
+    Keras adds epsilon before it corrects the bias of the second moment, so 1e-5 acts like 3e-4 at the first step. Its
+    dozen operations per weight take half of the time to trace a step of a small network.
     """
 
-    #: The learning rate and the epsilon of the step that is being taken, the corrections of both moments in them.
+    #: Learning rate and epsilon of the current step, including the corrections of both moments.
     _corrected: Any = None
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Move the weights against their gradients."""
+        """Update the weights from their gradients."""
         count = tf.cast(self.iterations + 1, tf.float64)
         first, second = (1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2))
         rate = tf.cast(self.learning_rate, tf.float64) * tf.sqrt(second) / first
@@ -34,7 +34,7 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         self._corrected = None  # tensors of a trace mean nothing outside it
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Move a weight."""
+        """Update a weight."""
         dtype, index = variable.dtype, self._get_variable_index(variable)
         rate, epsilon = (tf.cast(number, dtype) for number in self._corrected)
         beta1, beta2, none = (tf.constant(number, dtype) for number in (self.beta_1, self.beta_2, 0.0))
@@ -46,7 +46,7 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         )  # fmt: skip
 
     def moments(self) -> tuple[list[Any], list[Any]]:
-        """Return the variables that hold the first and the second moments, weight by weight."""
+        """Return the variables of the first and the second moments, in the order of the weights."""
         return self._momentums, self._velocities
 
 
@@ -67,21 +67,21 @@ class TFLearner:
 
     @staticmethod
     def seed(value: int) -> None:
-        """Seed TensorFlow, and Python's generator, which Keras' initialisers take their seeds from."""
+        """Seed TensorFlow and Python's generator, from which Keras initialisers draw their seeds."""
         tf.random.set_seed(value)
         random.seed(value)
 
     @staticmethod
     def set_threads(count: int) -> None:
-        """Set how many threads one operation may use; before TensorFlow's first operation."""
+        """Set the number of threads per operation; call it before TensorFlow's first operation."""
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
     @staticmethod
     def device_of(name: str) -> str:
-        """Return the device that a config names, as TensorFlow names it.
+        """Return TensorFlow's name of the device for a config value.
 
         Raises:
-            ConfigError: TensorFlow knows none of this name, or sees none.
+            ConfigError: The name is unknown, or TensorFlow finds no such device.
         """
         if name == "cpu":
             return name
@@ -93,17 +93,17 @@ class TFLearner:
             return "cpu"
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto for a GPU where"
-                " there is one."
+                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which takes a"
+                " GPU if there is one."
             )
         return f"/gpu:{index or 0}"
 
     def clip(self, gradients: Sequence[Any], dtype: Any, limit: float | None) -> tuple[list[Any], Any]:
-        """Scale gradients to a norm, where theirs is larger; return them and their norm before.
+        """Scale gradients down to a norm; return them and their original norm.
 
         Args:
             gradients: The gradients, as tensors.
-            dtype: The dtype that the norm is computed in.
+            dtype: The dtype for computing the norm.
             limit: The largest norm, or None.
         """
         norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
@@ -113,11 +113,11 @@ class TFLearner:
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
 
     def apply(self, gradients: Sequence[Any]) -> None:
-        """Move the weights against their gradients, at the optimizer's learning rate."""
+        """Update the weights from their gradients, with the optimiser's learning rate."""
         self.optimizer.apply(list(gradients), self.variables)
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch where the model is; see `rlcatalog.frameworks.Learner`."""
+        """Return a batch on the model's device; see `rlcatalog.frameworks.Learner`."""
         if self.policy.device == "cpu":
             return batch
         with tf.device(self.policy.device):
@@ -125,7 +125,7 @@ class TFLearner:
                     for name, part in batch.items()}  # fmt: skip
 
     def rows(self, columns: Any, index: Any) -> Any:
-        """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
+        """Return the rows of columns at an index; see `rlcatalog.frameworks.Learner`."""
         return map_tensors(columns, lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index])
 
     def get_state(self) -> dict[str, Any]:
@@ -144,11 +144,11 @@ class TFLearner:
                 part.assign(values[name] if axes is None else values[name].transpose(np.argsort(axes)))
 
     def _moments(self) -> list[list[Any]]:
-        """Return for each of the two moments pairs of (name, axes of its layout) and variable."""
+        """Return a list for each moment: (name, axes of its layout) and variable of each weight."""
         axes = TFModelV2.variable_axes(self.model)
         names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
         return [list(zip(names, part, strict=True)) for part in self.optimizer.moments()]
 
     def means(self, figures: list[Any]) -> list[float]:
-        """Return the means of the figures of several steps."""
+        """Return the means of metrics over several steps."""
         return np.mean([figure.numpy() for figure in figures], axis=0).tolist()  # type: ignore[no-any-return]

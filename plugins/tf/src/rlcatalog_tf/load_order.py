@@ -1,10 +1,10 @@
-"""What must be so before TensorFlow is used: triton imported first, and eager execution on.
+"""Requirements before TensorFlow is imported: triton first, and eager execution on.
 
-TensorFlow (2.20 and later) shows its own LLVM to every library that is loaded after it. triton, which PyTorch's CUDA
-build brings and PyTorch's optimisers import, carries another LLVM; where it finds TensorFlow's in its place, the
-process ends with a segmentation fault. The other way round both work. Without triton there is nothing to do.
+TensorFlow 2.20 and later exports the symbols of its LLVM library to every library that is loaded afterwards. PyTorch's
+CUDA build includes triton, which PyTorch's optimisers import, and which has another LLVM. If triton finds TensorFlow's
+symbols, the process ends with a segmentation fault. In the other order both work.
 
-Where Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
+If Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from rlcatalog.frameworks import load_first
 
 
 def before_tensorflow() -> None:
-    """Have triton imported ahead of TensorFlow; to be called before TensorFlow is imported.
+    """Make sure that triton is imported before TensorFlow. Call it before you import TensorFlow.
 
-    Where TensorFlow was imported before, turn eager execution on if it was turned off: nothing of ours works without
-    it.
+    If TensorFlow is already imported with eager execution off, turn eager execution on, because rlcatalog needs it.
 
     Raises:
-        NotServedError: Eager execution is off, and TensorFlow has been used without it.
+        NotServedError: Eager execution is off, and TensorFlow has already been used without it.
     """
     load_first("triton", before="tensorflow")
     tensorflow: Any = sys.modules.get("tensorflow")
@@ -33,6 +32,6 @@ def before_tensorflow() -> None:
         tensorflow.compat.v1.enable_v2_behavior()
     except ValueError as error:
         raise NotServedError(
-            "framework='tf' needs eager execution, which somebody has turned off, and TensorFlow was used without it."
-            " Import rlcatalog_tf before whatever turns it off (tf.compat.v1.disable_v2_behavior)."
+            "framework='tf' needs eager execution, but it is turned off, and TensorFlow was already used without it."
+            " Import rlcatalog_tf before the code that turns it off (tf.compat.v1.disable_v2_behavior)."
         ) from error

@@ -1,4 +1,4 @@
-"""The model contract in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and the kernel's models around other models."""
+"""Base classes of models in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and models that contain other models."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rlcatalog_tf.sequences import steps_of
 
 
 class TFModelV2(ModelV2):
-    """Base class of TensorFlow models; Keras models, layers and raw variables may be attributes.
+    """Base class of TensorFlow models; Keras models, layers and raw variables can be attributes.
 
-    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. Variables are found by walking
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog finds variables in
     the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
 
     Args:
@@ -56,7 +56,7 @@ class TFModelV2(ModelV2):
             cls.value_function = _same_trace(own)  # type: ignore[method-assign]
 
     def register_variables(self, variables: Iterable[Any]) -> None:
-        """Add variables that cannot be found by walking the attributes (RLlib's models call this)."""
+        """Add variables that are not reachable through attributes (RLlib's models call this)."""
         self._rlcatalog.registered.extend(variables)
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
@@ -74,7 +74,7 @@ class TFModelV2(ModelV2):
         return self._rlcatalog.weights(self)
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
-        """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
+        """Return by name the axes that transpose a variable into its canonical layout, or None."""
         return {item.name: item.layout.axes for item in variables_of(self)}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -126,8 +126,8 @@ class RecurrentNetwork(TFModelV2):
 
         Returns:
             Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
-            `[T, B]` to the order of the batch, as the outputs are.
+            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
+            reorders outputs and values from `[T, B]` to the order of the batch.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 
@@ -136,11 +136,11 @@ RecurrentTFModelV2 = RecurrentNetwork
 
 
 class TFHost(ModelWrapper, TFModelV2):
-    """A TensorFlow model that holds another one; see `rlcatalog.models.ModelWrapper`."""
+    """TensorFlow model that contains another one; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TFSeparateValue(SeparateValue, TFModelV2):
-    """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
+    """TensorFlow model with separate chains for policy and value; see `rlcatalog.models.SeparateValue`."""
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers

@@ -1,4 +1,4 @@
-"""What the kernel keeps of a TensorFlow model and does with it (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of a TensorFlow model (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
 
 
 class TFInternals(ModelInternals):
-    """The kernel's state of a TensorFlow model.
+    """Kernel-side state of a TensorFlow model.
 
     Attributes:
-        registered: What was given to `register_variables`.
-        trace: The graph of the last call, where it was traced; a weak reference.
+        registered: The arguments of `register_variables`.
+        trace: Weak reference to the graph of the last call, if it was traced.
     """
 
     of_last_pass = (*ModelInternals.of_last_pass, "trace")
@@ -32,17 +32,17 @@ class TFInternals(ModelInternals):
         self.trace: Any = None
 
     def as_tensors(self, model: Any, obs: Any) -> Any:
-        """Return observations with each NumPy array a tensor."""
+        """Convert NumPy arrays in observations into tensors."""
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        """Call `forward`, and note the graph that its output belongs to."""
+        """Call `forward`, and record the graph of its output."""
         result = model.forward(inputs, state, seq_lens)
         self.trace = None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
         return result
 
     def check_trace(self, model: Any, what: str) -> None:
-        """Raise when the last forward pass ran in a `tf.function` that we are not in."""
+        """Raise an error if the last forward pass ran in another `tf.function`."""
         if self.trace is None:
             return
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -52,7 +52,7 @@ class TFInternals(ModelInternals):
             graph = getattr(graph, "outer_graph", None)
         raise StaleOutputError(
             f"{type(model).__name__}.{what}() belongs to the last forward pass, which ran inside a tf.function. Call it"
-            " in the same function, and return what it gives."
+            " in the same function, and return its result."
         )
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -71,7 +71,7 @@ class TFInternals(ModelInternals):
                 item.variable.assign(item.layout.join(*given))
 
     def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
-        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         if not tf.is_tensor(rows) or not rows.shape.rank:
             return rows  # `check_values` says what is wrong
         timed = tf.reshape(rows, tf.concat([[steps, sequences], tf.shape(rows)[1:]], axis=0))
@@ -79,12 +79,12 @@ class TFInternals(ModelInternals):
         return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return where the padding stands in rows, or None where there is none."""
+        """Return which rows are padding, or None if there is none."""
         return Padding.of(seq_lens, rows)
 
 
 def variables_of(model: Any) -> list[NamedVariable]:
-    """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
+    """Return the variables of a model: first from its attributes, then registered ones, including its trunks'."""
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]

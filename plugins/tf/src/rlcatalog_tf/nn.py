@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense layers in TensorFlow, under the names of `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in TensorFlow, by the names in `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _orthogonal(shape: Sequence[int], gain: float) -> Any:
     return tf.reshape(gain * (tf.transpose(q) if rows < columns else q), shape)
 
 
-#: Each makes a value in PyTorch's layout, `[out, in, ...]`.
+#: Each returns a value in PyTorch's layout, `[out, in, ...]`.
 _INITIALIZERS: dict[str, Callable[..., Any]] = {
     "normc": _normc,
     "xavier_uniform": lambda shape, gain: _scaled(shape, gain, "avg", uniform=True),
@@ -86,7 +86,7 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], i
         shape: `[out, in, ...]` for weights, `[out]` for a bias.
         value: A neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
         config: Arguments for it.
-        inputs: How many inputs the layer has, for a bias, which does not show it.
+        inputs: Number of inputs of the layer, which the shape of a bias does not show.
     """
     name = initializer_name(value, dict(config))
     with initializing(value):
@@ -100,9 +100,9 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], i
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
-    """Return RLlib's initialiser in Keras' form: what lies along the first axis of a shape gets the L2 norm `std`.
+    """Return RLlib's initialiser as a Keras initialiser, with the L2 norm `std` along the first axis.
 
-    Of a dense layer's `[in, out]` these are the columns.
+    For a dense layer's `[in, out]`, each column has this norm.
     """
 
     def initialize(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
@@ -120,7 +120,7 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     """Run the trunk of a memory or head; return its features `[B, width]`, float32, and its new state.
 
     Raises:
-        ModelContractError: The features are not as wide as the trunk has announced.
+        ModelContractError: The width differs from the trunk's `num_outputs`.
     """
     x, new_state = trunk(input_dict, state, seq_lens)
     x = flatten_rows(x)
@@ -129,14 +129,14 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
 
 
 def values_of(model: Any, rows: int | None = None) -> Any:
-    """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+    """Return the value estimates `[B]` of a model's last pass, float32 or wider.
 
     Args:
-        model: The model.
-        rows: B, where it is known.
+        model: The model; its `value_function` returns `[B]` or `[B, 1]`.
+        rows: B, if known.
 
     Raises:
-        ModelContractError: They have another shape.
+        ModelContractError: The values have another shape.
     """
     value = model.value_function()
     if not tf.is_tensor(value):
@@ -150,13 +150,13 @@ def values_of(model: Any, rows: int | None = None) -> Any:
 
 
 class Dense:
-    """One linear layer whose variables exist from the start.
+    """Linear layer whose constructor creates its variables.
 
-    The kernel is stored `[in, out]`, as TensorFlow multiplies; its canonical form is PyTorch's `[out, in]`.
+    The weight is stored as `[in, out]`; its canonical form is PyTorch's `[out, in]`.
 
     Args:
         inputs: Width of the input.
-        spec: The layer; its activation is applied by the caller.
+        spec: The layer; the caller applies its activation.
     """
 
     def __init__(self, inputs: int, spec: DenseSpec) -> None:
@@ -169,7 +169,7 @@ class Dense:
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        """Yield (canonical name, variable, axes that transpose its value into the canonical layout)."""
         yield "weight", self.kernel, (1, 0)
         yield "bias", self.bias, None
 
@@ -201,7 +201,7 @@ class DenseStack:
 
 
 class FreeLogStd:
-    """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+    """Layer that appends a trained vector, the same for every row, to the means: the `free_log_std` option.
 
     Args:
         size: Number of log standard deviations.
@@ -217,11 +217,11 @@ class FreeLogStd:
 
 
 class OutputLayers:
-    """Logits and value: the outermost layers of a model.
+    """Last layers of a model: logits and value.
 
     Args:
         plan: Their sizes; it must have logits.
-        value_inputs: Width of what the value layer reads; missing, that of what the logits read.
+        value_inputs: Width of the value layer's input; None takes the width of the logits' input.
     """
 
     def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:

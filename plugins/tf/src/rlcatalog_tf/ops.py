@@ -1,4 +1,4 @@
-"""The tensor operations of TensorFlow; `rlcatalog.frameworks.TensorOps` says what each of the table does."""
+"""Tensor operations of TensorFlow; `rlcatalog.frameworks.TensorOps` documents each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flatten_rows(x: Any) -> Any:
 
 
 def flat_sample(sample: Any) -> Any:
-    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor unchanged."""
     parts = parts_of(sample)
     if parts is None:
         return sample
@@ -46,7 +46,7 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Return tensors in the type that holds all: the widest, of those with fractions if there are any."""
+    """Convert tensors to a common type: the widest floating-point type if there is one, else the widest type."""
     dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
     return [tf.cast(value, dtype) for value in values]
 

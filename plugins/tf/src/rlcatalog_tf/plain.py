@@ -1,4 +1,4 @@
-"""How plain Keras layers and models are recognised, copied and run."""
+"""Plain Keras layers and models: recognising, copying and running them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
 
 
 class KerasModules:
-    """What a model that is made of a Keras layer asks of Keras; see `rlcatalog_fcnet`."""
+    """Keras code for models that are made of a Keras layer; see `rlcatalog_fcnet`."""
 
     channels_first = False
     show: Any
 
     @staticmethod
     def unwrapped(module: Any) -> Any:
-        """Return the layer: none is compiled into another."""
+        """Return the layer: compiling does not wrap it."""
         return module
 
     @staticmethod
     def is_module(value: Any) -> bool:
-        """Whether a value is a Keras layer or model, or a class of such.
+        """Return whether a value is a Keras layer or model, or a class of one.
 
         Raises:
-            NotServedError: It is, and Keras runs on another backend than TensorFlow.
+            NotServedError: It is one, but Keras runs on another backend than TensorFlow.
         """
         kind = value if isinstance(value, type) else type(value)
         if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):
@@ -47,17 +47,17 @@ class KerasModules:
         """Return a deep copy of a layer.
 
         Raises:
-            NotServedError: It cannot be copied.
+            NotServedError: The layer cannot be copied.
         """
         return copied_layer(module)
 
     def run_module(self, module: Any, x: Any, inputs: Mapping[str, Any]) -> Any:
-        """Return the layer's outputs, in the precision of the layers behind it."""
+        """Return the layer's outputs, in the precision of the next layers."""
         output = module(x, training=inputs.get("is_training", False))
         return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)
 
     def try_module(self, module: Any, rows: np.ndarray[Any, Any]) -> Any:
-        """Run a layer in inference mode, and set back its variables; one that is built is traced and draws nothing."""
+        """Run a layer in inference mode, then restore its variables; a built layer is only traced."""
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
         before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
         output = None
@@ -70,7 +70,7 @@ class KerasModules:
         return output
 
     def seen(self, x: Any, leaf: Any) -> Any:
-        """Return a leaf of the observation as the layer is shown it."""
+        """Return a leaf of the observation in the form of the layer's input."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
         x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
         return x if leaf.span is None else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)

@@ -1,4 +1,4 @@
-"""A TensorFlow policy as one module, for training loops written for modules: `policy.as_module()`."""
+"""TensorFlow module of a policy, for training loops that take modules: `policy.as_module()`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlcatalog_tf.random import drawing_from
 class PolicyModule(tf.Module):  # type: ignore[misc]
     """Model and action distribution of a policy; it shares the policy's variables.
 
-    It is a `tf.Module` and no Keras layer, because layers return tensors alone and this returns a distribution. Keras'
-    optimizers take its `trainable_variables`.
+    It is a `tf.Module` instead of a Keras layer, because layers only return tensors, and it returns a distribution.
+    Keras optimisers take its `trainable_variables`.
 
     Args:
-        policy: The policy; one without memory.
+        policy: The policy, without memory.
     """
 
     def __init__(self, policy: PolicyParts) -> None:

@@ -1,8 +1,8 @@
-"""Random numbers of distributions, from a generator whose state can be read and set again.
+"""Random numbers for distributions, from a generator whose state can be saved and restored.
 
-`tf.random.normal`, traced, counts its draws inside the operation, where nobody can read the count: a run that was
-stopped could not go on with the draws it would have made. Within a policy these functions draw from the policy's own
-generator (a variable); outside of one they are those of `tf.random`.
+In a trace, `tf.random.normal` hides its state inside the operation, so a resumed run could not continue with the same
+random numbers. Inside a policy, these functions draw from the policy's generator, which is a variable. Outside, they
+call `tf.random`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 import tensorflow as tf
 
-#: Algorithm of the generators, as the operations below number them.
+#: Algorithm of the generators: its number in TensorFlow's operations.
 _PHILOX = 1
-#: Dtype → how many binary digits it holds: whole numbers below 2 to that power are exact in it.
+#: Dtype → its binary digits: whole numbers below 2 to that power are exact.
 _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
-#: The generator of the policy that is running in this thread, or what draws in place of one by the same names.
+#: The generator of the policy that is running in this thread, or a replacement with the same methods.
 _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)
 
 
 def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
-    """Draw numbers of [0, 1).
+    """Draw uniform numbers from [0, 1).
 
     Args:
         shape: Their shape, numbers or a tensor.
@@ -32,7 +32,7 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
     generator = _CURRENT.get()
     if not isinstance(generator, tf.random.Generator):
         return generator.uniform(shape, dtype=dtype)
-    # One operation that draws and counts; `generator.uniform` is ten, and acting is made of small ones.
+    # One operation, because `generator.uniform` runs ten, which would slow acting down.
     digits = _DIGITS[tf.as_dtype(dtype)]
     whole = tf.int32 if digits < 31 else tf.int64
     drawn = tf.raw_ops.StatefulUniformInt(
@@ -43,7 +43,7 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
 
 
 def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
-    """Draw numbers of the standard normal distribution.
+    """Draw numbers from the standard normal distribution.
 
     Args:
         shape: Their shape, numbers or a tensor.
@@ -76,7 +76,7 @@ def draw_gamma(concentration: Any) -> Any:
 
 
 def draw_categorical(logits: Any) -> Any:
-    """Draw a place of each row, int64 `[B, 1]`.
+    """Draw one index per row, int64 `[B, 1]`.
 
     Args:
         logits: Unnormalised log probabilities `[B, n]`.
@@ -93,8 +93,8 @@ def new_generator(device: str, state: Any = None) -> Any:
     """Return a generator.
 
     Args:
-        device: Where its state is.
-        state: Its state, int64 `[3]`; seeded by `tf.random` when missing, so that `tf.random.set_seed` rules it.
+        device: Device of its state.
+        state: Its state, int64 `[3]`; None draws a seed from `tf.random`, which `tf.random.set_seed` controls.
     """
     with tf.init_scope(), tf.device(device):
         if state is None:
@@ -104,7 +104,7 @@ def new_generator(device: str, state: Any = None) -> Any:
 
 @contextmanager
 def drawing_from(generator: Any) -> Iterator[None]:
-    """Let the functions of this module draw from a generator, or from what draws in place of one.
+    """Return a context in which the functions of this module draw from a generator, or from a replacement.
 
     Args:
         generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`, `normal(shape, dtype)`,

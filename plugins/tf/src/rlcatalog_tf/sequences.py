@@ -1,4 +1,4 @@
-"""Sequences in TensorFlow: padding rows, and the time axis."""
+"""Sequences in TensorFlow: padding, and the time axis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlcatalog.spaces import map_tensors
 
 
 class Padding:
-    """Where the rows of sequences stand once all are padded to one length; its parts may be traced.
+    """Positions of rows in sequences that are padded to one length; they can be symbolic tensors.
 
     Args:
         lengths: Lengths of the sequences `[S]`, int32, each from 1 to `length`.
-        length: Length they are padded to; the longest one's when None.
+        length: Length of the padded sequences; None takes the longest.
     """
 
     def __init__(self, lengths: Any, length: Any = None) -> None:
@@ -24,10 +24,10 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None where there is none (eagerly alone it is known).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (only known eagerly).
 
         Raises:
-            ModelContractError: The lengths do not fit the rows (eagerly).
+            ModelContractError: The lengths do not fit the rows (only checked eagerly).
         """
         lengths = tf.cast(seq_lens, tf.int32)
         if tf.executing_eagerly():
@@ -39,30 +39,30 @@ class Padding:
         return cls(lengths, tf.shape(rows)[0] // tf.maximum(tf.shape(lengths)[0], 1))
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:
-        """Return rows `[R, ...]`, or a structure of such, padded: `[S * T, ...]`.
+        """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats a sequence's last row, so that a model meets no row there that it might not meet elsewhere.
+        Padding repeats the last row of a sequence, so that a model only sees rows that can occur.
 
         Args:
             rows: The rows.
-            repeat: Keep one row in that many of each sequence.
+            repeat: Keep every `repeat`-th row of each sequence.
         """
         ends = tf.cumsum(self.lengths)[:, None] - 1
         places = tf.minimum(ends + 1 - self.lengths[:, None] + tf.range(0, self.length, repeat), ends)
         return map_tensors(rows, lambda part: tf.gather(part, tf.reshape(places, [-1])))
 
     def zeros(self, rows: Any) -> Any:
-        """Return rows `[R, ...]` padded with zeros."""
+        """Pad rows `[R, ...]` with zeros."""
         shape = tf.concat([[tf.shape(self.lengths)[0] * self.length], tf.shape(rows)[1:]], axis=0)
         padded = tf.scatter_nd(self._places(1)[:, None], rows, tf.cast(shape, tf.int64))
         return tf.ensure_shape(padded, [None, *rows.shape[1:]])
 
     def take(self, padded: Any, repeat: int = 1) -> Any:
-        """Return the rows `[R, ...]` of padded ones, or of a structure of such.
+        """Remove the padding: return the rows `[R, ...]` of padded rows, or of a structure.
 
         Args:
             padded: The padded rows.
-            repeat: They hold one row in that many of each sequence.
+            repeat: They contain every `repeat`-th row of each sequence.
         """
         places = self._places(repeat)
         return map_tensors(padded, lambda part: tf.gather(part, places))
@@ -73,7 +73,7 @@ class Padding:
 
 
 def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) -> Any:
-    """Give padded rows their time axis.
+    """Add the time axis to padded rows.
 
     Args:
         rows: `[S * T, ...]`, padded to equal lengths.
@@ -89,10 +89,10 @@ def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) ->
 
 
 def steps_of(rows: Any, seq_lens: Any) -> Any:
-    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 where there are none."""
+    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 if there are none."""
     return tf.maximum(tf.shape(rows)[0] // tf.maximum(tf.shape(seq_lens)[0], 1), 1)
 
 
 def sequence_mask(seq_lens: Any, length: Any = None) -> Any:
-    """Return which places of padded sequences hold rows: booleans `[S, length]`, the longest one's when None."""
+    """Return which places of padded sequences hold rows: booleans `[S, length]`; None takes the longest length."""
     return tf.sequence_mask(seq_lens, length)

@@ -1,9 +1,10 @@
-"""Variables of a TensorFlow model, found under stable names.
+"""Search for the variables of a TensorFlow model, with stable names.
 
-A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`; the counters in
-Keras' own names ("dense_3") differ from one instance to the next. Lists, dicts and objects of any class are looked
-into. An object whose variables have another canonical layout than their own defines `canonical()`, which yields name,
-variable and the axes that turn its value into that layout, or None. Keras' common layers have PyTorch's names and
+A name is the path of attributes and indices to the variable, as in PyTorch's `state_dict`. The names of Keras
+("dense_3") contain a counter that differs between instances. The search includes lists, dicts and objects of any class.
+
+An object that stores variables in another layout than PyTorch defines `canonical()`. It yields the name, the variable,
+and the axes that transpose its value into the canonical layout, or None. Common Keras layers get PyTorch's names and
 layouts (`rlcatalog_tf.keras_layouts`).
 """
 
@@ -24,14 +25,14 @@ from rlcatalog_tf.keras_layouts import Layout, layouts_of
 
 
 class NamedVariable(NamedTuple):
-    """One variable, or a part of one, under its canonical name.
+    """Variable, or a part of a variable, with its canonical name.
 
     Attributes:
         name: Canonical name.
         variable: The tf.Variable.
         layout: Its canonical form.
-        part: Which of the arrays it is, where one variable has several canonical ones.
-        trainable: Whether it is trained: a frozen Keras layer has a flag for it, its tf.Variables do not.
+        part: Index of the array, if the variable has several canonical arrays.
+        trainable: Whether it is trained. A frozen Keras layer stores this itself; its tf.Variables do not.
     """
 
     name: str
@@ -41,11 +42,11 @@ class NamedVariable(NamedTuple):
     trainable: bool = True
 
     def value(self) -> np.ndarray[Any, Any]:
-        """Return its value in the canonical layout."""
+        """Return the value in the canonical layout."""
         return self.layout.split(self.variable.numpy())[self.part]
 
 
-#: Of a variable under its own name, whose canonical layout is its own.
+#: Layout of a variable that keeps its name and its layout.
 AS_IT_IS = Layout(("",))
 
 
@@ -61,7 +62,7 @@ def find_variables(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Whether a Keras layer, wherever `find_variables` looks, has yet to make its variables at its first call."""
+    """Return whether `find_variables` reaches a Keras layer that creates its variables only at its first call."""
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
@@ -72,26 +73,26 @@ def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
 
 
 def raw(variable: Any) -> Any:
-    """Return the tf.Variable behind a Keras variable; a tf.Variable is returned as it is."""
+    """Return the tf.Variable of a Keras variable; return a tf.Variable unchanged."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-#: What holds no variables of a model. A preprocessor leads to the catalog that made it.
+#: Types that hold no variables of a model. A preprocessor refers to its catalog.
 _PLAIN = (str, bytes, int, float, type(None), type, np.ndarray, types.FunctionType, types.ModuleType, Preprocessor)
-#: Packages whose objects are not looked into, but for layers, modules and variables: they hold the variables of
-#: optimisers and of caches.
+#: Packages whose objects are not searched, except layers, modules and variables: other objects hold variables of
+#: optimisers and caches.
 _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a list, dict or object holds, by name."""
+    """Yield the contents of a list, dict or object by name."""
     if isinstance(value, list | tuple):
         yield from ((str(index), item) for index, item in enumerate(value))
     elif isinstance(value, Mapping):
         yield from ((str(key), item) for key, item in value.items())
     elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
         for name, item in _attributes(value):
-            # The kernel's own, and TensorFlow's own bookkeeping.
+            # Internal attributes of the kernel and of TensorFlow.
             if not name.startswith(("_rlcatalog", "_self_")):
                 yield name, item
 
@@ -126,7 +127,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 
 def loaded_kerases() -> list[Any]:
-    """Return Keras and legacy Keras, as far as they are loaded."""
+    """Return Keras and legacy Keras, if they are loaded."""
     return [module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None]
 
 
@@ -135,7 +136,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
-    """Yield a layer's variables: canonical ones, those of the layers in it, then what is left under its own names."""
+    """Yield a layer's variables: canonical ones, those of its inner layers, then the rest with their own names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []
@@ -151,7 +152,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
                               for i, name in enumerate(layout.names)]  # fmt: skip
             break
     else:
-        # What Keras itself gives to each layer and model leads to the same layers again.
+        # Keras' internal attributes lead to the same layers again.
         given = {
             name for keras in loaded_kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)
         }
@@ -168,7 +169,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 
 def _holds_layers(value: Any) -> bool:
-    """Whether a layer's attribute is a layer, a variable, or a list or dict with such."""
+    """Return whether a layer's attribute is a layer, a variable, or a list or dict that contains one."""
     if isinstance(value, list | tuple):
         return any(map(_holds_layers, value))
     if isinstance(value, Mapping):

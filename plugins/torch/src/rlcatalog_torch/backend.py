@@ -1,4 +1,4 @@
-"""Backend: what PyTorch does for a `Policy`."""
+"""Backend of a `Policy` in PyTorch: acting, values and scoring."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rlcatalog_torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
 
-#: How often a tensor, or what shares its memory, was written in place: PyTorch counts it.
+#: PyTorch's counter of in-place writes to the memory of a tensor.
 _VERSION = operator.attrgetter("_version")
 
 
 class TorchBackend:
-    """Runs a policy's model and distribution in PyTorch.
+    """Backend that runs a policy's model and distribution in PyTorch.
 
     Args:
         policy: The policy.
@@ -38,10 +38,10 @@ class TorchBackend:
         self.contract = policy.contract
         self.scalar = policy.action_codec.scalar
         self.width, self.outputs = policy.action_codec.width, policy.contract.outputs
-        #: Whether what takes a backward pass to see was seen to be right.
+        #: Whether the checks that need a backward pass have passed.
         self._examined = False
         self.has_value = policy.has_value
-        #: The memory acting returned last, as arrays and, on a device, as tensors, which are not moved there again.
+        #: The memory that the last step returned, as arrays and as tensors on the device, which saves a copy.
         self._last: tuple[Any, list[Tensor]] = (None, [])
         #: The lengths of the last step's sequences, all 1.
         self._lengths = torch.ones(0, dtype=torch.int32)
@@ -65,15 +65,15 @@ class TorchBackend:
         """Do one acting step on tensors: run the model and `draw`.
 
         Args:
-            inputs: What the model is given, as `inputs_of` returns it.
-            memory: Its memory, tensors `[B, ...]`.
+            inputs: The model's input, from `inputs_of`.
+            memory: The model's memory, tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
-            rows: B, where shapes are to be checked; None while a graph is recorded that leaves it open.
+            rows: B, to check shapes; None while a graph is recorded that leaves B open.
 
         Returns:
-            Raw actions, their logp and the distribution's inputs as `draw` returns them, with the value `[B]`, or None,
-            before the last; then the memory that the model returned.
+            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
+            that the model returned.
         """
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
@@ -86,17 +86,17 @@ class TorchBackend:
         """Draw raw actions from a model's outputs.
 
         Args:
-            outputs: What the last pass of the model returned `[B, n]`.
+            outputs: The output of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Sample; else take the most likely action. A tensor lets a recorded graph decide at each run.
-            rows: B, where shapes are to be checked.
+            explore: Whether to sample or take the most likely action. A tensor leaves this open in a recorded graph.
+            rows: B, to check shapes, or None.
 
         Returns:
-            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` under
-            which they are scored.
+            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
+            score them.
 
         Raises:
-            ModelContractError: Model or distribution returned something of another shape or framework.
+            ModelContractError: The model or the distribution returned another shape or another framework's tensor.
         """
         if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
             self.contract.check_outputs(outputs, rows)
@@ -124,7 +124,7 @@ class TorchBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new memory; NumPy arrays, for a tensor all but memory."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor, all but the memory are tensors."""
         if self.model.training:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
@@ -137,7 +137,7 @@ class TorchBackend:
                 self._check_untouched(before, _versions(inputs, states))
             new_memory: tuple[Array, ...] = ()
             if states:
-                # What inference mode did not make is an input or a weight: the state must not change with it.
+                # A state from outside inference mode is an input or a weight, so keep a copy.
                 owned = [part if part.is_inference() else part.clone() for part in new_states]
                 new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
                 if not self.on_cpu:
@@ -150,7 +150,7 @@ class TorchBackend:
             return raw, array(logp), None if value is None else array(value), array(dist_inputs), new_memory
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates, as a NumPy array, or a tensor for a tensor; no distribution is made."""
+        """Return value estimates without making a distribution: a NumPy array, or a tensor for a tensor."""
         if self.model.training:
             self.model.eval()
         inputs, states = self.inputs_of(obs, views, memory)
@@ -166,9 +166,9 @@ class TorchBackend:
     def inputs_of(
         self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Return what the model is given at one step: its input, and its memory as tensors.
+        """Return the model's input at one step, and its memory as tensors.
 
-        Made outside of inference mode, tensors count their versions.
+        Call it outside inference mode, so that tensors count in-place writes.
 
         Args:
             obs: Encoded observations `[B, ...]`, an array or a tensor.
@@ -185,7 +185,7 @@ class TorchBackend:
         return inputs, [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
 
     def _single_steps(self, obs: Tensor, rows: int | None) -> Tensor:
-        """Return the lengths of sequences of one step; those of the last call where there are as many."""
+        """Return the lengths of sequences of one step, reusing the tensor of the last call if it fits."""
         if rows is None:
             return torch.ones(obs.shape[0], dtype=torch.int32, device=self.device)
         if self._lengths.shape[0] != rows:
@@ -236,7 +236,7 @@ class TorchBackend:
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Raise where a model has written into an input: it may share its memory with an array of the caller.
+        """Check that a model has not written into an input, which may share memory with an array of the caller.
 
         Raises:
             ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
@@ -246,10 +246,10 @@ class TorchBackend:
                 self.contract.refuse_written_input(name)
 
     def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
-        """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
+        """Check that samples carry no gradient, and that every weight that affects the result is a parameter.
 
         Raises:
-            ModelContractError: So it is.
+            ModelContractError: A sample carries a gradient, or an unregistered weight would not be trained.
         """
         if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
             return
@@ -265,7 +265,7 @@ class TorchBackend:
         self._examined = True
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
-        """Return the log density `[B]` of raw actions under stored parameters."""
+        """Return the log density `[B]` of raw actions for stored parameters."""
         with torch.inference_mode():
             params, raw = (torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action))
             raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
@@ -277,7 +277,7 @@ class TorchBackend:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
-        # As in RLlib, both have today's model, where they read one.
+        # As in RLlib, both get the current model, which a distribution may read.
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
         kl: Tensor = old.kl(stored(params, self.model))
         return kl
@@ -292,14 +292,14 @@ class TorchBackend:
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of PyTorch's generators, which are the process's: the CPU's, and the device's beside it."""
+        """Return the states of PyTorch's global generators, for the CPU and the policy's device."""
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
             states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of PyTorch's generators; of another device than the policy's there is none to set."""
+        """Set the states of PyTorch's global generators; a state for another device is ignored."""
         torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
         if self.device.type in state and not self.on_cpu:
             held = torch.from_numpy(np.array(state[self.device.type]))
@@ -310,7 +310,7 @@ class TorchBackend:
 
         Args:
             value: The array or tensor.
-            dtype: What floating-point numbers are cast to; others stay as they are.
+            dtype: The dtype of floating-point numbers; others keep theirs.
         """
         if isinstance(value, Tensor):
             tensor = value
@@ -322,11 +322,11 @@ class TorchBackend:
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def _tensors(self, value: Any, dtype: torch.dtype) -> Any:
-        """Return a structure of arrays as one of tensors; see `tensor`."""
+        """Convert a structure of arrays into tensors; see `tensor`."""
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
-        """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
@@ -335,7 +335,7 @@ class TorchBackend:
 
 
 def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, int]:
-    """Return how often each tensor that a model is given was written in place, by name."""
+    """Return the version of each input tensor of a model by name: how often it was written in place."""
     versions: dict[str, int] = {}
 
     def walk(name: str, value: Any) -> None:
@@ -356,7 +356,7 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the leaves that gradients of tensors reach."""
+    """Yield the leaves of the autograd graph of some tensors."""
     functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
@@ -368,7 +368,7 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
-    """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
+    """Return the path of a parameter in a list, tuple or dict of a module; if there is none, a description."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name.startswith("_") or not isinstance(value, dict | list | tuple):

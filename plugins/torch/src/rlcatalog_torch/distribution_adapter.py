@@ -1,4 +1,4 @@
-"""Distributions of `torch.distributions` as action distributions: `register_action_dist("laplace", Laplace)`."""
+"""Adapter from `torch.distributions` to action distributions: `register_action_dist("laplace", Laplace)`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlcatalog_torch.distribution_views import TorchDistribution
 from rlcatalog_torch.dtypes import to_float32_at_least
 from rlcatalog_torch.ops import OPS, tensor_interval
 
-#: What makes a distribution of inputs `[B, size]`.
+#: Function from inputs `[B, size]` to a distribution.
 Maker = Callable[[Tensor], Distribution]
 
 
@@ -32,16 +32,16 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
     """Return an action-distribution class for a class of `torch.distributions`, or for a factory of them.
 
     Args:
-        source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` say what the inputs become; or,
-            with `num_inputs`, a function or class that is called with the inputs `[B, num_inputs]` and returns a
+        source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` define how inputs become its
+            arguments; or, with `num_inputs`, a function or class that takes inputs `[B, num_inputs]` and returns a
             distribution of batch `[B]` or `[B, d]`.
         num_inputs: Number of inputs, a function of the action space that returns it, or None.
 
     Returns:
-        The class; anything else is returned unchanged.
+        The class; another `source` is returned unchanged.
 
     Raises:
-        ModelContractError: The class does not say enough about its arguments.
+        ModelContractError: The `arg_constraints` of the class are not sufficient.
     """
     if num_inputs is None and not (isinstance(source, type) and issubclass(source, Distribution)):
         return source
@@ -57,17 +57,17 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
 
 
 class _Adapted(type):
-    """The type of adapted classes, which are pickled as what they were made from."""
+    """Metaclass of adapted classes, which are pickled by their source."""
 
 
 copyreg.pickle(_Adapted, lambda cls: (adapted_dist, (cls.source, cls.num_inputs)))  # type: ignore[attr-defined]
 
 
 def _transforms(source: type[Distribution]) -> dict[str, Any]:
-    """Return what makes each argument of a class from numbers; whole numbers stay at their defaults.
+    """Return the transform from numbers to each argument of a class; whole-number arguments keep their defaults.
 
     Raises:
-        ModelContractError: Its `arg_constraints` do not say enough.
+        ModelContractError: The `arg_constraints` of the class are not sufficient.
     """
     parameters = inspect.signature(source).parameters
     wanted: Any = source.arg_constraints
@@ -91,16 +91,16 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
 
 
 class AdaptedDistribution(TorchDistribution):
-    """A distribution of `torch.distributions` over raw actions; `adapted_dist` makes a subclass of each.
+    """Base class of adapted distributions of `torch.distributions`; `adapted_dist` creates subclasses.
 
     Args:
-        inputs: Model output `[B, size]`. Half precisions are widened to float32.
+        inputs: Model output `[B, size]`. Half precision is converted to float32.
         model: The model that made it, or None.
-        make: Makes the distribution of the inputs.
+        make: A function from the inputs to the distribution.
         whole: Whether raw actions are choices, int64.
         entropy_kind: See `ActionDistribution`.
-        bounds: Lower and upper bounds that values of [0, 1] are moved into, and their number; or None.
-        least: The lowest value that is scored as it is, where the support is bounded below.
+        bounds: Lower and upper bounds to which values in [0, 1] are scaled, and their number; or None.
+        least: The lowest value that `logp` scores unchanged, if the support is bounded below.
 
     Attributes:
         dist: The distribution of `torch.distributions`, batch `[B]`; of values of [0, 1] where `bounds` are given.
@@ -130,7 +130,7 @@ class AdaptedDistribution(TorchDistribution):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return how the class serves the space."""
+        """Return the constructor options for the space."""
         return _served(cls, action, config)[1]
 
     def sample(self) -> Tensor:
@@ -139,11 +139,11 @@ class AdaptedDistribution(TorchDistribution):
         return drawn
 
     def rsample(self) -> Tensor:
-        """Draw raw actions, with gradient where the class has such draws."""
+        """Draw raw actions, with gradient if the class has reparameterised samples."""
         return self._raw(self.dist.rsample() if self.dist.has_rsample else self.dist.sample())
 
     def deterministic_sample(self) -> Tensor:
-        """Return the modes; in place of one that is NaN the mean.
+        """Return the modes; a mode that is NaN is replaced by the mean.
 
         Raises:
             NoClosedFormError: The class has no mode.
@@ -185,14 +185,14 @@ class AdaptedDistribution(TorchDistribution):
             return super().entropy()  # type: ignore[no-any-return]
 
     def entropy_estimate(self) -> Tensor:
-        """Return minus the log density `[B]` of a fresh draw: an unbiased estimate, as its gradient is."""
+        """Return minus the log density `[B]` of a new sample: an unbiased estimate with an unbiased gradient."""
         logp = self.logp(self.rsample())
         held = logp.detach()
         # Without gradient through the draw, the score function stands in, with value 0.
         return -logp if self.dist.has_rsample else -logp - held * (logp - held)
 
     def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]`, where `torch.distributions` has it; the highest finite number for more."""
+        """Return the divergence `[B]` if `torch.distributions` has it, clipped to the highest finite number."""
         same_kind(self, other)
         try:
             return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[no-any-return]
@@ -212,15 +212,15 @@ class AdaptedDistribution(TorchDistribution):
 _NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
 
 
-# --- how a class serves a space --------------------------------------------------------------------------------------
+# --- options of a class for a space ----------------------------------------------------------------------------------
 
 
 def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the number of inputs for an action space, and options of the constructor.
 
     Raises:
-        UnsupportedSpaceError: Its values have another shape, or its support does not fit.
-        ModelContractError: A factory returns something else.
+        UnsupportedSpaceError: The values have another shape, or the support does not fit.
+        ModelContractError: A factory does not return a distribution.
     """
     if action.is_empty:
         raise action.without_values(cls.__name__)
@@ -229,7 +229,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
     codec = action_codec(action, config.get("action_bounds", "clip"), {action.path: cls.raw_kind})
     raw, shapes = () if codec.scalar else (codec.width,), []
     for size, make in _ways(cls, action, codec, raw):
-        # Two rows that differ: a support that moves with its arguments is seen.
+        # Two different rows show a support that depends on the arguments.
         probe: Any = make(torch.stack([torch.zeros(size), torch.ones(size)]))
         if not isinstance(probe, Distribution):
             raise ModelContractError(
@@ -257,7 +257,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
 def _ways(
     cls: type[AdaptedDistribution], action: SpaceInfo, codec: ActionCodec, raw: tuple[int, ...]
 ) -> Iterator[tuple[int, Maker]]:
-    """Yield numbers of inputs and what takes them: value by value, then all values as one event."""
+    """Yield numbers of inputs and functions that take them: one per value, then one for all values as an event."""
     if cls.num_inputs is not None:
         yield int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs), cls.source
         return
@@ -276,10 +276,10 @@ def _ways(
 
 
 def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float | None:
-    """Raise unless every action can be drawn, and the action codec brings what else is drawn into the space.
+    """Check that every action can be sampled, and that the action codec brings all samples into the space.
 
     Returns:
-        The lowest number inside of a continuous support that is bounded below, or None.
+        The lowest number in a continuous support that is bounded below, or None.
 
     Raises:
         UnsupportedSpaceError: The support does not fit.

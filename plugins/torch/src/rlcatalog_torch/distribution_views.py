@@ -1,4 +1,4 @@
-"""The catalog's distributions as `torch.distributions` has them: `dist.as_torch()`."""
+"""The catalog's distributions with the interface of `torch.distributions`: `dist.as_torch()`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TorchDistribution(ActionDistribution):
     def as_torch(self) -> Distribution:
         """Return the same distribution of raw actions, batch `[B]`, as a `torch.distributions.Distribution`.
 
-        Masks are part of it, as they are of the inputs. Samples are flat, `[B, width]`, or `[B]` for a single Discrete,
-        also where those of `sample` are a structure. What has no closed form raises NotImplementedError.
+        It includes masks, because the inputs do. Samples are flat, `[B, width]`, or `[B]` for a single Discrete, even
+        if `sample` returns a structure. Methods without a closed form raise NotImplementedError.
         """
         return DistributionView(self)
 
@@ -32,21 +32,21 @@ class TorchDistribution(ActionDistribution):
         """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the shape of a flat sample.
 
         Raises:
-            NoClosedFormError: It has no closed form.
+            NoClosedFormError: The moment has no closed form.
         """
         raise NoClosedFormError(f"{type(self).__name__} has no closed form for its {name}.")
 
 
 def as_torch(dist: ActionDistribution) -> Distribution:
-    """Return an action distribution in PyTorch as `torch.distributions` has them; see `TorchDistribution.as_torch`."""
+    """Return an action distribution as a `torch.distributions.Distribution`; see `TorchDistribution.as_torch`."""
     return dist.as_torch() if isinstance(dist, TorchDistribution) else DistributionView(dist)
 
 
 class DistributionView(Distribution):
-    """An action distribution behind the interface of `torch.distributions`.
+    """Action distribution with the interface of `torch.distributions`.
 
     Args:
-        dist: The action distribution; the view draws from a copy, so that the last sample of `dist` stays.
+        dist: The action distribution; the view samples from a copy, so that the last sample of `dist` stays.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -63,7 +63,7 @@ class DistributionView(Distribution):
         return self._draw(self.dist.sample, Size(sample_shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw as `sample` does, with gradient."""
+        """Draw like `sample`, with gradient."""
         if not self.has_rsample:
             raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradient; use sample().")
         return self._draw(self.dist.rsample, Size(sample_shape))
@@ -73,7 +73,7 @@ class DistributionView(Distribution):
         return torch.stack(drawn).reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density of `[*sample_shape, B, *event]`, `[*sample_shape, B]`."""
+        """Return the log density `[*sample_shape, B]` of values `[*sample_shape, B, *event]`."""
         one = self._extended_shape()
         shape = torch.broadcast_shapes(value.shape, one)  # type: ignore[no-untyped-call]
         before = Size(shape[: len(shape) - len(one)])
@@ -102,7 +102,7 @@ class DistributionView(Distribution):
 
 
 def _has_rsample(dist: Any) -> bool:
-    """Whether gradients pass through all that a distribution draws."""
+    """Return whether all samples of a distribution carry gradients."""
     if groups := getattr(dist, "groups", None):
         return all(map(_has_rsample, groups))
     return type(dist).rsample is not ActionDistribution.rsample

@@ -1,11 +1,10 @@
-"""Precision in PyTorch: the rule, and the few functions that keep it.
+"""Floating-point precision in PyTorch.
 
-- Of what a policy gives its model, floating-point numbers (observations, views, memory) come in the dtype of the
-  model's first floating-point parameter, as it is at that moment: `model.double()`, `model.half()`, assigned weights
-  and `torch.set_default_dtype` before building need no further word. Whole numbers and booleans stay as they are.
-- Our layers bring what they are given into the dtype of their own weights, so that parts of a model may differ.
-- Distributions, values and what a policy returns are computed in float32 at least: half precisions are widened where
-  they leave the model.
+- A model gets observations, views and memory in the dtype of its first floating-point parameter at the time of the
+  call. So `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Whole numbers and
+  booleans keep their dtype.
+- rlcatalog's layers convert their input to the dtype of their weights, so the parts of a model can differ.
+- Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from torch import Tensor, nn
 
 #: The half precisions.
 HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors: on one row, operations take them faster than numbers.
+#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than with numbers.
 LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
 HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
 _SERVED = frozenset(LOWEST)
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """Return the dtype of a model's first floating-point parameter; float32 where there is none.
+    """Return the dtype of a model's first floating-point parameter; float32 if there is none.
 
-    It is looked for at each call, which ends at the first parameter of most models and takes one microsecond:
-    parameters are converted, assigned and replaced without a word.
+    It is not cached, because parameters can be converted or replaced at any time. For most models the search ends at
+    the first parameter and takes one microsecond.
     """
     module: Any = model
     while module is not None:  # in most models, the first of the first modules has weights
@@ -40,17 +39,17 @@ def dtype_of(model: nn.Module) -> torch.dtype:
 
 
 def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return floating-point numbers in a dtype, everything else as it is."""
+    """Convert floating-point numbers to a dtype; return other tensors unchanged."""
     return x.to(dtype) if x.dtype is not dtype and x.is_floating_point() else x
 
 
 def to_float32_at_least(x: Tensor) -> Tensor:
-    """Return half precisions as float32, everything else as it is."""
+    """Convert half precision to float32; return other tensors unchanged."""
     return x.float() if x.dtype in HALF else x
 
 
 def to_array(x: Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy of a tensor as an array; of bfloat16, which NumPy has not, float32, which holds its values."""
+    """Return a copy of a tensor as an array; bfloat16, which NumPy does not have, becomes float32."""
     x = x.detach().cpu()
     array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
     return array.copy()

@@ -1,4 +1,4 @@
-"""What the conformance kit asks of PyTorch: a pass, draws, gradients, a seed."""
+"""PyTorch code for the conformance kit: passes, samples, gradients and seeds."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Array = np.ndarray[Any, Any]
 
 
 class TorchKit:
-    """What the conformance kit asks of PyTorch; see `rlcatalog_testing.Kit`."""
+    """PyTorch code for the conformance kit; see `rlcatalog_testing.Kit`."""
 
     traces = False
 
     @staticmethod
     def seed(number: int) -> None:
-        """Make weights and draws to come the same ones."""
+        """Seed initial weights and sampling."""
         torch.manual_seed(number)
 
     @staticmethod
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as acting does; return its outputs, value and new state."""
+        """Run a model as in acting; return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
         copies: Any = map_tensors(inputs, np.array)
@@ -43,7 +43,7 @@ class TorchKit:
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Draw raw actions from outputs, and return what is stored of their distribution."""
+        """Draw raw actions from outputs, and return them with the stored parameters of their distribution."""
         allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
             sample, _, dist_inputs = policy.backend.draw(torch.from_numpy(outputs), allowed, explore)
@@ -76,10 +76,10 @@ class TorchKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of what a function returns; None where none reaches the inputs.
+        """Return the gradient of the sum of a function's result; None if no gradient reaches the inputs.
 
         Args:
-            function: Takes a tensor of the inputs, and returns a tensor.
+            function: A function from a tensor of the inputs to a tensor.
             inputs: Floats of any shape.
         """
         x = torch.tensor(inputs, requires_grad=True)

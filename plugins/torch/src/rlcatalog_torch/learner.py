@@ -1,4 +1,4 @@
-"""Learner: gradients, clipping and Adam in PyTorch."""
+"""Learner in PyTorch: gradients, clipping and Adam."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rlcatalog_torch.load_order import before_torch_optimizers
 
 
 class State(NamedTuple):
-    """State of one weight.
+    """Adam's state for one weight.
 
     Attributes:
         step: Steps taken, a float32 scalar on the weight's device.
         first: Running mean of the gradients, with the weight's dtype, device and strides.
-        second: That of their squares.
+        second: Running mean of their squares.
     """
 
     step: Tensor
@@ -30,25 +30,25 @@ class State(NamedTuple):
 
 
 class Adam:
-    """Adam (Kingma and Ba's algorithm 1), over the operator that `torch.optim.Adam(fused=True)` calls.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the operator of `torch.optim.Adam(fused=True)`.
 
-    The constructor of every optimiser in `torch.optim` imports `torch._dynamo`, which takes longer than all else a
-    short run does; so none is made here. What is computed is the same bit for bit (a test compares them). A PyTorch
-    without the operator, or with another signature, fails at the first step.
+    It does not use `torch.optim`, because constructing any of its optimisers imports `torch._dynamo`, which takes most
+    of the time of a short run. The results are bitwise equal. A PyTorch version without the operator, or with another
+    signature, raises an error at the first step.
 
-    A weight without a gradient is passed over, and its steps are not counted.
+    Weights without a gradient are skipped, and their step count does not grow.
 
     Args:
-        weights: What is optimised.
+        weights: The weights to optimise.
         eps: Added to the root of the corrected second moment.
         beta1: Decay of the first moments.
         beta2: Decay of the second moments.
 
     Attributes:
-        state: That of each weight that has taken a step.
+        state: State of each weight that has taken a step.
 
     Raises:
-        NotServedError: A weight is not of a floating-point dtype, or leaves gaps in its memory.
+        NotServedError: A weight is not a floating-point tensor, or its memory has gaps or overlaps.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Adam:
             _check(weight)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for weight in self.weights:
             weight.grad = None
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """Move the weights against their gradients.
+        """Update the weights from their gradients.
 
         Args:
             lr: Learning rate.
@@ -95,8 +95,8 @@ class Adam:
         Args:
             weight: One of the weights.
             step: Steps taken.
-            first: Running mean of its gradients, of its shape.
-            second: That of their squares.
+            first: Running mean of its gradients, in its shape.
+            second: Running mean of their squares.
         """
         _check(weight)
         self.state[weight] = State(
@@ -106,7 +106,7 @@ class Adam:
         )
 
     def _state(self, weight: Tensor) -> State:
-        """Return the state of a weight, as the weight is now: models are moved and converted at any time."""
+        """Return the state of a weight, with the weight's current device and dtype."""
         state = self.state.get(weight)
         if state is None:
             zeros = torch.zeros_like(weight)
@@ -121,29 +121,29 @@ class Adam:
 
 def _check(weight: Tensor) -> None:
     if not weight.is_floating_point():
-        raise NotServedError(f"Adam serves floating-point weights, and one of the model's is {weight.dtype}.")
+        raise NotServedError(f"Adam needs floating-point weights, found one of {weight.dtype}.")
     if torch.empty_like(weight).stride() != weight.stride():
         raise NotServedError(
-            f"Adam: a weight of shape {tuple(weight.shape)} is a view with the strides {weight.stride()} into memory of"
-            " which it leaves parts out, or that it reads twice; Adam would write beside it. Make it a parameter of"
-            " its own: nn.Parameter(view.clone())."
+            f"Adam: a weight of shape {tuple(weight.shape)} and strides {weight.stride()} is a view whose memory has"
+            " gaps or overlaps, so an update would change other values. Use a copy: nn.Parameter(view.clone())."
         )
 
 
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
-    """Return the norm of the gradients of weights, as one vector; 0 where there are none."""
+    """Return the norm of all gradients as one vector; 0 if there are none."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
 
 
 def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale the gradients of weights to a norm, where theirs is larger.
+    """Scale the gradients of weights down to a norm.
 
-    With `gradient_norm` the same bit for bit as `torch.nn.utils.clip_grad_norm_`, in half the time for a small net's.
+    With `gradient_norm` the result is bitwise equal to `torch.nn.utils.clip_grad_norm_`, in half the time for small
+    networks.
 
     Args:
         weights: The weights.
-        norm: What `gradient_norm` returned.
+        norm: The result of `gradient_norm`.
         limit: The largest norm.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -151,7 +151,7 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
 
 
 class TorchLearner:
-    """Gradients, clipping and Adam for the weights of a policy; see `rlcatalog.frameworks.Learner`.
+    """Gradients, clipping and Adam for a policy's weights; see `rlcatalog.frameworks.Learner`.
 
     Args:
         policy: The policy.
@@ -172,15 +172,15 @@ class TorchLearner:
 
     @staticmethod
     def set_threads(count: int) -> None:
-        """Set how many threads one operation may use."""
+        """Set the number of threads that one operation can use."""
         torch.set_num_threads(count)
 
     @staticmethod
     def device_of(name: str) -> str:
-        """Return the device that a config names.
+        """Return the device for a config value.
 
         Raises:
-            ConfigError: PyTorch knows none of this name, or sees none.
+            ConfigError: The name is unknown, or PyTorch finds no such device.
         """
         if name == "auto":
             return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -190,31 +190,31 @@ class TorchLearner:
         count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto for"
-                " a GPU where there is one."
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto,"
+                " which takes a GPU if there is one."
             )
         return "cpu" if kind == "cpu" else name
 
     def descend(self, loss: Tensor) -> Tensor:
-        """Compute the gradient of a loss; return its norm."""
+        """Compute the gradient of a loss, and return its norm."""
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         return gradient_norm(self.parameters)
 
     def apply(self, lr: float, norm: Tensor, limit: float | None) -> None:
-        """Move the weights against their gradient.
+        """Update the weights from their gradient.
 
         Args:
             lr: Learning rate.
-            norm: What `descend` returned.
-            limit: The largest norm, or None.
+            norm: The result of `descend`.
+            limit: The largest norm, or None for no clipping.
         """
         if limit is not None and norm.item() + 1e-6 > 0.999 * limit:  # nearly: it rounds as PyTorch does
             clip_gradients(self.parameters, norm, limit)
         self.optimizer.step(lr)
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch as tensors where the model is; see `rlcatalog.frameworks.Learner`."""
+        """Return a batch as tensors on the model's device; see `rlcatalog.frameworks.Learner`."""
         device = self.policy.device
 
         def moved(array: Any) -> Tensor:
@@ -223,7 +223,7 @@ class TorchLearner:
         return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
 
     def rows(self, columns: Any, index: Any) -> Any:
-        """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
+        """Return the rows of columns at an index; see `rlcatalog.frameworks.Learner`."""
         places = torch.from_numpy(index).to(self.policy.device)
         return map_tensors(columns, lambda column: column.index_select(0, places))
 
@@ -247,5 +247,5 @@ class TorchLearner:
             self.optimizer.set_state(p, state["behind"].get(name, state["step"]), first, second)
 
     def means(self, figures: list[Tensor]) -> list[float]:
-        """Return the means of the figures of several steps."""
+        """Return the means of metrics over several steps."""
         return torch.stack(figures).mean(dim=0).tolist()

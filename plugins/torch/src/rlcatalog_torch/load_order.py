@@ -1,6 +1,6 @@
-"""triton before TensorFlow: PyTorch's optimisers import the one, and the process may end where the other was first.
+"""Import order of triton and TensorFlow: PyTorch's optimisers import triton, which can crash after TensorFlow.
 
-`rlcatalog_tf.load_order` says why.
+See `rlcatalog_tf.load_order` for the reason.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rlcatalog.errors import LoadOrderWarning
 
 
 def before_torch_optimizers() -> None:
-    """Warn where TensorFlow was imported before triton; to be called before PyTorch's optimisers are touched.
+    """Warn if TensorFlow was imported before triton. Call it before you use PyTorch's optimisers.
 
-    triton is then imported so that its shared libraries look for their symbols in themselves first, not in those of
-    TensorFlow. That needs a C library that can do so, such as glibc; elsewhere triton is left alone.
+    It then imports triton in a mode in which its shared libraries look up their own symbols before those of TensorFlow.
+    This needs a C library with this mode, such as glibc; with others it does not import triton.
     """
     if not came_first("tensorflow", "triton"):
         return
@@ -36,7 +36,7 @@ def before_torch_optimizers() -> None:
 
 
 def came_first(early: str, late: str) -> bool:
-    """Whether `early` is imported and `late`, though installed, is not."""
+    """Return whether `early` is imported, and `late` is installed but not imported."""
     return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
 
 
@@ -48,9 +48,9 @@ def _import(module: str) -> None:
 @functools.cache
 def _warn() -> None:
     warnings.warn(
-        "tensorflow was imported before triton. Both in one process, in that order, can end it with a segmentation"
-        " fault. triton is loaded apart from tensorflow here, where the system can, which has been seen to help."
-        " To be safe, put `import triton` in front of what imports tensorflow.",
+        "tensorflow was imported before triton. In this order, the process can end with a segmentation fault."
+        " rlcatalog isolates triton's libraries if the system allows it, which usually helps. To be safe, put"
+        " `import triton` before the import of tensorflow.",
         LoadOrderWarning,
         stacklevel=3,
     )

@@ -1,4 +1,4 @@
-"""The model contract in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and the kernel's models around other models."""
+"""Base classes of models in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and models that contain other models."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MISSING: Any = object()
 
 
 class _ModelMeta(ABCMeta):
-    """Lets a class header name `nn.Module` beside `TorchModelV2`, in either order.
+    """Metaclass that allows `nn.Module` next to `TorchModelV2` in a class header, in either order.
 
-    TorchModelV2 is an nn.Module already. Naming nn.Module first would contradict its method order (and put
-    nn.Module's `__call__` before ModelV2's), so the redundant base is left out.
+    TorchModelV2 is already an nn.Module. With nn.Module first, the method order would be inconsistent, so the metaclass
+    removes the redundant base.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
@@ -36,9 +36,9 @@ class _ModelMeta(ABCMeta):
 class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """Base class of PyTorch models.
 
-    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. `nn.Module.__init__` may be
-    called before, after, or not at all. Called without arguments, the constructor initialises the nn.Module half
-    alone, as `super().__init__()` does under a header that names nn.Module first.
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. You can call
+    `nn.Module.__init__` before, after, or not at all. Without arguments, the constructor only initialises the nn.Module
+    part, because `super().__init__()` calls it in classes whose header names nn.Module first.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -74,7 +74,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         return weights if as_dict else list(weights.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers as arrays, under the names of `state_dict`."""
+        """Return all weights and buffers as arrays, with the names of `state_dict`."""
         return self._rlcatalog.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -82,15 +82,15 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         self._rlcatalog.set_weights(self, weights)
 
     def __getattr__(self, name: str) -> Any:
-        # Layers first: forward() asks for little else, and every microsecond of acting counts.
+        # Layers first, because forward() mostly accesses these, and every microsecond of acting counts.
         try:
             return self.__dict__["_modules"][name]
         except KeyError:
             return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # A tensor under a name that is a plain attribute already is one still: forward() stores its features this
-        # way at every step, and nn.Module's own __setattr__ costs two microseconds.
+        # A tensor stays a plain attribute if its name already is one: forward() stores its features this way at every
+        # step, and nn.Module.__setattr__ costs two microseconds.
         if type(value) is torch.Tensor and name in self.__dict__:
             self.__dict__[name] = value
         else:
@@ -145,18 +145,18 @@ class RecurrentNetwork(TorchModelV2):
 
         Returns:
             Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
-            `[T, B]` to the order of the batch, as the outputs are.
+            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
+            reorders outputs and values from `[T, B]` to the order of the batch.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 
 
 class TorchHost(ModelWrapper, TorchModelV2):
-    """A PyTorch model that holds another one; see `rlcatalog.models.ModelWrapper`."""
+    """PyTorch model that contains another one; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TorchSeparateValue(SeparateValue, TorchModelV2):
-    """Two chains side by side; see `rlcatalog.models.SeparateValue`."""
+    """PyTorch model with separate chains for policy and value; see `rlcatalog.models.SeparateValue`."""
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers

@@ -1,4 +1,4 @@
-"""What the kernel keeps of a PyTorch model and does with it (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of a PyTorch model (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlcatalog_torch.sequences import Padding
 
 
 class TorchInternals(ModelInternals):
-    """The kernel's state of a PyTorch model."""
+    """Kernel-side state of a PyTorch model."""
 
     in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, asked as nn.Module asks it
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
-        # nn.Module.__call__ runs the hooks around forward; without any, it is three microseconds for nothing.
+        """Call `forward`, with nn.Module's hooks if there are any, and compiled after `model.compile()`."""
+        # Without hooks, nn.Module.__call__ would only cost three microseconds.
         if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
             return nn.Module.__call__(model, inputs, state, seq_lens)
         if model._compiled_call_impl is not None:
@@ -30,7 +30,7 @@ class TorchInternals(ModelInternals):
         return model.forward(inputs, state, seq_lens)
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
-        """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""
+        """Record the models inside a model, and keep references to models that nn.Module does not find."""
         super().hold(model, models)
         known = {id(module) for module in model.modules()}
         for name, held in self.held.items():
@@ -38,7 +38,7 @@ class TorchInternals(ModelInternals):
                 model.add_module(f"_rlcatalog_{name}", held)
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers as arrays, under the names of `state_dict`."""
+        """Return all weights and buffers as arrays, with the names of `state_dict`."""
         return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
@@ -50,16 +50,16 @@ class TorchInternals(ModelInternals):
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
     def as_tensors(self, model: Any, obs: Any) -> Any:
-        """Return observations with each NumPy array a tensor on the model's device."""
+        """Convert NumPy arrays in observations into tensors on the model's device."""
         like = next(model.parameters(), None)
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
 
     def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
-        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         if not isinstance(rows, torch.Tensor) or rows.shape[:1] != (steps * sequences,):
             return rows  # `check_values` says what is wrong
         return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return where the padding stands in rows, or None where there is none."""
+        """Return which rows are padding, or None if there is none."""
         return Padding.of(seq_lens, rows)

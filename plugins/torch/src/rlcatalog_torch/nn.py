@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense stacks in PyTorch, under the names of `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in PyTorch, by the names in `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
-    """Fill a weight `[out, in, ...]` with normal values and scale those of each output to the L2 norm `std`."""
+    """Fill a weight `[out, in, ...]` with normal values, scaled to the L2 norm `std` for each output."""
     with torch.no_grad():
         tensor.normal_()
         return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
 
 
 def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
-    """Fill a weight or a bias as nn.Linear does by itself, with bounds of `gain` / sqrt(inputs)."""
+    """Fill a weight or a bias like nn.Linear, with the bounds ±`gain` / sqrt(inputs)."""
     bound = gain / math.sqrt(fan_in(tensor.shape, inputs))
     return nn.init.uniform_(tensor, -bound, bound)
 
 
 def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
-    """Return RLlib's initialiser: rows of L2 norm `std`, written into the tensor it is called with."""
+    """Return RLlib's initialiser, which fills a tensor in place with rows of L2 norm `std`."""
 
     def initialize(tensor: Tensor) -> None:
         normc_(tensor, std)
@@ -73,7 +73,7 @@ _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
     "fan_in_uniform": _fan_in_uniform,
     "uniform": nn.init.uniform_,
     "normal": nn.init.normal_,
-    # Keras cuts at two standard deviations; torch at absolute bounds.
+    # Keras truncates at two standard deviations, torch at absolute bounds.
     "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std),
     "constant": nn.init.constant_,
     "zeros": nn.init.zeros_,
@@ -88,7 +88,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         tensor: Weight `[out, in, ...]` or bias `[out]`.
         value: A neutral name, or a callable that fills a tensor in place.
         config: Arguments for it.
-        inputs: How many inputs the layer has, for a bias, which does not show it.
+        inputs: Number of inputs of the layer, which the shape of a bias does not show.
     """
     name = initializer_name(value, dict(config))
     wide = to_float32_at_least(tensor)  # some know no half precision, and all would draw coarsely
@@ -104,10 +104,10 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
 
 
 def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-    """Run the trunk of a memory or head; return its features `[B, width]`, floating-point, and its new state.
+    """Run the trunk of a memory or head; return its floating-point features `[B, width]` and its new state.
 
     Raises:
-        ModelContractError: The features are not as wide as the trunk has announced.
+        ModelContractError: The width differs from the trunk's `num_outputs`.
     """
     x, new_state = trunk(input_dict, state, seq_lens)
     if x.dim() != 2:
@@ -118,14 +118,14 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
 
 
 def values_of(model: Any, rows: int | None = None) -> Tensor:
-    """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+    """Return the value estimates `[B]` of a model's last pass, float32 or wider.
 
     Args:
-        model: The model.
-        rows: B, where it is known.
+        model: The model; its `value_function` returns `[B]` or `[B, 1]`.
+        rows: B, if known.
 
     Raises:
-        ModelContractError: They have another shape.
+        ModelContractError: The values have another shape.
     """
     value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
@@ -136,14 +136,14 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """nn.Linear for small batches, where Python's time counts; it takes numbers of any dtype.
+    """Linear layer for small batches with less Python overhead than nn.Linear; takes inputs of any dtype.
 
-    Its initial values are its maker's (torch's own would be computed for nothing), and its parameters are read from
-    their dictionary instead of through nn.Module's `__getattr__`, at each call anew.
+    The function that creates the layer initialises it, so the constructor does not. Each call reads the parameters from
+    their dictionary, without nn.Module's `__getattr__`.
     """
 
     def reset_parameters(self) -> None:
-        """Do nothing."""
+        """Do nothing: `dense` initialises the layer."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
@@ -155,7 +155,7 @@ class Linear(nn.Linear):
 
 
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
-    """Return one initialised linear layer; its activation is applied by the caller."""
+    """Return one initialised linear layer; the caller applies the activation."""
     layer = Linear(inputs, spec.size)
     initialize(layer.weight, spec.weights, spec.weights_config)
     initialize(layer.bias, spec.bias, spec.bias_config, inputs)
@@ -179,7 +179,7 @@ class DenseStack(nn.Module):
         self.layers = nn.ModuleList(dense(n, spec) for n, spec in zip(widths, specs, strict=False))
         self.outputs = widths[-1]
         self._activations = [activation(spec.activation) for spec in specs]
-        # An nn.Module with parameters of its own (PReLU) must be registered to be trained.
+        # An nn.Module with parameters (PReLU) must be registered to be trained.
         self.activation_modules = nn.ModuleList(a for a in self._activations if isinstance(a, nn.Module))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class DenseStack(nn.Module):
 
 
 class FreeLogStd(nn.Module):
-    """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+    """Layer that appends a trained vector, the same for every row, to the means: the `free_log_std` option.
 
     Args:
         size: Number of log standard deviations.
@@ -208,11 +208,11 @@ class FreeLogStd(nn.Module):
 
 
 class OutputLayers(nn.Module):
-    """Logits and value: the outermost layers of a model.
+    """Last layers of a model: logits and value.
 
     Args:
         plan: Their sizes; it must have logits.
-        value_inputs: Width of what the value layer reads; missing, that of what the logits read.
+        value_inputs: Width of the value layer's input; None takes the width of the logits' input.
     """
 
     def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:

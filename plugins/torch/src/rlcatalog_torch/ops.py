@@ -1,4 +1,4 @@
-"""The tensor operations of PyTorch; `rlcatalog.frameworks.TensorOps` says what each of the table does."""
+"""Tensor operations of PyTorch; `rlcatalog.frameworks.TensorOps` documents each."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
 
-#: Highest finite numbers by dtype; looked up, as `torch.finfo` costs more than an operation on one row.
+#: Highest finite numbers by dtype, because `torch.finfo` takes longer than an operation on one row.
 _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
 
 
 def flatten_rows(x: Tensor) -> Tensor:
-    """Return `[B]` or `[B, ...]` as `[B, n]`; B may be 0, which leaves no `-1` to be found out."""
+    """Return `[B]` or `[B, ...]` as `[B, n]`; B can be 0, for which `reshape` cannot infer a `-1`."""
     return x[:, None] if x.ndim == 1 else x.flatten(1)
 
 
 def flat_sample(sample: Any) -> Tensor:
-    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor unchanged."""
     if isinstance(sample, Tensor):
         return sample
     parts = [flatten_rows(part) for part in parts_of(sample) or []]
@@ -61,16 +61,16 @@ def _cut(x: Tensor, how: Any) -> tuple[Tensor, ...]:
 
 @lru_cache(maxsize=256)
 def _order(how: Any, device: torch.device) -> Tensor:
-    # Kept for later calls, so it must not be an inference tensor, which training cannot use.
+    # Cached, so it must not be an inference tensor, which training cannot use.
     with torch.inference_mode(False):
         return torch.tensor(how.order, dtype=torch.int64, device=device)
 
 
 @lru_cache(maxsize=256)
 def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    """Return `rlcatalog.actions.interval` with tensors on a device in place of arrays."""
+    """Return `rlcatalog.actions.interval` with tensors on a device instead of arrays."""
     *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
-    # Kept for later calls, so they must not be inference tensors, which training cannot use.
+    # Cached, so they must not be inference tensors, which training cannot use.
     with torch.inference_mode(False):
         return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
 

@@ -1,4 +1,4 @@
-"""How plain modules of PyTorch are recognised, copied and run."""
+"""Plain modules of PyTorch: recognising, copying and running them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rlcatalog_torch.dtypes import dtype_of, floats_as
 
 
 class TorchModules:
-    """What a model that is made of an `nn.Module` asks of PyTorch; see `rlcatalog_fcnet`.
+    """PyTorch code for models that are made of an `nn.Module`; see `rlcatalog_fcnet`.
 
     Attributes:
         module: The module.
-        in_order: Whether images are copied so that channels come first in memory too. That takes time, and a module
-            needs it that calls `view` on what a convolution returns.
+        in_order: Whether to copy images so that channels also come first in memory. This takes time; modules that call
+            `view` on the result of a convolution need it.
     """
 
     channels_first = True
@@ -31,12 +31,12 @@ class TorchModules:
 
     @staticmethod
     def is_module(value: Any) -> bool:
-        """Whether a value is an `nn.Module`, or a class of such."""
+        """Return whether a value is an `nn.Module`, or a subclass of it."""
         return issubclass(value if isinstance(value, type) else type(value), nn.Module)
 
     @staticmethod
     def unwrapped(module: Any) -> Any:
-        """Return the module behind one of `torch.compile`, which it then remembers, to be run by."""
+        """Return the module inside a result of `torch.compile`, which is then used to run it."""
         if (inner := getattr(module, "_orig_mod", None)) is None:
             return module
         vars(inner)["_rlcatalog_compiled"] = module  # not as an attribute: a module inside a module has weights
@@ -51,7 +51,7 @@ class TorchModules:
         return module.__dict__.get("_rlcatalog_compiled", module)(x)
 
     def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
-        """Run a module in eval mode, and set back its mode, its buffers and the random state."""
+        """Run a module in eval mode, then restore its mode, its buffers and the random state."""
         tensors = list(chain(module.parameters(), module.buffers()))
         device = tensors[0].device if tensors else torch.device("cpu")
         encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
@@ -66,7 +66,7 @@ class TorchModules:
                 return module(self.show(encoded))
 
     def seen(self, x: Tensor, leaf: Any) -> Tensor:
-        """Return a leaf of the observation as the module is shown it, floats in the dtype of its weights."""
+        """Return a leaf of the observation in the form of the module's input, floats in the dtype of its weights."""
         dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
         is_fresh, x = x.dtype is not dtype, x.to(dtype)
         if leaf.axes is not None:
@@ -83,9 +83,9 @@ class TorchModules:
 
 @contextmanager
 def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Set back what a pass may change of a module, and the random state.
+    """Return a context that restores the parts of a module that a pass can change, and the random state.
 
-    Lazy layers draw their weights in their first pass, as others do when they are made: what they drew stays drawn.
+    Lazy layers draw their weights in their first pass, as others do in their constructor; these draws are kept.
     """
     modes = [(part, part.training) for part in module.modules()]
     is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))

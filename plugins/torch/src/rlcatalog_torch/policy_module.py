@@ -1,7 +1,7 @@
-"""A PyTorch policy as modules, for training loops that were written for modules.
+"""PyTorch modules of a policy, for training loops that take modules.
 
-`policy.as_module()` returns one module for actor and critic. `actor_critic(policy)` returns one for each, and the
-distribution under the names of `torch.distributions`, as TorchRL and tianshou take them.
+`policy.as_module()` returns one module for actor and critic. `actor_critic(policy)` returns one for each, and a
+distribution with the interface of `torch.distributions`, for TorchRL and tianshou.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from rlcatalog_torch.ops import flat_sample
 class PolicyModule(nn.Module):
     """Model and action distribution of a policy; it shares the policy's weights.
 
-    Moved to a device, it takes the policy along. A deep copy has separate weights, as a target network needs.
+    Moving it to a device also moves the policy. A deep copy has separate weights, as a target network needs.
 
     Args:
-        policy: The policy; one without memory.
+        policy: The policy, without memory.
     """
 
     def __init__(self, policy: PolicyParts) -> None:
@@ -83,7 +83,7 @@ class _Part(PolicyModule):
         self.index = index
 
     def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Run the model on rows, whatever the batch's axes are."""
+        """Run the model on rows, for a batch with any axes."""
         axes = obs.shape[: obs.ndim - len(self.policy.preprocessor.shape)]
         masks = None if mask is None else mask.reshape(-1, mask.shape[-1])
         outputs: Any = self._run(obs.reshape(-1, *obs.shape[len(axes) :]), masks)[self.index]
@@ -91,7 +91,7 @@ class _Part(PolicyModule):
 
 
 class ActorDistribution(torch.distributions.Distribution):
-    """A distribution of the catalog under the names of `torch.distributions`, over batches of any axes.
+    """Distribution of the catalog with the interface of `torch.distributions`, for batches with any axes.
 
     Args:
         dist_class: The catalog's class, `dist_class(inputs, model)`.
@@ -106,7 +106,7 @@ class ActorDistribution(torch.distributions.Distribution):
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw raw actions, `[...]` for a single Discrete, else `[..., width]`; before them the axes asked for."""
+        """Draw raw actions, `[...]` for a single Discrete, else `[..., width]`, with `sample_shape` before."""
         draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
         return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
 
@@ -116,7 +116,7 @@ class ActorDistribution(torch.distributions.Distribution):
         return logp.reshape(self.batch_shape)
 
     def entropy(self) -> Tensor:
-        """Return the entropy `[...]`, or an unbiased estimate where there is no closed form."""
+        """Return the entropy `[...]`, or an unbiased estimate if there is no closed form."""
         entropy: Tensor = entropy_of(self.dist, flat_sample)[0]
         return entropy.reshape(self.batch_shape)
 
@@ -129,7 +129,7 @@ class ActorDistribution(torch.distributions.Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """NaN, as of `torch.distributions.Categorical`; loops record it, and the catalog's distributions know none."""
+        """NaN, as in `torch.distributions.Categorical`. Loops record it, but the catalog's distributions have none."""
         return torch.full_like(self.mode, torch.nan, dtype=torch.float32)
 
     def _shaped(self, rows: Tensor) -> Tensor:
@@ -137,16 +137,16 @@ class ActorDistribution(torch.distributions.Distribution):
 
 
 def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
-    """Return a policy in the three parts that engines such as TorchRL, skrl and tianshou take.
+    """Return actor, critic and distribution of a policy for engines such as TorchRL, skrl and tianshou.
 
     Args:
         policy: The policy.
 
     Returns:
-        - The actor, from encoded observations `[..., *shape]`, and masks `[..., m]` where there are any, to the
+        - The actor, a module from encoded observations `[..., *shape]`, and masks `[..., m]` if there are any, to the
           parameters `[..., n]` of the action distribution.
-        - The critic, from the same to value estimates `[..., 1]`. Both share the policy's weights.
-        - What makes a `torch.distributions.Distribution` of raw actions from the parameters.
+        - The critic, a module from the same inputs to value estimates `[..., 1]`. Both share the policy's weights.
+        - A function from the parameters to a `torch.distributions.Distribution` of raw actions.
 
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.

@@ -1,4 +1,4 @@
-"""Sequences in PyTorch: padding rows, and the time axis."""
+"""Sequences in PyTorch: padding, and the time axis."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rlcatalog.spaces import map_tensors
 
 
 class Padding:
-    """Where the rows of sequences stand once all are padded to one length.
+    """Positions of rows in sequences that are padded to one length.
 
     Args:
         lengths: Lengths of the sequences `[S]`, each from 1 to `length`.
-        length: Length they are padded to.
-        device: Where the rows are.
+        length: Length of the padded sequences.
+        device: Device of the rows.
     """
 
     def __init__(self, lengths: np.ndarray[Any, Any], length: int, device: torch.device) -> None:
         self.lengths, self.length, self.device = lengths, length, device
-        #: Whether any place is padding.
+        #: Whether there is any padding.
         self.needed = bool((lengths < length).any())
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None where there is none (or, on "meta", none known).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or, on "meta", none known).
 
         Raises:
             ModelContractError: The lengths do not fit the rows.
@@ -41,13 +41,13 @@ class Padding:
         return padding if padding.needed else None
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:
-        """Return rows `[R, ...]`, or a structure of such, padded: `[S * T, ...]`.
+        """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats a sequence's last row, so that a model meets no row there that it might not meet elsewhere.
+        Padding repeats the last row of a sequence, so that a model only sees rows that can occur.
 
         Args:
             rows: The rows.
-            repeat: Keep one row in that many of each sequence.
+            repeat: Keep every `repeat`-th row of each sequence.
         """
         if not self.needed and repeat == 1:
             return rows
@@ -57,18 +57,18 @@ class Padding:
         return map_tensors(rows, lambda part: part.index_select(0, places))
 
     def zeros(self, rows: Tensor) -> Tensor:
-        """Return rows `[R, ...]` padded with zeros."""
+        """Pad rows `[R, ...]` with zeros."""
         if not self.needed:
             return rows
         padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
         return padded.index_copy(0, self._index(np.flatnonzero(self._mask(1))), rows)
 
     def take(self, padded: Any, repeat: int = 1) -> Any:
-        """Return the rows `[R, ...]` of padded ones, or of a structure of such.
+        """Remove the padding: return the rows `[R, ...]` of padded rows, or of a structure.
 
         Args:
             padded: The padded rows.
-            repeat: They hold one row in that many of each sequence.
+            repeat: They contain every `repeat`-th row of each sequence.
         """
         if not self.needed:
             return padded
@@ -84,7 +84,7 @@ class Padding:
 
 
 def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = False) -> Tensor:
-    """Give padded rows their time axis.
+    """Add the time axis to padded rows.
 
     Args:
         rows: `[S * T, ...]`, padded to equal lengths.
@@ -100,17 +100,17 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
 
 
 def sequences_of(seq_lens: Any) -> int:
-    """Return the number of sequences; of a tensor, in the form that traces and exports leave open."""
+    """Return the number of sequences, in a form that traces and exports leave open for a tensor."""
     return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
 
 
 def steps_of(rows: int, sequences: int) -> int:
-    """Return T, the length to which S sequences in S * T rows are padded; 1 where there are none."""
+    """Return T, the length to which S sequences in S * T rows are padded; 1 if there are none."""
     return rows // sequences if sequences else 1
 
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
-    """Return which places of padded sequences hold rows: booleans `[S, length]`, the longest one's when None."""
+    """Return which places of padded sequences hold rows: booleans `[S, length]`; None takes the longest length."""
     if length is None:
         length = int(seq_lens.max())
     return torch.arange(length, device=seq_lens.device) < seq_lens[:, None]
