@@ -282,9 +282,7 @@ def test_a_damaged_installation_does_not_hide_the_others(tmp_path, install, inst
     installed(tmp_path)
     damage(tmp_path)
     everything = metadata.distributions
-    monkeypatch.setattr(
-        metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context)
-    )
+    monkeypatch.setattr(metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context))
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
     assert statuses["healthy"] == "loaded"
     assert statuses.get("leftover") in (None, "failed")
