@@ -115,7 +115,7 @@ def test_a_generators_position_beside_its_numbers_is_refused(run, craft, positio
         state["randomness"]["numpy"]["$tuple"][2] = position
 
     craft(change)
-    with pytest.raises(SavedPolicyError, match=r"training\.json: no checkpoint, or damaged: "):
+    with pytest.raises(SavedPolicyError, match=r"training\.json: not a checkpoint, or damaged: "):
         PPO.restore(run)
 
 
