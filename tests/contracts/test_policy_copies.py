@@ -101,7 +101,7 @@ def test_a_class_of_the_program_travels_by_where_it_is_imported_from():
         pickle.dumps(policy)
     policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": Registered}, catalog=catalog)
     same(policy, copy.deepcopy(policy))
-    with pytest.raises(SavedPolicyError, match=r"Registered stands in the config itself; .*Register it"):
+    with pytest.raises(SavedPolicyError, match=r"Registered is in the config itself, .*Register it"):
         pickle.dumps(policy)
 
 

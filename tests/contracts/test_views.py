@@ -208,7 +208,7 @@ def test_training_without_the_views_is_refused():
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (ViewRequirement("colour"), "the view 'x' into the column 'colour'; served are obs, actions"),
+        (ViewRequirement("colour"), "the view 'x' into the column 'colour'; expected one of obs, actions"),
         (ViewRequirement("obs", shift=1), r"obs at \[1\], which is not known when it acts"),
         (ViewRequirement("actions", shift=0), r"actions at \[0\], which is not known when it acts"),
         (ViewRequirement("obs", shift="-1:1", used_for_compute_actions=False), "a view looks either back or ahead"),

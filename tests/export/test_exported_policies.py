@@ -78,7 +78,7 @@ def test_pipes_and_devices_are_not_waited_for_and_links_are_followed_at_the_top_
         os.mkfifo(tmp_path / f"pipe{suffix}")
         (tmp_path / f"device{suffix}").symlink_to("/dev/zero")
         for name in ("pipe", "device"):
-            with pytest.raises(SavedPolicyError, match="no regular file"):
+            with pytest.raises(SavedPolicyError, match="not a regular file"):
                 rlcatalog.Actor(tmp_path / f"{name}{suffix}")
         (tmp_path / f"latest{suffix}").symlink_to(files[f"policy{suffix}"])
         rlcatalog.Actor(tmp_path / f"latest{suffix}")

@@ -141,7 +141,7 @@ def test_values_of_a_trace_are_none():
 
 
 @pytest.mark.parametrize(("actions", "said"), [
-    ([{"go": 0}, {"aim": 1}], "this list has actions that are none of Dict"),
+    ([{"go": 0}, {"aim": 1}], "this list has actions outside Dict"),
     ({"go": [0]}, r"expected a dict with the keys \['aim', 'go', 'more'\]; found keys \['go'\]"),
     (7, "expected a dict with the keys .*; found int"),
     (None, "expected a dict with the keys .*; found NoneType"),
@@ -271,10 +271,10 @@ def test_a_plugin_s_codec_is_inverted_where_it_can_be(monkeypatch, angle):
 
 
 REFUSED = {
-    Turning: (NotServedError, r"has an adapt\(\) of its own and no invert\(\).*step\.raw_action"),
+    Turning: (NotServedError, r"defines adapt\(\) and not invert\(\).*step\.raw_action"),
     Refuses: (NotServedError, r"has no inverse: turns are not counted\. So keep"),
     Unwritten: (NotServedError, r"has no inverse; keep what"),
-    Wrong: (PartError, r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) makes .*180.* of"),
+    Wrong: (PartError, r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180"),
     Narrow: (PartError, r"Narrow\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)"),
     Broken: (PartError, r"Broken\.invert\(\) raised AttributeError"),
 }

@@ -439,7 +439,7 @@ def test_a_registered_one_is_loaded_by_its_name(tmp_path):
 
 def test_model_is_refused_for_a_saved_policy_of_packages(tmp_path):
     rlcatalog.build(OBS, Discrete(3)).save(tmp_path)
-    with pytest.raises(ConfigError, match="this one is of packages: rlcatalog-fcnet/fcnet"):
+    with pytest.raises(ConfigError, match="this one comes from packages: rlcatalog-fcnet/fcnet"):
         rlcatalog.load(tmp_path, model=Net)
 
 

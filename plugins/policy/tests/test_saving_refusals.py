@@ -211,9 +211,9 @@ def entry(shape, dtype="F32", offsets="[0, 0]"):
         (entry([0] * 100), "length <= 32"),
         (entry([1.0], offsets="[0, 4]"), "Expected `int`, got `float`"),
         (entry([], dtype="F8", offsets="[0, 4]"), "dtype 'F8' is not among BOOL"),
-        (entry([], offsets="[4, 8]"), "its header speaks of 4 bytes, 0 follow it"),
+        (entry([], offsets="[4, 8]"), "its header describes 4 bytes, but 0 follow it"),
         (entry("[" * 9_000 + "]" * 9_000), "its header cannot be read"),
-        (" " * (1 << 25), "its header would have 33554432 bytes; .* 16777216 are the most"),
+        (" " * (1 << 25), r"its header would have 33554432 of \d+ bytes; at most 16777216"),
     ],
     ids=["long numbers", "a long number", "empty and large", "many axes", "a float", "dtype", "gap", "deep", "long"],
 )
@@ -245,19 +245,19 @@ def test_arrays_that_share_bytes_are_refused(written, arrays, edit, refused):
 
 def test_more_arrays_than_a_header_may_name_are_not_written():
     zero = np.zeros((), np.float32)
-    with pytest.raises(SavedPolicyError, match=r"17000 arrays take \d+ bytes of a safetensors file's header; 16777216"):
+    with pytest.raises(SavedPolicyError, match=r"17000 arrays take \d+ bytes of a safetensors header; at most 16"):
         saved_bytes({f"{i:01000}": zero for i in range(17_000)})
 
 
 def test_a_long_manifest_is_neither_read_nor_written(written, refused):
     path = written / "policy.json"
     path.write_bytes(path.read_bytes() + b" " * (1 << 22))
-    refused(written, r"policy\.json: is not read: it has \d+ bytes; 4194304 are the most")
+    refused(written, r"policy\.json: is not read: it has \d+ bytes; at most 4194304 are allowed")
     low = np.random.default_rng(0).random(200_000, np.float32)
     policy = rlcatalog.build(
         spaces.Box(low, low + 1), spaces.Discrete(2), {"fcnet_hiddens": [1]}, "torch", catalog=catalog_of()
     )
-    with pytest.raises(SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; 4194304 are the most"):
+    with pytest.raises(SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; at most 4194304"):
         policy.save(written)
 
 

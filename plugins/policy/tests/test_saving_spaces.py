@@ -142,7 +142,7 @@ def test_a_space_comes_back_through_json(space):
 )
 def test_a_space_of_a_plugins_own_is_not_written_as_its_base(space):
     assert space_to_json(space) is None
-    with pytest.raises(ValueError, match="kind of a plugin's own"):
+    with pytest.raises(ValueError, match="its kind comes from a plugin"):
         space_from_json(None)
 
 

@@ -236,7 +236,7 @@ def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework
     """Of a loss beyond float32; the error is of this algorithm, and lists its figures."""
     algo = algorithm(Clock, {**SMALL, "framework": framework, "env_config": {"worth": 6e37}, "gamma": 0.0})
     before = algo.policy.model.get_weights()
-    message = f"^{algorithm.__name__}: the loss of a minibatch is .*Of this minibatch: policy_loss"
+    message = f"^{algorithm.__name__}: the loss of a minibatch is .*This minibatch: policy_loss"
     with np.errstate(over="ignore"), pytest.raises(NonFiniteError, match=message):
         algo.train()
     for name, weight in algo.policy.model.get_weights().items():
@@ -320,7 +320,7 @@ def test_names_as_the_seeds_write_them():
             trainer = make(env=Clock, config=SMALL)
         assert trainer.train()["training_iteration"] == 1
         trainer.stop()
-    with pytest.raises(NotServedError, match=r"A3C is not served: its workers .* rlcatalog_ppo\.A2C"):
+    with pytest.raises(NotServedError, match=r"A3C is not supported: its workers .* rlcatalog_ppo\.A2C"):
         a3c.A3CTrainer(env=Clock, config=SMALL)
 
 
@@ -330,7 +330,7 @@ def test_names_as_the_seeds_write_them():
         (A2C, {"clip_param": 0.2}, UnknownConfigKeyError, "Unknown A2C config key 'clip_param'"),
         (PG, {"lambda_": 0.9}, UnknownConfigKeyError, "Unknown PG config key 'lambda_'"),
         (PG, {"gamma": 2}, ConfigError, "PG config key 'gamma'"),
-        (A2C, {"num_envs": 1, "rollout_length": 1, "normalize_advantage": True}, ConfigError, "a single step has not"),
+        (A2C, {"num_envs": 1, "rollout_length": 1, "normalize_advantage": True}, ConfigError, "a single step has none"),
     ],
 )
 def test_bad_configs(algorithm, config, error, message):

@@ -115,7 +115,7 @@ def test_a_generators_position_beside_its_numbers_is_refused(run, craft, positio
         state["randomness"]["numpy"]["$tuple"][2] = position
 
     craft(change)
-    with pytest.raises(SavedPolicyError, match=r"training\.json: no checkpoint, or damaged: "):
+    with pytest.raises(SavedPolicyError, match=r"training\.json: not a checkpoint, or damaged: "):
         PPO.restore(run)
 
 
@@ -204,7 +204,7 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
 
 def test_a_long_checkpoint_is_not_read(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "_LONGEST", 1_000)
-    with pytest.raises(SavedPolicyError, match=r"training\.json: is not read: it has \d+ bytes; 1000 are the most"):
+    with pytest.raises(SavedPolicyError, match=r"training\.json: is not read: it has \d+ bytes; at most 1000"):
         PPO.restore(run)
 
 

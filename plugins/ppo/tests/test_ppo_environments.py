@@ -159,7 +159,7 @@ def test_errors_name_what_to_pass(monkeypatch):
         PPO(3, QUICK)
     with pytest.raises(ModelContractError, match=r"expected a gymnasium\.Env, found .*SyncVectorEnv"):
         PPO(vector, QUICK)
-    with pytest.raises(ConfigError, match=r"evaluation: expected environments beside .*found one environment \(Walk\)"):
+    with pytest.raises(ConfigError, match=r"evaluation: expected environments other .*found one environment \(Walk\)"):
         PPO(Walk(), QUICK, callbacks=[Evaluation(10)])
     silent = vector()
     silent.autoreset_mode, silent.metadata = None, {}
@@ -182,9 +182,9 @@ def test_an_evaluation_makes_what_gymnasium_made():
     assert max(PPO(gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7), QUICK).evaluate(5)) == 7
     algo = PPO(env, QUICK)
     assert max(algo.evaluate(5)) <= 7
-    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
         algo.evaluate(5, env=env)
-    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
         algo.evaluate(5, env=env.unwrapped)
 
 
@@ -196,10 +196,10 @@ def test_an_evaluation_shows_no_window_and_leaves_no_wrapper_out():
     algo = PPO(gym.make("CartPole-v1", render_mode="rgb_array"), QUICK)
     assert algo._make_env.beside()().render_mode is None
     algo = PPO(Unrecorded(gym.make("CartPole-v1")), QUICK)
-    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
         algo.evaluate(2)
     envs = gym.make_vec("CartPole-v1", 2, "sync")
-    with pytest.raises(ConfigError, match="expected environments beside those that train"):
+    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
         PPO(gym.wrappers.vector.RecordEpisodeStatistics(envs), QUICK).evaluate(2)
 
 
@@ -226,7 +226,7 @@ def test_a_passed_environment_goes_on_where_it_was(tmp_path):
     whole, _ = trained(Walk(), QUICK)
     first, _ = trained(Walk(), QUICK, iterations=1)
     first.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.raises(ConfigError, match="was no id of Gymnasium; pass it"):
+    with pytest.raises(ConfigError, match="was not a Gymnasium id; pass it"):
         PPO.restore(tmp_path / "checkpoint")
     again = PPO.restore(tmp_path / "checkpoint", Walk())
     assert not again.begun_anew
@@ -250,7 +250,7 @@ def test_a_vector_environment_begins_other_episodes(tmp_path):
     first.save_checkpoint(tmp_path / "checkpoint")
     envs = WithoutOptions([Walk] * 2)
     for env in (envs, Walk):
-        with pytest.warns(ResumeWarning, match="2 of 2 environments cannot go on.*in a vector environment"):
+        with pytest.warns(ResumeWarning, match="2 of 2 environments cannot resume.*in a vector environment"):
             again = PPO.restore(tmp_path / "checkpoint", env)
         assert again.begun_anew.keys() == {0, 1}
         same_weights(first, again)

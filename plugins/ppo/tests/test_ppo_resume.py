@@ -138,7 +138,7 @@ def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     for _ in range(6):
         algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.warns(ResumeWarning, match=r"3 of 3 environments .* its episode (shows another|pays other|ends after)"):
+    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its episode (shows another|gives other|ends after)"):
         gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
     assert sorted(gone_on.begun_anew) == [0, 1, 2]
     collector = gone_on._collector
@@ -226,8 +226,8 @@ def restored(make, folder, framework="torch"):
 
 
 LOST = [
-    (Paid, "pays other rewards"), (NormalizeReward, "pays other rewards"),
-    (Curriculum, "pays other rewards, or ends otherwise"), (Level, "shows other infos: place"),
+    (Paid, "gives other rewards"), (NormalizeReward, "gives other rewards"),
+    (Curriculum, "gives other rewards, or ends differently"), (Level, "shows other infos: place"),
 ]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ LOST = [
     *(pytest.param("tf", *lost, marks=pytest.mark.attack) for lost in LOST if lost is not LOST[2]),
 ])  # fmt: skip
 def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):
-    with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* played again, its episode {reason}"):
+    with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* replayed, its episode {reason}"):
         reasons, equal = restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework)
     assert len(reasons) == 3
     assert not equal
@@ -263,7 +263,7 @@ def test_an_info_that_is_missing_or_new_is_a_difference(polite):
     env.env.polite, other.env.polite = polite, not polite
     env.reset(seed=5)
     env.step(np.array([2, 1]))
-    assert other.go_to([env.where()]) == "played again, its episode shows other infos: greeting"
+    assert other.go_to([env.where()]) == "replayed, its episode shows other infos: greeting"
 
 
 def test_the_episode_before_is_played_again_too():
@@ -276,7 +276,7 @@ def test_the_episode_before_is_played_again_too():
         env.reset()
     place = env.where()
     assert place["actions"] == []
-    assert "pays other rewards" in other.go_to([place])
+    assert "gives other rewards" in other.go_to([place])
     again = Resumable(Paid(drift_env.Drift()))
     again.env.own = copy.deepcopy(env.env.own)
     again.env.own.bit_generator.advance(-len(place["before"]["actions"]))
@@ -420,7 +420,7 @@ def test_damage_is_said(case, tmp_path):
 def test_what_restore_refuses(tmp_path):
     algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"})
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.raises(ConfigError, match="was no id of Gymnasium; pass it"):
+    with pytest.raises(ConfigError, match="was not a Gymnasium id; pass it"):
         PPO.restore(tmp_path / "checkpoint")
     with pytest.raises(ConfigError, match="the model is the saved one"):
         PPO.restore(tmp_path / "checkpoint", Drift, config={"model": {"fcnet_hiddens": [3]}})
@@ -439,7 +439,7 @@ def test_an_unwritable_config_is_refused_before_anything_is_lost(tmp_path):
     config = {**SMALL, "model": NET, "framework": "torch"}
     PPO(Drift, config).save_checkpoint(tmp_path / "checkpoint")
     algo = PPO(lambda config: Drift(), {**config, "env_config": {"map": object()}})
-    with pytest.raises(SavedPolicyError, match=r"the run cannot be kept: config/env_config/map: object cannot"):
+    with pytest.raises(SavedPolicyError, match=r"the run cannot be saved: config/env_config/map: object cannot"):
         algo.save_checkpoint(tmp_path / "checkpoint")
     assert PPO.restore(tmp_path / "checkpoint", Drift).steps == 0
 
@@ -456,7 +456,7 @@ def test_trees_come_back_as_they_were():
     assert found["b"][1:] == (float("inf"), -0.0)
     assert found["f"].dtype == np.float32
     assert {k: v for k, v in found.items() if k not in "bf"} == {k: v for k, v in tree.items() if k not in "bf"}
-    with pytest.raises(TypeError, match="a/1/b: set cannot be written down"):
+    with pytest.raises(TypeError, match="a/1/b: set cannot be saved"):
         take_apart({"a": [0, {"b": {1}}]}, {})
     with pytest.raises(TypeError, match=r"the key '\$array'"):
         take_apart({"$array": 1}, {})

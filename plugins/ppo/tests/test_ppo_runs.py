@@ -249,7 +249,7 @@ def test_a_checkpoint_that_is_damaged_is_said(tmp_path, capsys):
     (last / "training.json").write_text("{")
     assert train("--resume", tmp_path / "run", "--steps", 200) == 1
     error = capsys.readouterr().err
-    assert "no checkpoint, or damaged" in error
+    assert "not a checkpoint, or damaged" in error
     assert not train("--resume", checkpoints_of(tmp_path / "run")[0], "--steps", 200)
     assert not last.is_dir()
 

@@ -226,7 +226,7 @@ def test_files_that_hold_no_film_are_refused(path, message, tmp_path):
 
 def test_a_folder_that_may_not_be_written_into_is_found_before_playing(tmp_path, monkeypatch):
     monkeypatch.setattr(video.os, "access", lambda path, mode: path != tmp_path)
-    with pytest.raises(ConfigError, match="nothing may be written into its folder"):
+    with pytest.raises(ConfigError, match="its folder is not writable"):
         video.Film(tmp_path / "film.mp4")
 
 

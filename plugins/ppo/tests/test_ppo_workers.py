@@ -168,7 +168,7 @@ def test_what_cannot_travel_is_refused_before_a_process_is_made():
     def make():
         return Errand({"lock": lock})
 
-    with pytest.raises(ConfigError, match=r"vector='async': what makes the environment cannot be sent .*TypeError"):
+    with pytest.raises(ConfigError, match=r"vector='async': the function .* cannot be sent .*TypeError"):
         PPO(make, {**SMALL, "vector": "async"})
     with pytest.raises(ConfigError, match="'vector'"):
         PPO(Errand, {**SMALL, "vector": "threads"})

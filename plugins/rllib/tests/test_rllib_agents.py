@@ -229,7 +229,7 @@ REFUSED = [
     ),
     ({"models": {"pics": {}}}, ConfigError, r"there is no policy 'pics'. Did you mean 'picks'"),
     ({"modules": (*MODULES, "idle")}, ConfigError, r"no agent is mapped to 'idle'.*PolicySpec\(observation_space"),
-    ({"env": "CartPole-v1"}, ConfigError, "is no ray.rllib.env.multi_agent_env.MultiAgentEnv"),
+    ({"env": "CartPole-v1"}, ConfigError, "is not a ray.rllib.env.multi_agent_env.MultiAgentEnv"),
     ({"models": {"picks": {"fcnet_hidens": [3]}}}, CatalogError, "policy 'picks': Unknown model config key"),
 ]
 

@@ -57,5 +57,5 @@ def test_parts_of_this_repository_pass(catalog, distribution):
 
 
 def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
-    with pytest.raises(NotApplicable, match=r"update_ops\(\) are to run after each optimiser step"):
+    with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each optimiser step"):
         rllib_moves_every_weight(part(catalog, "operating", WithOperations))

@@ -181,5 +181,5 @@ def test_a_module_of_the_users_own_is_not_put_aside_in_silence():
     from ray.rllib.examples.rl_modules.classes.tiny_atari_cnn_rlm import TinyAtariCNN
 
     config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=TinyAtariCNN))
-    with pytest.raises(NotServedError, match=r"in the place of TinyAtariCNN.*custom_model"):
+    with pytest.raises(NotServedError, match=r"would replace TinyAtariCNN .*custom_model"):
         module(config)

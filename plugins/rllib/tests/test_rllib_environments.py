@@ -102,7 +102,7 @@ def test_an_instance_is_refused():
         (SyncVectorEnv([Sized] * 2), r"a vector environment of 2 \(SyncVectorEnv\)", "MyEnv"),
     ):
         for config in (PPOConfig(), PPOConfig().env_runners(num_env_runners=0)):
-            with pytest.raises(ConfigError, match=rf"expected what Ray's .*; found {what}\..*: env={source}\. config"):
+            with pytest.raises(ConfigError, match=rf"expected an id.*; found {what}\..*: env={source}\. Set"):
                 configure(config, env)
 
 

@@ -100,7 +100,7 @@ def check_told(error, cause):
     assert isinstance(error, WorkerError)
     assert f"died {LIMIT} times in a row before it had gathered anything" in str(error)
     assert f"Cause of the last death: {cause}" in str(error)
-    log = str(error).partition("): ")[2].partition(". Mend")[0]
+    log = str(error).partition("): ")[2].partition(". Fix")[0]
     assert os.path.isfile(log), error
 
 

@@ -33,7 +33,7 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
     ("config", "says"),
     [
         (CQLConfig, "CQLConfig: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"),
-        (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*PyTorch alone"),
+        (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch"),
         (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
          "old API stack"),
         (lambda: DQNConfig().training(noisy=True), "noisy=True"),
@@ -207,5 +207,5 @@ class Skipping(FullyConnectedNetwork):
 
 def test_views_of_states_that_leave_some_out_are_refused():
     policy = build_policy(Recipe({"custom_model": Skipping}), OBS, ACTIONS)
-    with pytest.raises(NotServedError, match=r"Skipping has a view of its states that leaves some.*shift='-n:-1'"):
+    with pytest.raises(NotServedError, match=r"Skipping has a view of its states that skips some.*shift='-n:-1'"):
         check_served(policy)

@@ -143,7 +143,7 @@ def test_a_damaged_config_is_refused(tmp_path, text):
 
 def test_a_config_that_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(SavedPolicyError, match="no regular file"):
+    with pytest.raises(SavedPolicyError, match="not a regular file"):
         read_config(tmp_path)
 
 

@@ -236,5 +236,5 @@ def test_refusals():
     env = for_sb3(Random(Discrete(4)))
     with pytest.raises(ConfigError, match="frozen: expected one of 'auto', 'always', 'never', found 'sometimes'"):
         A2C(CatalogPolicy, env, policy_kwargs={"frozen": "sometimes"})
-    with pytest.raises(NotServedError, match="DQN acts by nets of its own"):
+    with pytest.raises(NotServedError, match="DQN does not act with a catalog policy"):
         make("DQN", env, SMALL, "always")

@@ -150,7 +150,7 @@ REFUSED = [
     (VECTOR, TWO, {"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
     (VECTOR, TWO, {"net_arch": 64}, "net_arch=64: expected widths"),
     (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),
-    (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*fcnet_activation takes a"),
+    (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*set fcnet_activation in"),
     (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
     (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
     (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: the catalog's begin at 0"),
@@ -208,8 +208,8 @@ def test_masks_and_memories_take_them_too():
     model = made("CatalogRecurrentPolicy", None, contrib.RecurrentPPO, log_std_init=0.0, model_config=memory)
     assert "outputs.free_log_std.log_std" in model.policy.model.get_weights()
     for kwargs, message in (
-        ({"net_arch": [8]}, "behind the memory.*Set fcnet_hiddens"),
-        ({"activation_fn": nn.ReLU}, "behind the memory.*Set fcnet_activation"),
+        ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
+        ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
         ({"lstm_hidden_size": 8}, "takes no 'lstm_hidden_size': it is lstm_cell_size"),
     ):
         with pytest.raises(ConfigError, match=message):

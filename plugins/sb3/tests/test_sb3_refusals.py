@@ -79,13 +79,13 @@ REFUSED = [
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_action": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_action: the memory 'lstm' asks for the views past_actions; .* present alone",
+        "^use_lstm, lstm_use_prev_action: the memory 'lstm' asks for the views past_actions; .* only the current step",
     ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_reward": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' asks for the views past_rewards; .* present alone",
+        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' asks for the views past_rewards; .* only the current step",
     ),
     (RecurrentPPO, {}, ConfigError, "the model has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
@@ -217,7 +217,7 @@ def test_choices_that_a_codec_gives_names_are_refused_unless_the_environment_tak
     catalog = isolated_catalog(*ours, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "acme"))
     env, kwargs = Still(BOX, Winds(2)), {"catalog": catalog}
     with pytest.raises(
-        NotServedError, match=r"its codec, WindsCodec, makes other actions.*for_sb3\(env, model_config\)"
+        NotServedError, match=r"its codec, WindsCodec, changes raw actions.*for_sb3\(env, model_config\)"
     ):
         PPO(CatalogPolicy, env, policy_kwargs=kwargs, device="cpu")
     PPO(CatalogPolicy, for_sb3(env, catalog=catalog), policy_kwargs=kwargs, device="cpu")
@@ -299,7 +299,7 @@ def test_algorithms_with_nets_of_their_own_refuse_our_policies_and_show_the_call
         name = policy if isinstance(policy, str) else policy.__name__
         with pytest.raises(NotServedError, match=rf"^{algorithm.__name__} takes no {name}: ") as caught:
             algorithm(policy, env, device="cpu", **settings)
-    call = str(caught.value).partition("catalog: ")[2].partition(", with CatalogExtractor")[0]
+    call = str(caught.value).partition("catalog trunk: ")[2].partition(", with CatalogExtractor")[0]
     call = call.replace("{...}", '{"fcnet_hiddens": [8]}').replace(
         ", policy_kwargs", ', device="cpu", **settings, policy_kwargs'
     )

@@ -159,7 +159,7 @@ def test_policies_without_our_parts_are_not_converted():
 
 def test_another_algorithm_over_our_trunk_is_not_converted():
     kwargs = {"features_extractor_class": CatalogExtractor}
-    with pytest.raises(NotServedError, match="ActorCriticPolicy has other layers behind the trunk than DQN, SAC"):
+    with pytest.raises(NotServedError, match="ActorCriticPolicy has other layers after the trunk than DQN, SAC"):
         to_policy(A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
 
 
@@ -243,7 +243,7 @@ def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_
         "--out",
         str(tmp_path / "out"),
     ]
-    with pytest.raises(NotServedError, match="explores by use_sde"):
+    with pytest.raises(NotServedError, match="explores with use_sde"):
         CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert not (tmp_path / "out").exists()
 

@@ -118,5 +118,5 @@ def test_what_it_cannot_do_is_refused():
         policy_of().as_module()(observations(1)[0])
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         policy_of(obs=MASKED).as_module()(observations(2), tf.constant([[True] * 4, [False] * 4]))
-    with pytest.raises(NotServedError, match="has a memory or looks at past steps"):
+    with pytest.raises(NotServedError, match="has a memory or reads past steps"):
         policy_of({"use_lstm": True}).as_module()

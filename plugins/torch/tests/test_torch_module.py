@@ -145,7 +145,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         masked(observations(2), torch.tensor([[True] * 4, [False] * 4]))
     for build in (lambda policy: policy.as_module(), actor_critic):
-        with pytest.raises(NotServedError, match="has a memory or looks at past steps"):
+        with pytest.raises(NotServedError, match="has a memory or reads past steps"):
             build(policy_of(config={"use_lstm": True}))
 
 

@@ -1,6 +1,6 @@
-"""Policy: the parts of one lookup joined into one object that acts, remembers, is scored, saved and loaded.
+"""Policy: the parts of one lookup as one object that acts, keeps memory, trains, saves and loads.
 
-What a framework does for it is `rlcatalog.frameworks.Backend`.
+A framework implements `rlcatalog.frameworks.Backend` for it.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Building: the parts that a lookup chose, made into one policy."""
+"""Building a policy from the parts that a lookup chose."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def build(
         env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
             function, an environment or a vector environment. The policy then acts on what `policy.wrap_env(env)` emits.
         catalog: The catalog to choose from; the process's when None.
-        pins: What an earlier lookup chose, to be repeated.
-        defaults: Defaults of an engine's own; see `Catalog.resolve`.
+        pins: Choices of an earlier lookup, to repeat.
+        defaults: Defaults of an engine; see `Catalog.resolve`.
 
     Raises:
         CatalogError: See `Catalog.resolve`; also when the framework is not installed.
@@ -59,13 +59,13 @@ def build(
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
     spaces = obs_space, action_space
-    # Called with what the lookup chose, and again with another choice where the policy refuses an engine's default.
+    # Called with the lookup's choice, and again with another one if the policy refuses an engine's default.
     new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
 
 
 def config_with_model(config: Mapping[str, Any] | None, model: Any) -> Mapping[str, Any] | None:
-    """Return a model config with the value of an argument `model=` under `"custom_model"`; None changes nothing.
+    """Return a model config with the argument `model=` under `"custom_model"`; None changes nothing.
 
     Raises:
         ConfigError: The config names another model.

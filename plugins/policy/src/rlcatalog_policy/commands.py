@@ -1,4 +1,4 @@
-"""The command `summary`: the layers of the model for an environment."""
+"""The command `rlcatalog summary`: the layers of the model for an environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def summary(
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)[:2]
         layers = summarize_layers(catalog.resolve(*spaces, config, framework))
-        if layers is None:  # a part does not say: a model is built, and its weights counted
+        if layers is None:  # a part does not announce its weights: build a model, and count them
             layers = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
     if as_json:
         print_json({"env": env_id, **layers.as_dict()})

@@ -1,7 +1,7 @@
-"""What a policy's model and distribution are held to while they work, and whose part it is that breaks it.
+"""Contract checks of a policy's model and distribution at run time, which name the part that breaks the contract.
 
-A backend compares shapes at each call, which takes a tenth of a microsecond each, and comes here where one differs.
-While TensorFlow traces, numbers of rows may be unknown; what is known is compared.
+A backend compares shapes at each call, in a tenth of a microsecond each, and calls this module where one differs. While
+TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Shape = tuple[int | None, ...]
 
 
 class ContractChecker:
-    """Compares what a policy's parts return with what they must, and names the part that differs.
+    """Checker of what a policy's parts return, which names the part that breaks the contract.
 
     Args:
         policy: The policy.
@@ -42,13 +42,13 @@ class ContractChecker:
         resolution = policy.resolution
         self.outputs = resolution.num_outputs
         self.width = policy.action_codec.width
-        #: Path → distribution, of each node of the action space whose samples the kit has not held to the space.
+        #: Path → distribution, for each node of the action space whose samples the conformance kit has not checked.
         self._untried = {
             node.info.path: node.component.load(policy.framework)
             for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
-        #: Whether `check_actions` may find anything: what is listed draws what the space, and the mask, allow.
+        #: Whether `check_actions` may find anything: listed distributions draw only what space and mask allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
 
     # --- what a model returns --------------------------------------------------------------------------------------
@@ -100,15 +100,15 @@ class ContractChecker:
                 )
 
     def check_actions(self, raw: Array, mask: Array | None) -> None:
-        """Raise unless drawn actions lie in the action space, and their mask allows them.
+        """Raise unless drawn actions are in the action space, and their mask allows them.
 
         Args:
             raw: Raw actions `[B, width]`.
             mask: Their masks `[B, m]`, or None.
 
         Raises:
-            ModelContractError: A third-party distribution drew another.
-            ActionMaskError: A mask forbids one, because the model or the distribution goes against it.
+            ModelContractError: A third-party distribution drew an action outside the space.
+            ActionMaskError: A mask forbids an action, because the model or the distribution overrides it.
         """
         start = 0
         for leaf in self._policy.action_codec.leaves if self._untried else ():
@@ -134,13 +134,13 @@ class ContractChecker:
         allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
         raise ActionMaskError(
             f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, and the mask allows {allowed}."
-            f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that"
+            f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} overrides that. Leave masking"
             " to rlcatalog. If the entry of the observation means something else, set the model config key"
             " 'action_mask_key' to another name, and no mask is applied."
         )
 
     def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
-        """Raise unless something that a distribution says of each row is a tensor of the shape `[rows]`."""
+        """Raise unless a distribution's numbers, one per row, are a tensor of the shape `[rows]`."""
         self.check_tensors(numbers, method)
         if not fits(numbers, (rows,)):
             raise ModelContractError(
@@ -151,12 +151,12 @@ class ContractChecker:
     def refuse_gradient(self, method: str) -> NoReturn:
         """Raise: gradients pass through a sample."""
         raise ModelContractError(
-            f"{self._dist(method)} must return actions without gradient, and theirs reaches the inputs; detach"
-            " them (tf.stop_gradient), and leave draws with gradient to rsample()."
+            f"{self._dist(method)} must return actions without gradient; found a gradient that reaches the inputs."
+            " Detach the actions (tf.stop_gradient), and leave draws with gradient to rsample()."
         )
 
     def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
-        """Raise: a weight is used that neither is trained nor saved."""
+        """Raise: the parts use a weight that is neither trained nor saved."""
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
@@ -165,7 +165,7 @@ class ContractChecker:
             " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
         )
 
-    # --- whose part it is ------------------------------------------------------------------------------------------
+    # --- which part is to blame ------------------------------------------------------------------------------------
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
@@ -177,10 +177,10 @@ class ContractChecker:
             raise
 
     def blame(self, error: BaseException) -> None:
-        """Raise a typed error in place of one that the code of a part has raised; of other errors, return.
+        """Raise a typed error in place of one that a plugin's part raised; return for other errors.
 
-        What a class of the running program raises is its own; a method that cannot be called as the contract says is
-        named there, too.
+        Errors of classes of the running program are left as they are, unless a method does not take the arguments of
+        the contract.
 
         Raises:
             ModelContractError: A method does not take the arguments it is given.
@@ -206,9 +206,9 @@ class ContractChecker:
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
                 place = f"(at {Path(frame.f_code.co_filename).name}:{line})"
                 raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
-        # It was raised by what called them, on something that one of them had returned.
+        # The caller of the parts raised it, on something that one of them had returned.
         whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
-        raise PartError(f"{whose}: the policy fails on what it is or returned: {reason(error)}") from error
+        raise PartError(f"{whose}: the policy fails on this part or on what it returned: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
@@ -226,12 +226,12 @@ class ContractChecker:
         for who, method, arguments, keywords in calls:
             if (signature := refusal(method, arguments, keywords)) is not None:
                 raise ModelContractError(
-                    f"{who} cannot be called as the contract says, with {len(arguments)} arguments"
+                    f"{who} cannot be called as the contract requires, with {len(arguments)} arguments"
                     f"{f' and {sorted(keywords)}' if keywords else ''}: it takes {signature}. {reason(error)}"
                 ) from error
 
     def _dist(self, method: str = "") -> str:
-        """Return the distribution, or a method of it, and the plugins' parts it is made of."""
+        """Return the name of the distribution, or of its method, with the plugins' parts in it."""
         cls = unbind(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.dists.walk()]
         labels = [c.label for c in components if c.is_third_party] or [c.label for c in components[:1] if c.label]
@@ -259,9 +259,9 @@ def shape_of(array: Any) -> Shape | None:
 
 
 def fits(array: Any, expected: Shape) -> bool:
-    """Whether an array or tensor has the expected shape, as far as it is known.
+    """Return whether an array or tensor has the expected shape, as far as it is known.
 
-    One row where the batch's number is not known is a wrong one; another number may be the right one.
+    If the number of rows is unknown, 1 is wrong, and any other number may be right.
     """
     shape = shape_of(array)
     if shape is None:
@@ -272,9 +272,9 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
-    """Return what was expected and found where a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    """Return what was expected and found, if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
     within, expected = np.isfinite(raw), "finite numbers"
-    if codec.whole and codec.counts is not None:  # choices are drawn as such; other numbers may be cut off
+    if codec.whole and codec.counts is not None:  # choices must be drawn as such; other numbers may be clipped
         within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
     if not within.all():
         row, column = (int(place) for place in np.argwhere(~within)[0])
@@ -298,10 +298,10 @@ def _describe(value: Any) -> str:
 
 
 def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
-    """Raise where a plugin's distribution and its declaration disagree, or its class cannot be called.
+    """Raise if a plugin's distribution and its declaration disagree, or its class cannot be called.
 
     Args:
-        resolution: What a lookup chose.
+        resolution: The lookup's choice.
         config: The model config.
 
     Raises:

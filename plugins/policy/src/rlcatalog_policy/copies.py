@@ -1,7 +1,7 @@
-"""Policies copied and pickled: made again from what was chosen, with weights and statistics of their own.
+"""Copying and pickling of policies: the same parts are built again, with copied weights and statistics.
 
-What travels is what a save holds. A pickle names the parts, and holds classes of the running program as pickle does: by
-where they are imported from.
+A pickle holds what a save holds: it names the parts. Classes of the running program are pickled as usual, by the module
+that they are imported from.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
-    """Return a policy of the same parts and numbers, on the same device.
+    """Return a policy with the same parts and numbers, on the same device.
 
     Args:
         policy: The policy.
-        memo: What was copied already, by `id`; the model, if it stands there.
+        memo: Copies made so far, by `id`; a model found here is used.
     """
     spaces = policy.observation_space, policy.action_space
     with copying_instances():
@@ -36,7 +36,7 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
 
 
 def pickle_policy(policy: Policy) -> dict[str, Any]:
-    """Return what a policy is made of again, for pickle.
+    """Return the data from which a policy is rebuilt, for pickle.
 
     Raises:
         SavedPolicyError: A class of the running program cannot be imported, or was never registered.
@@ -54,7 +54,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
 
 
 def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
-    """Return the policy behind what `pickle_policy` returned."""
+    """Rebuild a policy from what `pickle_policy` returned."""
     (restored, arguments), pins = state["catalog"], Pins(**state["pins"])
     catalog = restored(*arguments)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
@@ -65,7 +65,7 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
 
 
 def _own_parts(policy: Policy) -> Iterator[Component]:
-    """Yield the parts of the running program that a policy is made of; each can be found again."""
+    """Yield a policy's parts from the running program; raise if one cannot be found again."""
     resolution, registry = policy.resolution, policy.catalog.registry
     chosen = [choice.component for choice in resolution.choices.values()]
     chosen += [component for _, component in resolution.preprocessor.components()]
@@ -79,19 +79,19 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
                 pickle.dumps(cls)
             except (pickle.PicklingError, AttributeError):
                 raise SavedPolicyError(
-                    f"{where} cannot be imported from {cls.__module__}, so that a policy with it cannot be"
-                    " pickled. Define it at the top level of a module; copy.deepcopy works as it is."
+                    f"{where} cannot be imported from {cls.__module__}, so a policy with it cannot be pickled."
+                    " Define it at the top level of a module. copy.deepcopy needs no change."
                 ) from None
             if component not in list(registry):
                 raise SavedPolicyError(
-                    f"{where} stands in the config itself; a policy with it can be pickled once it has a name. Register"
-                    " it (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
+                    f"{where} is in the config itself, so a policy with it cannot be pickled. Register it"
+                    " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
                 )
         yield component
 
 
 def _numbers(policy: Policy) -> dict[str, Any]:
-    """Return weights and statistics, copies of both."""
+    """Return copies of the weights and statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     statistics = None if policy.filter is None else policy.filter.saved_state()
     return {"weights": weights, "filter": statistics}

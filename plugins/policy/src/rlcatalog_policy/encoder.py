@@ -1,4 +1,4 @@
-"""Encoder: what comes before a model: encoded and filtered observations, and action masks."""
+"""Encoder: encodes and filters observations, and reads action masks, before they reach a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def with_batch_hint(
     error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
 ) -> ObservationError | ActionMaskError:
-    """Return the error of a batch that cannot be read, with a hint where it is one observation."""
+    """Return the error of a batch that cannot be read, with a hint if it is a single observation."""
     try:
         preprocessor.check(obs)
-    except (Exception, SystemExit):  # a codec may raise anything on what it does not know
+    except (Exception, SystemExit):  # a codec may raise anything on unknown input
         return error
     error.args = (f"{error} This is a single observation: give a batch of one, [obs].",)
     return error
@@ -36,12 +36,12 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
     Args:
         given: The shape of the batch.
-        shape: That of one encoded observation.
-        name: What the caller calls the batch.
-        place: What the message begins with.
+        shape: The shape of one encoded observation.
+        name: The caller's name of the batch.
+        place: Beginning of the message.
 
     Raises:
-        ObservationError: It has not.
+        ObservationError: It has another shape.
     """
     if not len(given) or tuple(given[1:]) != tuple(shape):
         raise ObservationError(
@@ -58,7 +58,7 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
         masks: Reads the masks of the action space.
         mask: The array or tensor.
         rows: Number of rows.
-        name: What the caller calls it.
+        name: The caller's name of the array.
 
     Raises:
         ActionMaskError: It has another shape, holds other numbers than 0 and 1, or allows nothing in some row.
@@ -84,18 +84,18 @@ def to_array(value: Any) -> Any:
 
 
 class Encoder:
-    """Encodes what an environment emits, and reads the action masks in it.
+    """Encoder of an environment's observations, which also reads their action masks.
 
     Args:
-        catalog: Where the preprocessors are found.
-        resolution: What a lookup chose.
-        codec: The codec of the action space, where there is one already.
-        filters: Whether the filter that the lookup chose is made, too.
+        catalog: Catalog of the preprocessors.
+        resolution: The lookup's choice.
+        codec: The codec of the action space, if there already is one.
+        filters: Whether to also make the filter that the lookup chose.
 
     Attributes:
-        preprocessor: Encodes observations, without their masks where the model is not shown them.
+        preprocessor: Encodes observations, without their masks if the model does not see them.
         masks: Reads action masks.
-        mask_apart: Whether the mask is no part of what the preprocessor takes.
+        mask_apart: Whether the mask is removed before the preprocessor.
         filter: The filter after the preprocessor, or None.
         space: The space of observations that are encoded and filtered.
     """
@@ -118,14 +118,14 @@ class Encoder:
             self.space = self.filter.processed_space(self.preprocessor)
 
     def seen(self, obs: Any) -> Any:
-        """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""
+        """Return what the preprocessor takes of an observation or a batch: all, or all except the action mask."""
         return self.masks.without(obs) if self.mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
         """Encode one observation into a fresh array of the preprocessor's shape.
 
         Raises:
-            ObservationError: It does not lie in the space.
+            ObservationError: It is not in the space.
             NonFiniteError: It holds a number that is NaN or infinite.
         """
         encoded = self.preprocessor.transform(self.seen(obs))
@@ -133,10 +133,10 @@ class Encoder:
         return encoded
 
     def encode_batch(self, obs: Any, mask: Any = None) -> tuple[Array, Array | None]:
-        """Return a batch of observations encoded and filtered, and the action masks `[B, m]`: the given, or its own.
+        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`, unless `mask` is given.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
+            ObservationError: An observation is not in the space.
             ActionMaskError: A mask has the wrong form, or allows nothing in some row.
             NonFiniteError: There is a filter, and an observation holds a number that is NaN or infinite.
         """
@@ -150,16 +150,16 @@ class Encoder:
         except (ActionMaskError, ObservationError) as error:
             raise with_batch_hint(error, self.preprocessor, self.seen(obs)) from error.__cause__
         if self.filter is not None:
-            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
+            check_observations(encoded, self.preprocessor)  # the filter may clip them to its bounds
             encoded = self.filter.filtered(encoded)
         if mask is not None or (own is not None and len(own) != len(encoded)):
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
         return encoded, own
 
     def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
-        """Return the action masks that go with observations `[B, m]`; raise unless these have the encoded shape.
+        """Return the action masks `[B, m]` of encoded observations; raise unless these have the encoded shape.
 
-        Masks that are a tensor stay one.
+        A tensor of masks stays a tensor.
         """
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         if mask is None:
@@ -173,7 +173,7 @@ class Encoder:
         """Encode a batch of observations.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
+            ObservationError: An observation is not in the space.
             NonFiniteError: One holds a number that is NaN or infinite.
         """
         seen = self.seen(obs)
@@ -185,7 +185,7 @@ class Encoder:
         return encoded
 
     def filter_batch(self, encoded: Array, update: bool | Array) -> Array:
-        """Filter a batch of encoded observations; `update` says whether the filter learns first, or from which."""
+        """Filter a batch of encoded observations; `update` selects the rows that the filter learns from first."""
         assert self.filter is not None
         rows = np.asarray(update)
         if not rows.ndim:
@@ -195,12 +195,13 @@ class Encoder:
         return self.filter.filtered(encoded)
 
     def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
-        """Return the action mask that goes with one observation, boolean `[m]`.
+        """Return the action mask of one observation, boolean `[m]`.
 
         Args:
             obs: The observation.
-            mask: Its mask in Gymnasium's format, where the observation does not hold it.
-            over: The episode is over: nobody will act, so a mask that allows nothing is no error and allows everything.
+            mask: Its mask in Gymnasium's format, if the observation does not hold it.
+            over: Whether the episode is over. No action follows, so a mask that allows nothing is read as allowing
+                everything.
 
         Raises:
             ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.

@@ -1,7 +1,7 @@
-"""Files of a saved folder: written whole or not at all, read only where they are regular files of a bounded size.
+"""Files of a saved folder: written whole or not at all, and read only if they are regular files of a bounded size.
 
-A file becomes visible by one `os.replace` of a synced temporary file, so that a process that is killed leaves the
-former one. Whoever writes holds the folder's lock, which the system gives back when the process ends, however it ends.
+One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the file that was there. A
+writer holds the folder's lock, which the system releases when the process ends for any reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from rlcatalog.errors import SavedPolicyError, one_line
 
-#: What temporary files end with; the lock's holder may remove those it finds, since their writers are gone.
+#: Suffix of temporary files; the holder of the lock may remove them, because their writers are gone.
 TEMPORARY = ".rlcatalog-tmp"
 
 #: The most bytes of JSON that are read from a folder: Python's objects take up to 30 times as many.
@@ -34,11 +34,11 @@ _BINARY = getattr(os, "O_BINARY", 0)
 def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which leaves no file behind and ends with the process.
 
-    Where the system has no `flock` (Windows), or the file system none, nothing is locked.
+    If the system (Windows) or the file system has no `flock`, nothing is locked.
 
     Args:
         folder: The folder.
-        wait: Wait for another holder; else raise at once.
+        wait: Whether to wait for another holder, instead of raising at once.
 
     Raises:
         BlockingIOError: Another process, or another place in this one, holds it, and `wait` is not set.
@@ -61,12 +61,12 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Write a file whole: readers find the former one or this one, also after a crash of the machine.
+    """Write a file whole: readers find the old file or this one, even after a crash of the machine.
 
-    A link under this name is replaced; what it points at is left alone.
+    A link under this name is replaced; its target is left alone.
 
     Raises:
-        OSError: It cannot be written; a former file of this name is as it was.
+        OSError: It cannot be written; an existing file of this name is unchanged.
     """
     temporary = folder / f".{name}-{secrets.token_hex(8)}{TEMPORARY}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o666)
@@ -87,7 +87,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's list of names to the disk, where the system can."""
+    """Write a folder's list of names to the disk, if the system can."""
     with suppress(OSError):  # Windows opens no folders, and some file systems sync none
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -97,9 +97,9 @@ def sync_folder(folder: Path) -> None:
 
 
 class RegularFile:
-    """A file opened for reading, once it is known to be one: no link, pipe, device or folder.
+    """Regular file opened for reading; links, pipes, devices and folders are refused.
 
-    It stays readable where a writer removes its name.
+    It stays readable if a writer removes its name.
 
     Args:
         path: Its path.
@@ -126,14 +126,14 @@ class RegularFile:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
-            raise SavedPolicyError(f"{path}: cannot be read: it is no regular file.")
+            raise SavedPolicyError(f"{path}: cannot be read: it is not a regular file.")
         self.size, self._file = status.st_size, os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
-            raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; {most} are the most.")
+            raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; at most {most} are allowed.")
 
     def read(self, size: int | None = None) -> bytes:
-        """Return the first bytes of the file, all of it where `size` is None.
+        """Return the first bytes of the file, or all of it if `size` is None.
 
         Raises:
             SavedPolicyError: It cannot be read, or has become shorter.
@@ -169,7 +169,7 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """Return what a regular file holds as JSON.
+    """Return the content of a regular file of JSON.
 
     Args:
         path: Its path.
@@ -190,10 +190,10 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def _check_levels(value: Any, most: int = 100) -> None:
-    """Raise where tables and lists stand in one another more than `most` times: what walks through them would end.
+    """Raise if tables and lists are nested deeper than `most`: recursive code would fail on them.
 
     Raises:
-        ValueError: They do.
+        ValueError: They are.
     """
     if isinstance(value, dict | list):
         if most == 0:
@@ -203,12 +203,12 @@ def _check_levels(value: Any, most: int = 100) -> None:
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
-    """Raise unless a folder holds only regular files and folders of such: no links, pipes, sockets or devices.
+    """Raise unless a folder and its subfolders hold only regular files: no links, pipes, sockets or devices.
 
-    What opens these files by their paths afterwards stays inside the folder and does not wait for another process.
+    Code that then opens these files by path stays inside the folder, and waits for no other process.
 
     Args:
-        folder: The folder; it may itself be a link, since the user named it.
+        folder: The folder; it may be a link itself, because the user named it.
         skip: Names of folders directly in it that are not searched.
 
     Raises:
@@ -222,6 +222,6 @@ def check_files(folder: Path, skip: Collection[str] = ()) -> None:
                         check_files(Path(entry.path))
                 elif not entry.is_file(follow_symlinks=False):
                     what = "a link, which is not followed" if entry.is_symlink() else "neither a file nor a folder"
-                    raise SavedPolicyError(f"{entry.path}: {what}. Remove it, or put what it stands for in its place.")
+                    raise SavedPolicyError(f"{entry.path}: {what}. Remove it, or replace it with its target.")
     except (OSError, RecursionError) as error:
         raise SavedPolicyError(f"{folder}: cannot be read: {error}") from error

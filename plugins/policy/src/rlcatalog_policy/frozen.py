@@ -1,4 +1,4 @@
-"""Frozen policies: the same policy, its actions computed by something faster than its framework's modules."""
+"""Frozen policies: the same policy, whose actions are computed faster than by its framework's modules."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Array = np.ndarray[Any, Any]
 
 
 class FrozenBackend(Protocol):
-    """What chooses actions for a frozen policy, faster than its backend.
+    """Chooser of actions for a frozen policy, faster than the policy's backend.
 
     Attributes:
-        reason: Why it is not faster: it found itself unable, or wrong; None where it is.
+        reason: Why it is not faster: it could not freeze the policy, or computed something else; None if it is faster.
     """
 
     reason: str | None
@@ -31,24 +31,24 @@ class FrozenBackend(Protocol):
         """Choose actions; see `rlcatalog.frameworks.Backend.act`."""
 
     def update(self) -> None:
-        """Act with the weights of now."""
+        """Act with the current weights."""
 
     def random_state(self) -> Mapping[str, Array]:
-        """Return the state of what actions are drawn from, by names that engines do not use."""
+        """Return the state of the random generators, under names that engines do not use."""
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what actions are drawn from, as `random_state` returned it; others may stand beside it."""
+        """Set the state of the random generators from what `random_state` returned; other entries are ignored."""
 
 
 class Frozen(Policy):
-    """A policy that acts faster, made by `Policy.freeze`.
+    """Policy that acts faster, made by `Policy.freeze`.
 
-    It is the policy with something else that chooses actions: `act`, `act_encoded` and steppers are faster, everything
-    else is the policy's own. Its actions come from a generator of its own.
+    `act`, `act_encoded` and steppers are faster; everything else is the policy's. It draws actions from a separate
+    generator.
 
     Attributes:
         policy: The policy.
-        reason: Why it acts as the policy does, and no faster; None where it is faster.
+        reason: Why it is not faster than the policy; None if it is.
     """
 
     def __init__(self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None) -> None:
@@ -57,7 +57,7 @@ class Frozen(Policy):
 
     @classmethod
     def of(cls, policy: Policy, rows: int, seed: int | None) -> Frozen:
-        """Return a policy frozen; see `Policy.freeze`."""
+        """Return the frozen policy; see `Policy.freeze`."""
         with policy._passing:
             try:
                 return cls(policy, load_extension(policy.framework, "freeze")(policy, rows, seed))
@@ -69,7 +69,7 @@ class Frozen(Policy):
 
     @property
     def reason(self) -> str | None:
-        """Why it acts as the policy does, and no faster; None where it is faster."""
+        """Why it is not faster than the policy; None if it is."""
         return self._reason if self._frozen is None else self._frozen.reason
 
     def act(
@@ -83,33 +83,33 @@ class Frozen(Policy):
     def act_encoded(
         self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
     ) -> Step:
-        """Choose actions for encoded observations; see `Policy.act_encoded`. For tensors, too, the step is NumPy."""
+        """Choose actions for encoded observations; see `Policy.act_encoded`. The step is NumPy, even for tensors."""
         policy = self.policy
         mask = to_array(policy.encoder.resolve_mask(encoded, mask))
         return policy._step(self._acting, to_array(encoded), state, prev_reward, mask, explore)
 
     def update(self) -> None:
-        """Take over the weights of now; to be called whenever they may have changed: after each learning step."""
+        """Take over the policy's current weights; call this after each learning step."""
         if self._frozen is not None:
             with self._passing:
                 self._frozen.update()
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of what actions are drawn from, by name, the policy's own among them."""
+        """Return the states of the random generators by name, including the policy's."""
         own = {} if self._frozen is None else dict(self._frozen.random_state())
         return {**self.policy.random_state(), **own}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
+        """Set the states of the random generators from what `random_state` returned: the same actions follow."""
         self.policy.set_random_state(state)
         if self._frozen is not None:
             self._frozen.set_random_state(state)
 
     def to(self, device: str) -> Policy:
-        """Refuse: a frozen policy stays where it is.
+        """Refuse: a frozen policy stays on its device.
 
         Raises:
-            NotServedError: Always, unless it is there already.
+            NotServedError: The device is another one.
         """
         if device != self.policy.device:
             raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")
@@ -120,11 +120,11 @@ class Frozen(Policy):
         return self.policy.freeze(rows, seed=seed)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a copy of the policy, which is not frozen."""
+        """Return a copy of the policy; the copy is not frozen."""
         return self.policy.__deepcopy__(memo)
 
     def __reduce__(self) -> Any:
-        """Pickle the policy, which comes back as it was before it was frozen."""
+        """Pickle the policy; it comes back without being frozen."""
         return self.policy.__reduce__()
 
     def __repr__(self) -> str:

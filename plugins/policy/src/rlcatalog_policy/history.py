@@ -1,6 +1,6 @@
-"""History of each episode while acting: the views of the past that a model asks for, served from a window.
+"""History of each episode while acting: serves the views of past steps that a model requests.
 
-Training needs no window of its own: it stores the views that acting returned.
+Training needs no history: it stores the views that acting returned.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rlcatalog.internals import NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
 Array = np.ndarray[Any, Any]
-#: What reads raw actions: of arrays, or of tensors.
+#: Reads raw actions: of arrays, or of tensors.
 _Actions = ActionCodec | LoweredActions
 
-#: Names under which RLlib's models know a column one step back.
+#: RLlib's names for a column one step back.
 _STEP_BACK = {
     "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards", "prev_reward": "rewards",
 }  # fmt: skip
-#: Columns acting knows of the past; of now it knows `obs` and `t`.
+#: Columns of past steps that acting knows; of the current step it knows `obs` and `t`.
 _PAST = ("obs", "actions", "action_inputs", "rewards")
-#: Columns only a finished rollout has, besides all those of now.
+#: Columns that only a finished rollout has, besides those of the current step.
 _TRAINING = ("new_obs", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds")
 
 
@@ -36,7 +36,7 @@ class History(NamedTuple):
 
     Attributes:
         windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before an episode began.
-        t: Number of steps taken in each episode, `[B]`; counted for models that ask for views.
+        t: Number of steps taken in each episode, `[B]`; counted for models that request views.
     """
 
     windows: Mapping[str, Array]
@@ -45,16 +45,16 @@ class History(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One entry of a model's `view_requirements`, read.
+    """One parsed entry of a model's `view_requirements`.
 
     Attributes:
         name: Its name, the key in the model's input.
-        column: The column it looks into.
-        shifts: The steps it takes, relative to now.
-        single: Whether it is one step without an axis of its own.
+        column: The column it reads.
+        shifts: The steps it reads, relative to the current one.
+        single: Whether it is one step, without an axis for steps.
         acting: Whether the model sees it while acting.
         training: Whether the model sees it in training.
-        repeat: It has one value every that many rows of a sequence.
+        repeat: Number of rows of a sequence per value.
     """
 
     name: str
@@ -67,24 +67,24 @@ class View:
 
     @property
     def ahead(self) -> bool:
-        """Whether it needs what acting does not know yet."""
+        """Whether it needs values that acting does not know yet."""
         known = 0 if self.column in ("obs", "t") else -1
         return self.column not in (*_PAST, "t") or max(self.shifts) > known
 
 
 class Views:
-    """Serves the views of one model.
+    """Views that one model requests.
 
     Args:
         requirements: The model's `view_requirements`.
         obs_shape: Shape of an encoded observation.
         obs_dtype: Its dtype.
         actions: The codec of the action space.
-        flat: Whether actions of a Tuple or Dict stay one flat vector; else they are shown as the structure.
+        flat: Whether the model sees actions of a Tuple or Dict as one flat vector, instead of the structure.
         who: The model's name, for messages.
 
     Raises:
-        NotServedError: A view that cannot be served.
+        NotServedError: A view is not supported.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Views:
                     " back or ahead. Ask for two."
                 )
         self._back = [view for view in self.all if not view.ahead]
-        #: Views that only a finished rollout can serve.
+        #: Views that need a finished rollout.
         self.ahead = [view for view in self.all if view.ahead]
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "obs": (obs_shape, obs_dtype),
@@ -119,7 +119,7 @@ class Views:
             "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
             "action_inputs": ((actions.input_width,), np.float32),
         }
-        #: Column → how many of its last values are kept, shape and dtype of one.
+        #: Column → how many of its last values are kept, and the shape and dtype of one.
         self.windows = {
             column: (max(depths), *shapes[column])
             for column in _PAST
@@ -135,7 +135,7 @@ class Views:
         return bool(self.all)
 
     def start(self, batch_size: int) -> History:
-        """Return the history of episodes that begin."""
+        """Return the history at the start of episodes."""
         windows = {
             column: np.zeros((batch_size, depth, *shape), dtype)
             for column, (depth, shape, dtype) in self.windows.items()
@@ -151,7 +151,7 @@ class Views:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
-            ModelContractError: The model asks for rewards, and there is not one for each row.
+            ModelContractError: The model requests rewards, and there is not one for each row.
             NonFiniteError: One is NaN or infinite.
         """
         if not self.reads_rewards:
@@ -164,13 +164,13 @@ class Views:
     def see(
         self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
     ) -> dict[str, Any]:
-        """Return every view that looks back from now: arrays `[B, ...]`, `[B, n, ...]` for n steps.
+        """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for n steps.
 
         Args:
             history: The past.
-            obs: The encoded observations of now.
-            ops: The operations of what these are: arrays, or tensors.
-            actions: What reads actions where they are tensors.
+            obs: The current encoded observations.
+            ops: Operations on the arrays or tensors.
+            actions: Reads actions that are tensors.
         """
         actions = self._actions if actions is None else actions
         return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
@@ -202,7 +202,7 @@ class Views:
         ops: TensorOps = NUMPY_OPS,
         actions: _Actions | None = None,
     ) -> History:
-        """Return the history one step later; the reward comes with the next step."""
+        """Return the history after a step; the reward comes with the next step."""
         new = {"obs": obs, "actions": raw_action}
         if "action_inputs" in history.windows:
             new["action_inputs"] = (self._actions if actions is None else actions).inputs(raw_action)
@@ -213,14 +213,14 @@ class Views:
         return History(windows, history.t + 1)
 
     def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
-        """Return the views that only training sees, from a rollout.
+        """Return the views into the future, from a rollout.
 
         Args:
-            columns: Column → its values `[T, N, ...]`: those a view here looks into.
+            columns: Column → its values `[T, N, ...]`; all columns that these views read.
             ended: Whether the episode ended with the step, `[T, N]`.
 
         Returns:
-            Arrays `[T, N, ...]`, `[T, N, n, ...]` for n steps; zeros beyond the episode's or the rollout's end.
+            Arrays `[T, N, ...]`, or `[T, N, n, ...]` for n steps; zeros after the end of the episode or rollout.
 
         Raises:
             NotServedError: A column is missing.
@@ -230,7 +230,7 @@ class Views:
     def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
             raise NotServedError(f"{self._who} asks for the view {view.name!r} into {view.column!r}, which this rollout"
-                                 " has not: a step that postprocesses rollouts would add it. It has"
+                                 " lacks. Add the column in a postprocessing step. The rollout has"
                                  f" {', '.join(sorted(columns))}.")  # fmt: skip
         column = columns[view.column]
         steps = []
@@ -247,7 +247,7 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the rewards `[B]` of the last step as float32, 0 where there was none; None where all episodes begin.
+    """Return the last step's rewards `[B]` as float32, 0 where there was none; None if all episodes begin.
 
     Args:
         reward: The rewards, or None.
@@ -276,7 +276,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:
-    """Whether a requirement is served by other means: the current observation, and states."""
+    """Whether a requirement is not a view: the current observation, or a state."""
     if name.startswith(("state_in_", "state_out_")):
         return True
     return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]
@@ -291,8 +291,8 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     known = (*_PAST, "t", *_TRAINING)
     if column not in known and row.used_for_compute_actions:
         raise NotServedError(
-            f"{who} asks for the view {name!r} into the column {column!r}; served are {', '.join(known)}; with"
-            " used_for_compute_actions=False also those that a training loop adds to its rollouts."
+            f"{who} asks for the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
+            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts work, too."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(

@@ -1,10 +1,14 @@
-"""Policies restored: what was written is checked, and the parts that were chosen are found again by name.
+"""Loading of saved policies: checks the files, and finds the chosen parts by name.
 
-Memory is bounded by the lengths of the files, and by fixed limits where these are small. `policy.json` is read up to a
-limit; the header of the weights has to agree with their file's length; the weights that the parts announce for the
-config (`Stage.weights`) have to be in the header before a model is built, and the model's own names, shapes and dtypes
-have to be those of the header before an array is read. Not bounded is what a part builds without announcing it, as a
-custom class may; what it raises, for want of memory too, is a `SavedPolicyError`.
+Memory is bounded by the lengths of the files, or by fixed limits if the files are small:
+
+- `policy.json` is read up to a limit.
+- The header of the weights must agree with their file's length.
+- The weights that the parts announce for the config (`Stage.weights`) must be in the header before a model is built.
+- The model's names, shapes and dtypes must equal those in the header before an array is read.
+
+A part that does not announce its weights, such as a custom class, is not bounded. Its errors, lack of memory included,
+become a `SavedPolicyError`.
 """
 
 from __future__ import annotations
@@ -43,10 +47,10 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
 
-#: A model of so many weights is built whatever the file holds, so that an error can say which of them differ.
+#: A model of up to so many weights is built in any case, so that an error can name those that differ.
 _SMALL = 1 << 22
 
-#: How often reading begins anew where a writer has been faster; once is enough for one save.
+#: How often reading restarts if a writer was faster; once is enough for one save.
 _ATTEMPTS = 10
 
 
@@ -62,16 +66,15 @@ def load(
     """Restore a policy that `Policy.save` wrote.
 
     Args:
-        directory: Where it was saved.
-        framework: `"torch"` or `"tf"`, also where it was saved under the other one: weights and statistics are the same
-            in both, and outputs agree to 1e-5. None: the one it was saved under.
-        model: The model's code, where it was neither registered nor of a package: what `build(model=...)` was given. Or
-            a dictionary with the arguments in `custom_model_config` that held code.
-        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
-            entries than are made from a file (`rlcatalog_policy.space_json.MOST_ENTRIES`); must be the
-            saved one otherwise.
+        directory: The folder of the saved policy.
+        framework: `"torch"` or `"tf"`, even if it was saved in the other one: weights and statistics are the same in
+            both, and outputs agree to 1e-5. None: the framework it was saved in.
+        model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`.
+            Or a dictionary with the arguments in `custom_model_config` that held code.
+        observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
+            `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
-        catalog: Where its parts are found; the process's when None.
+        catalog: The catalog to find the parts in; the process's when None.
 
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
@@ -79,7 +82,7 @@ def load(
         NotServedError: A part, such as a custom model, has no code for `framework`.
 
     Example:
-        >>> policy = rlcatalog.load("my_policy", framework="tf")  # saved under PyTorch
+        >>> policy = rlcatalog.load("my_policy", framework="tf")  # saved in PyTorch
     """
     catalog = default_catalog() if catalog is None else catalog
     source = Path(directory)
@@ -114,23 +117,23 @@ def load(
 
 
 def read_manifest(source: Path) -> Manifest:
-    """Read what a saved policy says about itself.
+    """Read the manifest of a saved policy.
 
     Raises:
-        SavedPolicyError: The folder holds none, or it is damaged.
+        SavedPolicyError: The folder holds no saved policy, or a damaged one.
     """
     try:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
             return decode(file)
     except FileNotFoundError:
-        inside = source / "policy"  # where a run leaves it
+        inside = source / "policy"  # where a run saves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
         raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
 
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
-    """Open the files of a save, all of one; where a writer removes one before that, reading begins anew."""
+    """Open the files of one save; if a writer removes one before that, start again."""
     former = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)
@@ -139,18 +142,18 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
             try:
                 files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
             except FileNotFoundError as error:
-                if manifest == former:  # nobody writes: it is missing
+                if manifest == former:  # no process is writing: the file is missing
                     raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
                 former = manifest
                 continue
             yield manifest, files
             return
-    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read; read it when that is over.")
+    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read. Load it later.")
 
 
 @contextmanager
 def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
-    """Name the folder and what it was saved with, whatever is raised while parts are found and built."""
+    """Name the folder and the saved versions in every error while parts are found and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
@@ -165,17 +168,17 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
             saved = f"{own} comes from no package.{code} {first} the module that registers it, and load again. {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
-    except Exception as error:  # values that a part takes for granted, such as a size that no memory holds
+    except Exception as error:  # values that a part does not check, such as a size that exceeds the memory
         raise SavedPolicyError(
             f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
         ) from error
 
 
 def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
-    """Return the saved config with the code that was brought in place of its names.
+    """Return the saved config with code in place of the saved names.
 
     Raises:
-        ConfigError: The model was built with code in `custom_model_config` that is not brought, or other arguments are.
+        ConfigError: `model` lacks code that `custom_model_config` held, or has arguments that held none.
     """
     config, is_options = manifest.config, isinstance(model, Mapping)
     options = config.get("custom_model_config", {})
@@ -202,7 +205,7 @@ def _holds_code(value: Any) -> bool:
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the slots of the model that a part of a program fills: its name is not an address."""
+    """Return the model's slots that a part of the program fills; its name is not an address."""
     return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
 
 
@@ -210,17 +213,17 @@ def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
     """Return the saved parts without the one that `model=` brings.
 
     Raises:
-        ConfigError: All of the model's parts are of packages.
+        ConfigError: All parts of the model come from packages.
     """
     if not (own := _own_slots(parts)):
         named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
-        raise ConfigError(f"model= is for a model of the program, and this one is of packages: {named}. Leave it out.")
+        raise ConfigError(f"model= brings a model of the program; this one comes from packages: {named}. Leave it out.")
     return {slot: name for slot, name in parts.items() if slot not in own}
 
 
 @contextmanager
 def _damage(tensors: TensorFile) -> Iterator[None]:
-    """Name the file whatever its arrays make a part raise."""
+    """Name the file in every error that its arrays cause."""
     try:
         yield
     except Exception as error:
@@ -231,14 +234,14 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
 
 
 def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
-    """Raise where the config asks for more than the file of the weights holds.
+    """Raise if the config asks for more weights than the file holds.
 
     Raises:
         SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
     """
     encoded = math.prod(resolution.preprocessor.shape)
     if encoded > max(MOST_ENTRIES, weights.elements):
-        raise SavedPolicyError(f"its observations are encoded into {encoded} values; {MOST_ENTRIES} are the most.")
+        raise SavedPolicyError(f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}.")
     announced = [stage.weights for stage in resolution.shapes if stage.weights]
     if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
         raise SavedPolicyError(
@@ -248,9 +251,9 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
 
 
 def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
-    """Raise unless names, shapes and dtypes are the model's."""
+    """Raise unless the file has the model's names, shapes and dtypes."""
     have = weights_of(policy.model)
-    # Strides of zero: shapes without memory, for a header may say anything.
+    # Strides of zero: shapes without memory, because a header may say anything.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
     try:
         check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
@@ -280,7 +283,7 @@ def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
     try:
         space = space_from_json(written)
-    except Exception as error:  # Gymnasium's spaces raise what they come across
+    except Exception as error:  # Gymnasium's spaces may raise anything
         if given is None:
             raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
         space = written

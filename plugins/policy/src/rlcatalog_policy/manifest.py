@@ -1,4 +1,4 @@
-"""`policy.json`: what a saved policy says about itself, with a checksum of its own."""
+"""`policy.json`: the manifest of a saved policy, with a checksum."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What `policy.json` holds: names, versions and numbers.
+    """Content of `policy.json`: names, versions and numbers.
 
     Attributes:
         format: `"rlcatalog-policy"`.
         format_version: Version of this layout.
         rlcatalog: Version of the kernel that wrote it.
         framework: `"torch"` or `"tf"`.
-        config: The keys of the model config that are not at their default.
+        config: The keys of the model config that differ from their default.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
         action_dists: The same for the action space and its parts.
@@ -62,22 +62,22 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def file_name(role: str, digest: str) -> str:
-    """Return the name of a file of arrays, which follows from its content."""
+    """Return the name of a file of arrays, derived from its content."""
     return f"{role}-{digest[:16]}.safetensors"
 
 
 def checksum_of(data: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without its checksum: of its JSON, keys sorted, no spaces, ASCII alone."""
+    """Return the SHA-256 of a manifest without its checksum: of its JSON, keys sorted, no spaces, only ASCII."""
     rest = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the content of `policy.json`; its checksum is entered.
+    """Return the content of `policy.json`, with its checksum.
 
     Raises:
-        SavedPolicyError: A value of the config is no plain data, or there is too much of it.
+        SavedPolicyError: A value of the config is not plain data, or the content is too large.
     """
     data = msgspec.structs.asdict(manifest)
     try:
@@ -86,10 +86,10 @@ def encode(manifest: Manifest) -> bytes:
         text = json.dumps(data, indent=2, allow_nan=False).encode() + b"\n"
     except SavedPolicyError:
         raise
-    except (ValueError, RecursionError) as error:  # a whole number of thousands of digits; a list inside itself
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; a list inside itself
         raise SavedPolicyError(f"the config or a space cannot be written as JSON: {error}") from error
     if len(text) > MOST_JSON:
-        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; {MOST_JSON} are the most.")
+        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; at most {MOST_JSON} are allowed.")
     return text
 
 
@@ -128,7 +128,7 @@ def decode(file: RegularFile) -> Manifest:
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:
-    """Raise unless the files are those of the format: it names files of its own folder alone."""
+    """Raise unless the manifest names the files of the format, which are in its folder."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
     if missing := [file_name(role, "") for role in roles if manifest.file(role) is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
@@ -137,13 +137,13 @@ def _check_files(manifest: Manifest, path: Path) -> None:
         raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
 
 
-# --- config values as JSON, which knows no infinity ------------------------------------------------------------------
+# --- config values as JSON, which has no infinity --------------------------------------------------------------------
 
 _FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
 
 
 class LeftOut(str):
-    """Name of a class or function in `custom_model_config`, which files do not hold: `load(model=...)` brings it."""
+    """Name of a class or function in `custom_model_config`, which is not saved: `load(model=...)` brings it."""
 
     __slots__ = ()
 
@@ -152,16 +152,16 @@ class LeftOut(str):
 
 
 def _encoded(value: Any, place: str) -> Any:
-    """Return a config value as JSON holds it; what would not come back as it is, is refused."""
+    """Return a config value as JSON data; refuse a value that would not be read back unchanged."""
     kind = type(value)
     if kind is dict:
         for name in value:
             if type(name) is not str:
-                raise SavedPolicyError(f"config key {place!r} has the key {name!r}; only text can be a key in JSON.")
+                raise SavedPolicyError(f"config key {place!r} has the key {name!r}; JSON allows only strings as keys.")
         for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space"), (_CODE, "the name of code")):
             if reserved in value:
                 raise SavedPolicyError(
-                    f"config key {place!r} has the key {reserved!r}, under which {what} is written; rename it."
+                    f"config key {place!r} has the key {reserved!r}, which is reserved for {what}. Rename it."
                 )
         return {name: _encoded(item, f"{place}[{name!r}]") for name, item in value.items()}
     if kind is list:
@@ -172,18 +172,18 @@ def _encoded(value: Any, place: str) -> Any:
         return value
     if isinstance(value, Space):
         if (written := space_to_json(value)) is None:
-            raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec writes down.")
+            raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec can save.")
         return {_SPACE: _encoded(written, place)}
     if callable(value) and place.startswith("custom_model_config["):
         return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}
     raise SavedPolicyError(
-        f"config key {place!r} holds {value!r}, which cannot be written as a name. Register the class"
+        f"config key {place!r} holds {value!r}, which cannot be saved by name. Register the class"
         " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
     )
 
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return config values as JSON holds them, and as text what would not come back as it is: for reading alone."""
+    """Return config values as JSON data for readers; values that JSON cannot hold become text."""
     plain = {}
     for key, value in config.items():
         try:
@@ -194,7 +194,7 @@ def plain_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values behind what `plain_config` returned."""
+    """Return the config values of what `plain_config` returned."""
     return {key: _decoded(value) for key, value in config.items()}
 
 
@@ -202,7 +202,7 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_FLOAT}:
             if value[_FLOAT] not in ("inf", "-inf", "nan"):
-                raise ValueError(f"{value[_FLOAT]!r} under {_FLOAT!r} is no number")
+                raise ValueError(f"{value[_FLOAT]!r} under {_FLOAT!r} is not a number")
             return float(value[_FLOAT])
         if value.keys() == {_SPACE}:
             return space_from_json(value[_SPACE])
@@ -215,4 +215,4 @@ def _decoded(value: Any) -> Any:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

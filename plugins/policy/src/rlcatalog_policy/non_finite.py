@@ -1,7 +1,7 @@
 """NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
 
-Each is one sum of products over an array that is there already: finite only where all of its numbers are, and it
-takes a third of the time of `isfinite`. Where it is not, which large numbers may cause too, there is a closer look.
+Each check is one sum of products over an existing array, in a third of the time of `isfinite`. The sum is finite only
+if all numbers are. If it is not, which large numbers may also cause, the check looks closer.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from rlcatalog.observations import Array, Preprocessor
 def check_step(
     logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
 ) -> None:
-    """Raise where an action was drawn from non-finite parameters, or its value estimate is not finite.
+    """Raise if an action was drawn from non-finite parameters, or its value estimate is not finite.
 
     Args:
         logp: Log densities of the actions `[B]`.
         value: Value estimates `[B]`, or None.
-        inputs: What the distributions were made of `[B, n]`.
+        inputs: Parameters of the distributions `[B, n]`.
         encoded: The observations `[B, ...]`.
-        preprocessor: Knows what stands where in them.
-        t: Number of steps taken in each episode `[B]`, where it is counted.
+        preprocessor: Names the part of an observation at an index.
+        t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:
-        NonFiniteError: Some number is NaN or infinite.
+        NonFiniteError: A number is NaN or infinite.
     """
     if (
         math.isfinite(np.vdot(logp, logp if value is None else value))
-        and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())  # a mask's fillings are too large
+        and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())  # a masked logit overflows
         and (encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)))
     ):
         return
@@ -48,7 +48,7 @@ def check_step(
         place = place_of(preprocessor, encoded[row])
         why = (
             "its observation is finite: look at the model's weights, and at past steps if it has a memory; to forbid an"
-            " action, a logit is the lowest finite number"
+            " action, set its logit to the lowest finite number"
             if place is None
             else f"its observation holds values that are not finite: {place}; mend it in the environment"
         )
@@ -61,15 +61,15 @@ def check_step(
 
 
 def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
-    """Raise where an encoded observation holds NaN or infinity.
+    """Raise if an encoded observation holds NaN or infinity.
 
     Args:
         encoded: The observations `[B, ...]`.
-        preprocessor: Knows what stands where in them.
-        t: Number of steps taken in each episode `[B]`, where it is counted.
+        preprocessor: Names the part of an observation at an index.
+        t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:
-        NonFiniteError: One is NaN or infinite; the message names its row and where in the observation it stands.
+        NonFiniteError: A number is NaN or infinite; the message names its row and the part of the observation.
     """
     if encoded.dtype.kind == "f" and (row := _first_row(encoded)) is not None:
         raise NonFiniteError(
@@ -80,16 +80,16 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
 
 
 def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> None:
-    """Raise where a row of numbers `[B, ...]` holds one that is none.
+    """Raise if a row of numbers `[B, ...]` holds NaN or infinity.
 
     Args:
         numbers: The numbers.
-        what: What one is called: `"its value estimate"`.
+        what: Name of a number: `"its value estimate"`.
         why: What to do about it.
-        t: Number of steps taken in each episode `[B]`, where it is counted.
+        t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:
-        NonFiniteError: One is NaN or infinite.
+        NonFiniteError: A number is NaN or infinite.
     """
     if (row := _first_row(numbers)) is not None:
         wrong = _shown(_wrong(numbers[row])[0])
@@ -97,7 +97,7 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
 
 
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
-    """Return the first number of an encoded observation that is none and where it stands, or None where all are."""
+    """Return the first non-finite value of an encoded observation with its place, or None if all are finite."""
     values, places = _wrong(encoded)
     if not len(places):
         return None
@@ -110,7 +110,7 @@ def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
 
 
 def _wrong(row: Any) -> tuple[Any, Array]:
-    """Return the first number of a row that is none, and the places of all."""
+    """Return the first non-finite value of a row, and the indices of all of them."""
     flat = np.ravel(row)
     places = np.flatnonzero(~np.isfinite(flat))
     return (flat[places[0]] if len(places) else None), places

@@ -1,4 +1,4 @@
-"""`Policy`: the parts of one lookup, built and joined into one object."""
+"""`Policy`: the parts of one lookup, built into one object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import rlcatalog_policy  # whose door shows `Frozen`, a subclass of what stands here
+import rlcatalog_policy  # for `Frozen`, a subclass of `Policy`
 from rlcatalog.actions import action_codec, unbind
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
@@ -39,12 +39,12 @@ Array = np.ndarray[Any, Any]
 
 
 class Policy:
-    """Preprocessor, filter, model, action distribution and action codec as one object; `rlcatalog.build` makes it.
+    """Preprocessor, filter, model, action distribution and action codec as one object, made by `rlcatalog.build`.
 
     Attributes:
         observation_space: The environment's observation space.
         action_space: Its action space.
-        encoder: Encodes observations and reads action masks, as one without a model would.
+        encoder: Encodes observations and reads action masks; it needs no model.
         preprocessor: Encodes observations.
         filter: The filter after it, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
@@ -52,9 +52,9 @@ class Policy:
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
         stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs, model)`.
         action_codec: Maps raw actions to the environment's.
-        config: The model config, complete.
+        config: The complete model config.
         framework: `"torch"` or `"tf"`.
-        backend: What the framework does for it, a `Backend`; for what freezes and exports it.
+        backend: The framework's `Backend`, for code that freezes or exports the policy.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Policy:
 
         # Before the model: encoded and filtered observations, action masks.
         assert resolution.request.action is not None
-        # The framework is imported here: the distributions' classes know how their raw actions are to be read.
+        # The framework is imported here: the distributions' classes say how to read their raw actions.
         kinds = resolution.dists.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
@@ -80,10 +80,10 @@ class Policy:
         check_dists(resolution, self.config.read_only())
         cls, options = unbind(self.dist_class)
         self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
-        #: What engines compare shapes with.
+        #: Checks shapes, for engines too.
         self.contract = ContractChecker(self)
 
-        #: Where model and computation are: as `to` was told, or where an instance was.
+        #: The device of model and computation: the argument of `to`, or the device of an instance.
         self.device = "cpu"
         # The model, and what it remembers of an episode.
         self.model = self._new_model() if model is None else model
@@ -94,15 +94,15 @@ class Policy:
             #: The views of past steps that the model asks for.
             self.views = Views(self.model.view_requirements, *shown, self.model_name)
             self._states = EpisodeStates(self.memory, self.views)
-            #: What the framework does for this policy, a `Backend` with methods of the framework's own.
+            #: The framework's `Backend`, with further methods of the framework.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
-        #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
-        #: A trace that runs it within a pass of the same thread may pass.
+        #: A model stores its last pass: a thread must read the results before another thread runs the model.
+        #: Reentrant, because a trace may run the model within a pass of the same thread.
         self._passing = threading.RLock()
 
     @property
     def model_name(self) -> str:
-        """Class of the model, for messages; of the policy's part where the value has a chain of its own beside it."""
+        """Class of the model, for messages; if the value has a separate chain, the class of the policy's part."""
         return type(self.model.trunk if isinstance(self.model, SeparateValue) else self.model).__name__
 
     @property
@@ -127,15 +127,15 @@ class Policy:
         Args:
             obs: A vector environment's observations (a batch), or a list of single ones.
             state: The state the last `act` returned; None at the start of all episodes.
-            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
-            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`); the
-                observations' own when missing.
-            explore: Sample; else take the most likely action.
+            prev_reward: Rewards `[B]` of the last step, for models that request them.
+            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`). When
+                missing, the mask in the observations.
+            explore: Whether to sample, instead of taking the most likely action.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
+            ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
-            NonFiniteError: A number that it is given, a value or a parameter of a distribution is NaN or infinite.
+            NonFiniteError: An input, a value estimate or a parameter of a distribution is NaN or infinite.
         """
         encoded, mask = self.encoder.encode_batch(obs, mask)
         return self._step(self.backend, encoded, state, prev_reward, mask, explore)
@@ -143,11 +143,11 @@ class Policy:
     def act_encoded(
         self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
     ) -> Step:
-        """Choose actions as `act` does, for observations that `preprocess` returned (a training loop stores those).
+        """Choose actions as `act` does, for observations from `preprocess`, which a training loop stores.
 
-        Tensors are served as well, with `mask` a boolean tensor `[B, m]`. Then `raw_action`, `logp`, `value` and
-        `dist_inputs` of the step are tensors on the policy's device, without a gradient; `action` and `state` are NumPy
-        as ever. Numbers on another device than the CPU are not checked for NaN, which would wait for the device.
+        Tensors work as well, with `mask` a boolean tensor `[B, m]`. Then `raw_action`, `logp`, `value` and
+        `dist_inputs` of the step are tensors on the policy's device, without a gradient; `action` and `state` are still
+        NumPy. On devices other than the CPU there is no NaN check, because it would wait for the device.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
         return self._step(self.backend, encoded, state, prev_reward, mask, explore)
@@ -155,7 +155,7 @@ class Policy:
     def _step(
         self, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
     ) -> Step:
-        """Let the backend, or what stands in for it in a frozen policy, choose actions; carry the state on."""
+        """Let the backend, or a frozen one, choose actions; carry the state on."""
         states, before = self._states, None
         array = encoded
         if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
@@ -192,17 +192,17 @@ class Policy:
     def backend_inputs(
         self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
     ) -> dict[str, Any]:
-        """Return what `Backend.act` would be given by `act_encoded`, by name: `obs`, `views`, `memory`, `mask`."""
+        """Return the arguments of `Backend.act` in `act_encoded`, by name: `obs`, `views`, `memory`, `mask`."""
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         array = to_array(encoded) if self._states.looks_back else encoded
         before = self._states.resume(array, state, prev_reward)
         return {"obs": encoded, "views": self._states.shown(before), "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
-        """Return value estimates `[B]` where nobody acts, such as of an episode's last observation.
+        """Return value estimates `[B]` without acting, such as those of an episode's last observation.
 
-        They are float32, or float64 where the model's are; for a tensor, a tensor. No action is drawn, and no action
-        mask is asked for. The arguments are those of `act_encoded`; the state stays as it was.
+        They have the model's precision, float32 or float64; a tensor gives a tensor. No action is drawn, and no action
+        mask is needed. The arguments are those of `act_encoded`; the state is not changed.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -223,11 +223,11 @@ class Policy:
 
         Args:
             obs: A batch of observations, or a list of single ones.
-            update: Whether the filter learns from them first; booleans `[B]`: from which.
+            update: Whether the filter learns from them first; booleans `[B]` select rows.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
-            NonFiniteError: One holds a number that is NaN or infinite; the filter has learned nothing from the batch.
+            ObservationError: An observation is not in the space.
+            NonFiniteError: An observation holds NaN or infinity; the filter has learned nothing from the batch.
         """
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
@@ -236,7 +236,7 @@ class Policy:
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
-        """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
+        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if they hold none.
 
         Args:
             obs: A batch of observations, or a list of single ones.
@@ -245,7 +245,7 @@ class Policy:
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:
-        """Return the model and the action distribution as one module of the framework, which shares the weights.
+        """Return the model and the action distribution as one module of the framework; it shares the weights.
 
         `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean masks `[B, m]` as
         tensors, on the model's device. `dist` is the distribution of raw actions, and `value` the value estimates
@@ -253,11 +253,11 @@ class Policy:
         `tf.Module` with `trainable_variables`.
 
         Raises:
-            NotServedError: The model has a memory, or looks at past steps.
+            NotServedError: The model has a memory, or reads past steps.
         """
         if self._states.carries:
             raise NotServedError(
-                f"as_module: {self.model_name} has a memory or looks at past steps, and a module sees one step. Act"
+                f"as_module: {self.model_name} has a memory or reads past steps, and a module sees one step. Act"
                 " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
             )
         return load_extension(self.framework, "policy_module")(self)
@@ -266,15 +266,14 @@ class Policy:
         """Score stored actions under the current weights, for training.
 
         Args:
-            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`, from
-                `act`, or from `raw_action` for those of an environment; for masked actions `"mask"`, from
-                `action_mask`; for models that ask for views `"views"`, what acting returned as `step.state.seen`, row
-                by row. Models with memory read sequences: `"seq_lens"` `[S]`, the lengths of the sequences that stand
-                one after the other in the rows, and `"state"`, the memory `[S, ...]` each began with (none: fresh
-                episodes). Rows are not padded. With `"dist_inputs"`, of `act`, the divergence is computed, too. Arrays
-                or tensors.
-            check: Whether the batch is looked at first; once is enough for rows that a learner goes over repeatedly.
-            entropy: Whether the entropy is asked for; a loss that does not weigh it takes less time without.
+            batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`. `"raw_action"`:
+                `[B, width]`, from `act`, or from `raw_action` for an environment's actions. `"mask"`, for masked
+                actions: from `action_mask`. `"views"`, for models that request views: `step.state.seen` of acting, row
+                by row. Models with memory read sequences, not padded: `"seq_lens"` `[S]`, the lengths of consecutive
+                sequences of rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
+                `"dist_inputs"`, from `act`: with these, the divergence is computed, too.
+            check: Whether to check the batch first; once is enough for rows that a learner reads repeatedly.
+            entropy: Whether to compute the entropy; a loss without it takes less time.
 
         Raises:
             MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`.
@@ -288,20 +287,20 @@ class Policy:
             return evaluation
 
     def raw_action(self, actions: Any) -> Array:
-        """Return the raw actions `[B, width]` that `evaluate` scores, for actions that others recorded.
+        """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
 
         Args:
-            actions: A batch, as a vector environment takes it; a list of single actions; or one, a batch of one row.
-                Arrays or tensors.
+            actions: A batch, as a vector environment takes it; a list of single actions; or one action, for a batch of
+                one row. Arrays or tensors.
 
         Raises:
-            ActionError: One does not lie in the space; the message names its path.
+            ActionError: An action is not in the space; the message names its path.
             NotServedError: A plugin's codec has no inverse.
         """
         return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
-        """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
+        """Return the state at the start of `batch_size` episodes, or None if the policy carries no state."""
         return self._states.start(batch_size) if self._states.carries else None
 
     def restart(self, state: State | None, rows: Any) -> State | None:
@@ -313,7 +312,7 @@ class Policy:
 
         Args:
             n: Their number, or the vector environment.
-            autoreset: When episodes begin anew; see `Stepper`.
+            autoreset: When the next episodes begin; see `Stepper`.
         """
         return Stepper(self, n, autoreset)
 
@@ -345,20 +344,20 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of what actions are drawn from, by name: PyTorch's generators, or the policy's own."""
+        """Return the states of the random generators by name: those of PyTorch, or of this policy alone."""
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
+        """Set the states of the random generators from what `random_state` returned: the same actions follow."""
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a policy of the same parts with weights and statistics of its own, on the same device."""
+        """Return a policy with the same parts and copies of weights and statistics, on the same device."""
         with self._passing:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found again by name.
+        """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
@@ -369,28 +368,28 @@ class Policy:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.
 
-        A policy saved there before stays whole until this one is.
+        A policy saved there before stays whole until this one is complete.
 
         Raises:
-            SavedPolicyError: The config holds a class, a callable or another value that would not come back as it is;
-                or the files cannot be written.
+            SavedPolicyError: The config holds a class, a callable or another value that cannot be saved, or the files
+                cannot be written.
         """
         save(self, directory)
 
     def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
-        """Write a file that acts as this policy does, without it: the whole way from observation to action.
+        """Write a file that computes this policy's actions from observations, without the policy.
 
-        The file is compared with the policy on random observations first. `rlcatalog.Actor(path)` acts from it.
+        The file is first compared with the policy on random observations. `rlcatalog.Actor(path)` acts from it.
 
         Args:
-            path: The file, or the folder where the format is one's.
-            format: Name of the format, such as `"onnx"`; that of the path's suffix when missing.
+            path: The file, or the folder for a format that is a folder.
+            format: Name of the format, such as `"onnx"`; when missing, the path's suffix decides.
 
         Returns:
             Inputs and outputs of the file.
 
         Raises:
-            ConfigError: No format is named, and the suffix is of none.
+            ConfigError: No format is named, and no format has the suffix.
             MissingPluginError: The package that brings the format is not usable here.
             NotServedError: The policy does something that cannot be exported; the message names the line.
             SavedPolicyError, FolderTakenError: The file or the folder cannot be written.
@@ -400,19 +399,19 @@ class Policy:
             return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
-        """Return the policy as one that acts faster, for collecting and serving: its step recorded as one graph.
+        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting and serving.
 
-        It shares the weights; `frozen.update()` tells it that they have changed. Where no installed package can freeze
-        this policy, what is returned acts as this policy does, and `frozen.reason` says why.
+        It shares the weights; call `frozen.update()` when they have changed. If no installed package can freeze this
+        policy, the result acts as this policy does, and `frozen.reason` says why.
 
         Args:
-            rows: How many environments it will act in at once; other numbers do as well, each at a cost once.
-            seed: Of what actions are drawn from; None: another each time.
+            rows: Number of environments it acts in at once; each other number works too, at a one-time cost.
+            seed: Seed of its random generator; None for a new one each time.
         """
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with fresh weights; of an instance, with a deep copy of that."""
+        """Build another model like this policy's, with new weights; an instance is deep-copied."""
         with copying_instances():
             return self._new_model()
 
@@ -432,10 +431,10 @@ class Policy:
 
 
 def load_extension(framework: str, what: str) -> Any:
-    """Return what another package brings to a framework, such as its `"export"`.
+    """Return what another package adds to a framework, such as its `"export"`.
 
     Raises:
-        MissingPluginError: No package here does; the message says which one to install.
+        MissingPluginError: No installed package adds it; the message names the one to install.
     """
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")

@@ -1,4 +1,4 @@
-"""From the environment's actions to raw ones: for data that no policy of ours has recorded."""
+"""Raw actions from an environment's actions, for data that rlcatalog has not recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def raw_actions(policy: Policy, actions: Any) -> Array:
-    """Return the raw actions behind the environment's; see `Policy.raw_action`."""
+    """Return the raw actions of an environment's actions; see `Policy.raw_action`."""
     codec = policy.action_codec
     batch = _batch(codec.info, actions)
     for leaf, part in codec.leaf_actions(batch):
@@ -42,7 +42,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
             return stack(info, actions)
         except (ValueError, KeyError, TypeError) as error:
             raise ActionError(
-                f"actions: {info.path}: this list has actions that are none of {info.describe()}: {error}"
+                f"actions: {info.path}: this list has actions outside {info.describe()}: {error}"
             ) from error
     actions = map_tensors(actions, _array)
     single = _is_single(info, actions)
@@ -53,7 +53,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
 
 
 def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
-    """Whether this is one action, by the number of axes of its first part that has a shape; None where none has."""
+    """Whether this is one action, by the number of axes of the first part with a shape; None if no part has one."""
     if info.is_composite:
         parts = (_is_single(child, part) for child, part in _parts(info, actions))
         return next((single for single in parts if single is not None), None)
@@ -64,7 +64,7 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
 
 
 def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
-    """Return the parts there are; the codec says which are missing."""
+    """Return the parts that are there; the codec names the missing ones."""
     if info.keys:
         given = actions if isinstance(actions, Mapping) else {}
         return [(child, given[key]) for key, child in zip(info.keys, info.children, strict=True) if key in given]
@@ -83,7 +83,7 @@ def _array(values: Any) -> Array:
 
 
 def _component(policy: Policy, info: SpaceInfo) -> Component | None:
-    """Return the plugin's part that serves the actions of a leaf; None where the kernel's does."""
+    """Return the plugin's part that serves the actions of a leaf; None if the kernel's does."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
@@ -93,9 +93,9 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
     """Raise unless a plugin's codec gives raw actions that become the same actions again.
 
     Raises:
-        ActionError: The actions lie not in the space.
+        ActionError: The actions are not in the space.
         NotServedError: The codec has no inverse.
-        PartError: Its inverse is wrong, or raised an error of its own.
+        PartError: Its inverse is wrong, or raised an unknown error.
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
     keep = "keep what Policy.act returned as step.raw_action, and store that"
@@ -122,21 +122,21 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             )
         if _defines(codec, "adapt") < _defines(codec, "invert"):
             raise NotServedError(
-                f"{codec.info.path}: {who} has no inverse: it has an adapt() of its own and no invert(); {keep}."
+                f"{codec.info.path}: {who} has no inverse: it defines adapt() and not invert(); {keep}."
             )
         raise component.fault(
             f"{type(codec).__name__}.invert() of {shown(one, 120)} gives {shown(raw[row].tolist(), 120)}, which adapt()"
-            f" makes {shown(other, 120)} of; {keep}."
+            f" turns into {shown(other, 120)}; {keep}."
         )
 
 
 def _defines(codec: ActionCodec, method: str) -> int:
-    """Return the place of the class that defines a method, 0 for the codec's own."""
+    """Return the index in the MRO of the class that defines a method, 0 for the codec's class."""
     return next(i for i, cls in enumerate(type(codec).__mro__) if method in vars(cls))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values of a space are the same, but for the last digits."""
+    """Whether two values of a space are equal up to rounding."""
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list) and not isinstance(other, np.ndarray):

@@ -1,4 +1,4 @@
-"""Policies saved: names and numbers only, nothing that is executed; the former save is whole until the new one is.
+"""Saving of policies: names and numbers only, nothing executable; an old save stays whole until the new one is.
 
 Arrays go into files named by their content. One replacement of `policy.json`, which names them, makes the save current;
 files that it does not name are removed then.
@@ -34,7 +34,7 @@ from rlcatalog_policy.tensors import to_bytes
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
 
-#: What earlier saves, of both formats and unfinished ones too, have left.
+#: Files of earlier saves, of both formats and of unfinished ones.
 _OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}")
 
 
@@ -64,7 +64,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to be saved; the name of a model of the program stands for its code."""
+    """Return the keys of the config to save; a name replaces the code of a model of the program."""
     config = resolution.config.given | resolution.pinned_keys()
     for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
         if component is None or not component.in_process:
@@ -78,14 +78,14 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
     """Write the files of a save; one writer at a time.
 
     Raises:
-        SavedPolicyError: They cannot be written; a former save is as it was.
+        SavedPolicyError: They cannot be written; an existing save is unchanged.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
             there = set(os.listdir(folder))
             try:
-                for name, content in arrays.items():  # also where the name is there: what is behind it may be damaged
+                for name, content in arrays.items():  # existing files too: they may be damaged
                     write_file(folder, name, content)
                 write_file(folder, MANIFEST, manifest)
             except OSError:  # nothing names them
@@ -94,12 +94,12 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
             _remove(folder, there - arrays.keys())
     except OSError as error:
         raise SavedPolicyError(
-            f"{folder}: cannot be written: {error}. A policy saved there before is as it was."
+            f"{folder}: cannot be written: {error}. A policy saved there before is unchanged."
         ) from error
 
 
 def forget(directory: str | os.PathLike[str]) -> None:
-    """Remove a saved policy; other files of the folder stay, and so does the folder then."""
+    """Remove a saved policy; the folder stays if it holds other files."""
     folder = Path(directory)
     with locked(folder):
         (folder / MANIFEST).unlink(missing_ok=True)  # first: without it there is none
@@ -109,7 +109,7 @@ def forget(directory: str | os.PathLike[str]) -> None:
 
 
 def _remove(folder: Path, names: set[str]) -> None:
-    """Remove those of a folder's files that a save has left; what cannot be removed stays."""
+    """Remove a folder's files of earlier saves; a file that cannot be removed stays."""
     if ours := [name for name in names if _OURS.fullmatch(name)]:
         for name in ours:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sequences of steps as arrays: cutting trajectories up, padding them to equal lengths, and which places hold rows."""
+"""Sequences of steps as arrays: cut trajectories, pad them to equal lengths, and mask the padding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
 
 
 def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
-    """Return which places of padded sequences hold rows: booleans `[S, length]`.
+    """Return which entries of padded sequences hold rows: booleans `[S, length]`.
 
     Args:
         seq_lens: Lengths `[S]`.
@@ -57,7 +57,7 @@ def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
 def pad_sequences(
     rows: Any, seq_lens: Any, length: int | None = None, padding: Literal["zero", "last"] = "zero"
 ) -> Array:
-    """Lay rows `[R, ...]` out as sequences `[S, length, ...]`, with padding behind each.
+    """Return rows `[R, ...]` as sequences `[S, length, ...]`, each padded at its end.
 
     Args:
         rows: The sequences one after the other.

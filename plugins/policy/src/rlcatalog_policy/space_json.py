@@ -12,15 +12,15 @@ from gymnasium import spaces
 from rlcatalog.internals import KINDS, codec_of_class
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
-#: How many entries the Boxes and Simplexes of a space may have in all to be made from data. An array of bounds stands
-#: behind each, whose size a few digits can name; larger spaces are given to `load(observation_space=…)`.
+#: How many entries the Boxes and Simplexes of a space may have in total to be made from data: a few digits can name the
+#: size of a huge array of bounds. Pass larger spaces to `load(observation_space=…)`.
 MOST_ENTRIES = 1 << 25
 
 
 def space_to_json(space: Any) -> Any:
-    """Return a space as plain data; None where a part is of a plugin's own kind that no action codec writes down.
+    """Return a space as plain data; None if a part has a plugin's kind that no action codec can save.
 
-    As in RLlib, its kind stands under `"space"`, and what it was made from under `"original_space"`.
+    As in RLlib, `"space"` holds its kind, and `"original_space"` the space it was made from.
     """
     data = _to_json(SpaceInfo.read(space))
     original = getattr(space, "original_space", None)
@@ -34,25 +34,25 @@ def space_from_json(data: Any) -> Any:
     """Rebuild a space from `space_to_json`.
 
     Raises:
-        ValueError: The data is None (a plugin's own kind), malformed or too large, or its kind is not known here.
+        ValueError: The data is None (a plugin's kind), malformed or too large, or its kind is unknown here.
     """
     if data is None:
-        raise ValueError("it has a kind of a plugin's own; pass it to load(observation_space=…, action_space=…)")
+        raise ValueError("its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)")
     if (entries := _entries(data)) > MOST_ENTRIES:
         raise ValueError(
-            f"it has {entries} entries, and at most {MOST_ENTRIES} are made from a file; pass it to"
+            f"it has {entries} entries, and at most {MOST_ENTRIES} are read from a file; pass it to"
             " load(observation_space=…, action_space=…)"
         )
     return _from_json(data)
 
 
 def same_space(one: Any, other: Any) -> bool:
-    """Whether two spaces as plain data are the same; what they were made from is of no account."""
+    """Whether two spaces as plain data are the same; `"original_space"` is not compared."""
     return bool(_without_origin(one) == _without_origin(other))
 
 
 def _without_origin(data: Any) -> Any:
-    """Return a space's data without what it was made from."""
+    """Return a space's data without `"original_space"`."""
     if isinstance(data, list):
         return list(map(_without_origin, data))
     if not isinstance(data, dict):
@@ -66,7 +66,7 @@ def _from_json(data: Any) -> Any:
     children = data.get("children", ())
     if kind in _BUILDERS:
         if len(children) < _CHILDREN.get(kind, 0):
-            raise ValueError(f"{kind} without what it consists of")
+            raise ValueError(f"{kind} without its inner spaces")
         made = _BUILDERS[kind](data, [_from_json(child) for child in children])
     elif (codec := codec_of_class(kind)) is not None:
         made = codec.space_from_json(data)
@@ -78,7 +78,7 @@ def _from_json(data: Any) -> Any:
 
 
 def _entries(data: Any) -> int:
-    """Return how many entries arrays have that are made for a space: those of shapes, and of a MultiBinary's `n`."""
+    """Return how many array entries a space needs: those of its shapes, and of a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
     shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")
@@ -107,7 +107,7 @@ def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
     return data if write is None else {**data, **write(info, info.space)}
 
 
-#: Kind → what tells a space from others of its kind, beside its children.
+#: Kind → the data of a space, in addition to its children.
 _WRITERS: dict[str, Callable[[SpaceInfo, Any], dict[str, Any]]] = {
     "box": lambda info, space: {
         "dtype": info.dtype, "shape": list(space.shape), "low": _pack(space.low), "high": _pack(space.high)
@@ -136,7 +136,7 @@ def _build_box(data: Any, children: list[Any]) -> Any:
     return spaces.Box(low, high, shape, dtype)
 
 
-#: Kind → the space behind its data and its children.
+#: Kind → builder of a space from its data and its children.
 _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "box": _build_box,
     "discrete": lambda data, _: spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"])),
@@ -155,12 +155,12 @@ _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
 }  # fmt: skip
 
 
-#: Kinds that consist of another space → of how many at least.
+#: Kinds with inner spaces → the least number of them.
 _CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:
-    """Return a bound as one text where all values are equal, else as nested lists; JSON has no infinity."""
+    """Return a bound as one string if all values are equal, else as nested lists of strings; JSON has no infinity."""
     if bound.size and (bound == bound.flat[0]).all():
         return repr(bound.flat[0].item())
     return _texts(bound.tolist())

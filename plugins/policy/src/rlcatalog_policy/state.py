@@ -1,6 +1,6 @@
-"""State that a policy carries from one step to the next: a model's memory and the last steps of each episode.
+"""State that a policy carries from step to step: a model's memory and the last steps of each episode.
 
-How a memory begins and goes on stands here; when it begins anew, in `stepper.py`.
+This module starts and advances a memory; `stepper.py` decides when it restarts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class State(NamedTuple):
     """The state of B episodes between two steps.
 
     Attributes:
-        memory: What the model is given at the next step, arrays `[B, ...]`; empty for a model without memory.
-        history: The last steps, for models that ask to see them.
-        seen: The views `[B, ...]` the model was shown at the last step; `Policy.evaluate` takes them back.
-        past: What `forward` returned of late `[B, n, ...]`, for parts of the memory that skip some of it.
+        memory: The memory for the next step, arrays `[B, ...]`; empty for a model without memory.
+        history: The last steps, for models that request them.
+        seen: The views `[B, ...]` that the model saw at the last step; `Policy.evaluate` takes them.
+        past: Recent states that `forward` returned `[B, n, ...]`, for parts of the memory that skip some of them.
     """
 
     memory: tuple[Array, ...]
@@ -38,7 +38,7 @@ class State(NamedTuple):
     past: tuple[Array, ...] = ()
 
     def rows(self, rows: Any) -> State:
-        """Return the state of some episodes, by indices or booleans; fresh arrays."""
+        """Return the state of some episodes, by indices or booleans, as new arrays."""
         windows = {column: window[rows] for column, window in self.history.windows.items()}
         memory, past = (tuple(part[rows] for part in parts) for parts in (self.memory, self.past))
         seen = map_tensors(self.seen, lambda view: view[rows])
@@ -46,15 +46,15 @@ class State(NamedTuple):
 
 
 class EpisodeStates:
-    """Begins the states of episodes and carries them from step to step.
+    """States of episodes: starts them, and carries them from step to step.
 
     Args:
-        memory: How the model's memory begins and goes on.
-        views: The views of past steps that the model asks for.
+        memory: The model's memory.
+        views: The views of past steps that the model requests.
 
     Attributes:
-        looks_back: Whether the model asks for any.
-        carries: Whether there is anything to carry.
+        looks_back: Whether the model requests views.
+        carries: Whether there is a state to carry.
     """
 
     def __init__(self, memory: Memory, views: Views) -> None:
@@ -67,15 +67,15 @@ class EpisodeStates:
         return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
 
     def resume(self, encoded: Array, state: State | None, prev_reward: Any) -> State:
-        """Return the state before a step, with the last rewards, and what the model sees of the past.
+        """Return the state before a step, with the last rewards and the views of the past.
 
         Args:
             encoded: The observations of the step `[B, ...]`.
             state: The state that the last step left; None at the start of all episodes.
-            prev_reward: The rewards of the last step `[B]`, for models that ask for them.
+            prev_reward: The rewards of the last step `[B]`, for models that request them.
 
         Raises:
-            ModelContractError: The state is none of so many rows, or rewards are missing.
+            ModelContractError: The state has another number of rows, or rewards are missing.
         """
         rows = len(encoded)
         if state is None:
@@ -89,7 +89,7 @@ class EpisodeStates:
         return state._replace(history=history, seen=self.views.see(history, encoded))
 
     def shown(self, before: State) -> dict[str, Any]:
-        """Return the views that the model sees while acting, of what `resume` returned."""
+        """Return the views that the model sees while acting, from the state that `resume` returned."""
         return {name: before.seen[name] for name in self.views.acting}
 
     def after(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
@@ -106,11 +106,11 @@ class EpisodeStates:
 
 
 class Window(NamedTuple):
-    """Which earlier values of a state a model is given.
+    """Window of earlier values of a state that a model sees.
 
     Attributes:
         depth: Number of values that are kept, the newest last.
-        places: Which of them it is given, counted from the end: a number, or several on an axis of their own.
+        places: Which of them the model sees, counted from the end: one number, or several, which add an axis.
     """
 
     depth: int
@@ -118,32 +118,32 @@ class Window(NamedTuple):
 
     @property
     def skips(self) -> bool:
-        """Whether some of what is kept is not given."""
+        """Whether the model does not see some of the kept values."""
         return self.places != list(range(-self.depth, 0))
 
     def taken(self, whole: Any, ops: TensorOps) -> Any:
-        """Return what is given of what is kept, `[B, depth, ...]`."""
+        """Return what the model sees of the kept values `[B, depth, ...]`."""
         if isinstance(self.places, int):
             return whole[:, self.places]
         return ops.columns_at(whole, [self.depth + place for place in self.places])
 
 
 class Memory:
-    """How a model's memory begins and goes on.
+    """Memory of a model: its start, and its next value.
 
-    A part is what `forward` returned for it one step ago or, where the model has a view `state_in_i` of `state_out_i`
-    (RLlib's way to write attention), what it returned at the steps that the view's shift names; before the episode
-    began, that was the initial state.
+    A part is the state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, RLlib's way to
+    write attention, it holds the states of the steps that the view's shift names. Steps before the episode have the
+    initial state.
 
     Args:
         model: The model.
 
     Attributes:
         initial: The parts at the start of an episode, without a batch axis.
-        skips: Whether some part is given other steps than the last ones in a row, so that `past` must be kept.
+        skips: Whether a part sees other steps than the last consecutive ones, so that `past` must be kept.
 
     Raises:
-        NotServedError: A view of a state looks into another column, or not back.
+        NotServedError: A view of a state reads another column, or not the past.
         ModelContractError: A model has a view of a state, and neither a view nor an initial state before it.
     """
 
@@ -169,7 +169,7 @@ class Memory:
             part if window is None or isinstance(window.places, int) else np.repeat(part[None], len(window.places), 0)
             for part, window in pairs
         ]
-        #: What is kept beside the memory at the start of an episode, without a batch axis.
+        #: `State.past` at the start of an episode, without a batch axis.
         self.before: list[Array] = [
             np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips
         ]
@@ -179,11 +179,11 @@ class Memory:
         return bool(self.initial)
 
     def start(self, batch_size: int) -> tuple[Array, ...]:
-        """Return the memory of episodes that begin."""
+        """Return the memory at the start of episodes."""
         return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.initial)
 
     def begin(self, batch_size: int) -> tuple[Array, ...]:
-        """Return what `State.past` is for episodes that begin."""
+        """Return `State.past` at the start of episodes."""
         return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.before)
 
     def after(
@@ -193,12 +193,12 @@ class Memory:
 
         Args:
             memory: The memory the model was given.
-            returned: What it returned.
-            past: What was kept beside the memory.
-            ops: The operations of what these are: arrays, or tensors.
+            returned: The states that it returned.
+            past: `State.past`.
+            ops: Operations on the arrays or tensors.
 
         Raises:
-            ModelContractError: It returned another number of parts.
+            ModelContractError: It returned another number of parts, or parts of another shape.
         """
         if len(returned) != len(memory):
             raise ModelContractError(
@@ -230,7 +230,7 @@ def _initial(model: ModelV2) -> list[Array]:
     """Return the model's initial state as arrays.
 
     Raises:
-        ModelContractError: It is no list of arrays of numbers.
+        ModelContractError: It is not a list of arrays of numbers.
     """
     state = model.get_initial_state()
     parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None
@@ -246,7 +246,7 @@ _STATE_IN = "state_in_"
 
 
 def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
-    """Return what a view gives of a state, or None where that is the last value alone, as without a view."""
+    """Return the window of a view of a state, or None if it is only the last value, as without a view."""
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
         raise NotServedError(f"{who} asks for the view {name!r} of {row.data_col!r}; it can look into {column!r} only.")
@@ -264,7 +264,7 @@ def _restarted(parts: Sequence[Array], firsts: Sequence[Array], rows: Any) -> tu
 
 
 def _array(part: Any) -> Array:
-    half = "float16" in str(getattr(part, "dtype", ""))  # bfloat16, too, which NumPy has not
+    half = "float16" in str(getattr(part, "dtype", ""))  # bfloat16, too, which NumPy lacks
     if hasattr(part, "detach"):
         part = part.detach().cpu()
         part = part.float() if half else part

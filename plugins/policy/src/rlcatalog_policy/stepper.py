@@ -1,4 +1,4 @@
-"""Stepper: several environments at once, and when a vector environment begins its episodes anew."""
+"""Stepper: acts in several environments, and restarts their episodes in each autoreset mode."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Gymnasium's ways to begin the next episode.
+#: Gymnasium's autoreset modes.
 AUTORESET = ("same_step", "next_step", "disabled")
 
 
 def autoreset_of(envs: Any) -> str:
-    """Return how a vector environment begins the next episode, one of `AUTORESET`.
+    """Return a vector environment's autoreset mode, one of `AUTORESET`.
 
     Raises:
-        ConfigError: It does not say, or says something else.
+        ConfigError: It reports no mode, or an unknown one.
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment over
-    # that class overwrites it; the attribute is the vector environment's own.
+    # that class overwrites it; the attribute belongs to the vector environment.
     mode = getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)
     if mode is None:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
@@ -39,7 +39,7 @@ def autoreset_of(envs: Any) -> str:
 
 
 def describe_env(env: Any) -> tuple[str, str]:
-    """Return what an environment is that was passed, and what to pass where several are needed, for messages.
+    """Describe a passed environment, and what to pass if several are needed, for messages.
 
     Args:
         env: A single environment or a vector environment.
@@ -53,21 +53,21 @@ def describe_env(env: Any) -> tuple[str, str]:
 
 
 class Stepper:
-    """Acts in `n` environments and keeps their states, over the ends of episodes.
+    """Stepper that acts in `n` environments and keeps their states across episodes.
 
-    `done` is `terminated | truncated`, as the step before returned it, in each of Gymnasium's modes:
+    Pass `done = terminated | truncated` of the step before. The observations beside it depend on Gymnasium's mode:
 
-    - `"same_step"`: with it comes the first observation of the next episode.
-    - `"next_step"`: with it comes the episode's own last observation; the environment does nothing with the action
-      chosen for it and returns the next episode's first observation. In such a row the action, which need not be an
-      allowed one, and what belongs to it mean nothing; the value is that of the last observation.
-    - `"disabled"`: the caller resets what is done, `envs.reset(options={"reset_mask": done})`, and hands on what that
-      returns, the first observations.
+    - `"same_step"`: the first observation of the next episode.
+    - `"next_step"`: the episode's last observation. The environment ignores the action chosen for it, and returns the
+      next episode's first observation. In such a row, ignore the action and its log density; the action may even be a
+      masked one. The value is that of the last observation.
+    - `"disabled"`: the first observation of the next episode, from the caller's
+      `envs.reset(options={"reset_mask": done})`.
 
     Args:
         policy: The policy.
-        n: Number of environments, or the vector environment, which knows its number and its mode.
-        autoreset: The mode; a vector environment's own when missing, else `"same_step"`.
+        n: Number of environments, or a vector environment, which reports its number and its mode.
+        autoreset: The mode; when missing, the vector environment's, else `"same_step"`.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -79,7 +79,7 @@ class Stepper:
             autoreset = autoreset_of(n) if hasattr(n, "num_envs") else "same_step"
         self.autoreset = _named(autoreset)
         self.state: State | None = policy.initial_state(self.n)
-        #: Whose episode is over and whose next one begins with the next observation.
+        #: Environments whose next episode begins with the next observation.
         self._over = np.zeros(self.n, bool)
         self._encoded: Array | None = None
 
@@ -97,17 +97,17 @@ class Stepper:
 
     def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
              explore: bool = True) -> Step:  # fmt: skip
-        """Act, after starting new episodes where the last ones are done.
+        """Act, after starting new episodes where `done`.
 
         Args:
             obs: Observations of all environments.
             done: Booleans `[n]`: where the last step ended an episode; see the class.
             prev_reward: Rewards `[n]` of the last step.
             mask: Action masks.
-            explore: Sample; else take the most likely action.
+            explore: Whether to sample, instead of taking the most likely action.
 
         Raises:
-            ModelContractError: `done` has not one value for each environment.
+            ModelContractError: `done` does not have one value for each environment.
         """
         ended = self._ended(done)
         begun = self._over if self.autoreset == "next_step" else ended
@@ -122,7 +122,7 @@ class Stepper:
         return step
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act where an action will be taken; in idle rows on what was seen there before, which allowed an action."""
+        """Act; idle rows act on their observation before, whose mask allows an action."""
         policy = self.policy
         encoded = policy.preprocess(obs)
         if len(encoded) != self.n:
@@ -155,7 +155,7 @@ class Stepper:
 
 
 def _named(mode: Any) -> str:
-    """Return a mode by its name here; Gymnasium's own, `AutoresetMode.NEXT_STEP` or `"NextStep"`, will do."""
+    """Return a mode by its name here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"` work, too."""
     written = str(getattr(mode, "value", mode)).replace("_", "").lower()
     for name in AUTORESET:
         if name.replace("_", "") == written:

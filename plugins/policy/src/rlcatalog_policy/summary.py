@@ -1,4 +1,4 @@
-"""What people are shown of a policy: its parts and shapes, and the layers of its model with their weights."""
+"""Summaries of a policy: its parts and shapes, and the layers of its model with their weights."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Layer:
     """A layer of a model.
 
     Attributes:
-        name: What it is, such as `fcnet: hidden 1 (tanh)`; of a model that was built to be counted, what its weights'
-            names begin with.
-        shape: Shape of its output for one observation, or None where that is not known.
+        name: Its description, such as `fcnet: hidden 1 (tanh)`; for a model that was built to count its weights, the
+            prefix of the weights' names.
+        shape: Shape of its output for one observation, or None if unknown.
         weights: How many weights it has.
-        arrays: Name and shape of each array of weights; empty where nothing was built.
+        arrays: Name and shape of each array of weights; empty if no model was built.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Summary:
         return plain | {"weights": self.weights}
 
     def sheet(self) -> Sheet:
-        """Return what is shown."""
+        """Return the summary as a sheet."""
         show = _arrays if self.built else _output
         header = ("layer", "arrays" if self.built else "output", "weights")
         rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
@@ -82,7 +82,7 @@ class Summary:
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
-    """Return the summary of a model that is not built, or None where a part of it does not announce its weights."""
+    """Return the summary without building a model, or None if a part does not announce its weights."""
     layers = [
         Layer(one.name, one.shape, one.weights) for one in resolution.layers if one.weights is not None and one.whole
     ]
@@ -92,7 +92,7 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
 
 
 def summarize_weights(policy: Policy) -> Summary:
-    """Return the summary of a model that is built, in the order of `ModelV2.get_weights`."""
+    """Return the summary of a built model, in the order of `ModelV2.get_weights`."""
     groups: dict[str, dict[str, Shape]] = {}
     for name, array in weights_of(policy.model).items():
         layer, _, last = name.rpartition(".")
@@ -102,7 +102,7 @@ def summarize_weights(policy: Policy) -> Summary:
 
 
 def policy_sheet(policy: Policy) -> Sheet:
-    """Return what is shown of a policy."""
+    """Return the sheet that shows a policy."""
     resolution = policy.resolution
     slots = ("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
     chosen = [(slot, resolution.choices[slot].component) for slot in slots]

@@ -1,7 +1,7 @@
-"""Arrays in safetensors files, whose header is read first: it bounds the memory that the arrays will take.
+"""Arrays in safetensors files, whose header is read first to bound the memory of the arrays.
 
-safetensors itself reads a file as a whole. So the shapes and dtypes are read here and have to agree with the file's
-length, before anything is built for them; everything else that makes a file valid is left to safetensors.
+safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. They must agree with the
+file's length before anything is built for them. Everything else is checked by safetensors.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from rlcatalog_policy.files import RegularFile
 
 Array = np.ndarray[Any, Any]
 
-#: The format's names of NumPy's dtypes. It knows more, which no model gives (`ModelV2.get_weights`).
+#: The format's names of NumPy's dtypes. It has others, which no model uses (`ModelV2.get_weights`).
 DTYPES = {
     "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
     "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
 
-#: The most bytes of a header, some 100,000 arrays, and the most dimensions and bytes of an array.
+#: The most bytes of a header (about 100,000 arrays), and the most dimensions and bytes of an array.
 _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
-    """An array of a file, before it is read; where it lies, safetensors checks."""
+    """Shape and dtype of an array in a file, before it is read; safetensors checks its position."""
 
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        # NumPy counts so, also where a length is 0.
+        # NumPy counts like this, even if a length is 0.
         if math.prod(n or 1 for n in self.shape) * self.dtype.itemsize > _LARGEST:
             raise ValueError(f"shape {self.shape} of {self.dtype} is larger than any array")
 
@@ -72,7 +72,7 @@ class TensorFile:
         length = int.from_bytes(file.read(8), "little")
         rest = file.size - 8 - length
         if rest < 0 or length > _LONGEST_HEADER:
-            why = f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
+            why = f"its header would have {length} of {file.size} bytes; at most {_LONGEST_HEADER} are allowed."
             raise _damage(file, why)
         try:
             header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
@@ -88,7 +88,7 @@ class TensorFile:
                 raise _damage(file, f"{shown(name)} in its header: {error}") from error
             size += math.prod(info.shape) * info.dtype.itemsize
         if size != rest:
-            raise _damage(file, f"its header speaks of {size} bytes, {rest} follow it.")
+            raise _damage(file, f"its header describes {size} bytes, but {rest} follow it.")
 
     @cached_property
     def elements(self) -> int:
@@ -120,13 +120,13 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     length = int.from_bytes(content[:8], "little")
     if length > _LONGEST_HEADER:
         raise SavedPolicyError(
-            f"{len(arrays)} arrays take {length} bytes of a safetensors file's header; {_LONGEST_HEADER} are the most."
+            f"{len(arrays)} arrays take {length} bytes of a safetensors header; at most {_LONGEST_HEADER} are allowed."
         )
     return content
 
 
 def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]) -> str:
-    """Return which arrays come in another dtype than is expected, in words; nothing where none does."""
+    """Return a list, as text, of the arrays with an unexpected dtype; empty if there are none."""
     pairs = ((name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected)
     return "; ".join(f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted)
 

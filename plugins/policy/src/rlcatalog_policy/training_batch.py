@@ -1,4 +1,4 @@
-"""Check of what `Policy.evaluate` is given: that rows belong together, and that stored actions and masks are such."""
+"""Check of the batch of `Policy.evaluate`: numbers of rows, stored actions and masks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
-    """Raise where a training batch cannot be what acting left.
+    """Raise if acting cannot have returned a training batch.
 
-    What a trace knows of tensors, their shapes, is checked there, too; their values are known outside it only. Those on
-    another device than the CPU are taken at their word: to read them, each step would wait for the device.
+    Shapes are always checked. Values are only checked outside a trace, which does not know them, and on the CPU: on
+    another device, each step would wait for it.
 
     Args:
         policy: The policy.
-        batch: What `Policy.evaluate` takes.
+        batch: The argument of `Policy.evaluate`.
 
     Raises:
         MissingColumnError: A column is missing.
         ObservationError: Observations have another shape than encoded ones.
-        ActionError: Actions have another number of rows or columns, or are none of the space.
-        ActionMaskError: Masks have another shape, hold something else than 0 and 1, or allow nothing in some row.
-        NonFiniteError: An observation holds a number that is NaN or infinite.
+        ActionError: Actions have another number of rows or columns, or are not in the space.
+        ActionMaskError: Masks have another shape, hold other numbers than 0 and 1, or allow nothing in some row.
+        NonFiniteError: An observation holds NaN or infinity.
     """
     if "obs" not in batch or "raw_action" not in batch:
         raise _missing(batch)
@@ -59,7 +59,7 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
         check_observations(encoded, policy.preprocessor)
 
 
-#: Column → how to come by it.
+#: Column → how to get it.
 _NEEDED = {
     "obs": "encoded observations, as Policy.preprocess(observations) returns them",
     "raw_action": "what Policy.act returned as step.raw_action, or Policy.raw_action(the environment's actions)",

@@ -1,6 +1,6 @@
-"""What every on-policy algorithm shares: collect with the current policy, improve it, repeat.
+"""Base class of the on-policy algorithms: collect with the current policy, improve it, repeat.
 
-Framework-neutral; `torch.py` and `tf.py` hold a step.
+Framework-neutral; `torch.py` and `tf.py` hold the optimiser step.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 class OnPolicy:
-    """An on-policy algorithm over a catalog lookup; what is learned from a rollout, and how, a subclass says.
+    """On-policy algorithm over a catalog lookup; a subclass defines what it learns from a rollout, and how.
 
     Args:
         env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
             environment, or a vector environment. The latter two are not closed by `stop`, and set `num_envs`.
-        config: The algorithm's keys (see `config_class`), the model config under `model`.
-        catalog: Where the parts are looked up; the default catalog when missing.
-        record: Folder to write what was experienced into, for a `Reader`.
-        postprocess_fn: Called with each trajectory, as RLlib's is: `postprocess_fn(policy, sample_batch, {}, None)`
-            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) with
-            others beside them. The model may ask for those in its `view_requirements`, for training.
-        callbacks: Told of the run as it goes, in this order (see `rlcatalog_ppo.callbacks`).
+        config: The algorithm's keys (see `config_class`), with the model config under `model`.
+        catalog: Catalog to look the parts up in; the default catalog when missing.
+        record: Folder to write all experience into, for a `Reader`.
+        postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
+            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
+            may add others. The model can request those in its `view_requirements`, for training.
+        callbacks: Called during the run, in this order (see `rlcatalog_ppo.callbacks`).
         model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
-        policy: A policy to go on with, such as `rlcatalog.load` returns; its parts and config are its own. A fresh one
-            is built when missing.
+        policy: A policy to train further, such as `rlcatalog.load` returns; it keeps its parts and config. A new one is
+            built when missing.
 
     Attributes:
         config: The checked config.
         policy: The policy that is trained.
-        steps: Environment steps it was trained for.
+        steps: Environment steps trained so far.
         iterations: How often `train` has run.
-        stopping: Why `learn` is to end before its time, or None.
-        acting: What collects: the policy, or the same one frozen (see the config key `frozen`), whose `reason` says why
-            it is no faster.
+        stopping: Why `learn` ends early, or None.
+        acting: The policy that collects: `policy`, or its frozen form (see the config key `frozen`). If that one is not
+            faster, its `reason` says why.
 
     Raises:
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
@@ -95,7 +95,7 @@ class OnPolicy:
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
-        #: What a checkpoint holds of callbacks that are not there yet, by class.
+        #: Saved states of callbacks that are not added yet, by class.
         self._kept: dict[str, Any] = {}
         self._env_id = env if isinstance(env, str) else None
         catalog.parse_config(self.config.model)  # before environments are made
@@ -118,7 +118,7 @@ class OnPolicy:
             optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
             self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
-            self._envs.close()  # nobody else will, and they may be processes
+            self._envs.close()  # the caller cannot, and they may be processes
             raise
         self._recorder = Recorder(record, self.policy) if record is not None else None
         self.steps = self.iterations = 0
@@ -126,16 +126,16 @@ class OnPolicy:
         self._seconds = 0.0
         #: Whether a frozen policy collects; None: not decided before the first steps.
         self._frozen: bool | None = None
-        #: Why environments could not go on in the middle of their episodes, by place.
+        #: Why environments could not resume their episodes, by index.
         self.begun_anew: dict[int, str] = {}
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it and report.
 
         Returns:
-            `training_iteration`, `timesteps_total`, `episodes_total`, `episode_return_mean` and `episode_len_mean`
-            over the last 100 episodes (None before the first has ended), `time_total_s` in seconds,
-            `steps_per_second`, and the learner's figures under `info["learner"]`.
+            `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and `episode_len_mean`
+            over the last 100 episodes, None before the first has ended; `time_total_s` in seconds and
+            `steps_per_second`; and the learner's figures under `info["learner"]`.
         """
         start, config = time.perf_counter(), self.config
         self._decide_frozen(config.total_steps)
@@ -164,13 +164,13 @@ class OnPolicy:
         return result
 
     def learn(self, total_steps: int) -> dict[str, Any] | None:
-        """Train until an environment has taken so many steps in all, or a callback asks for the end.
+        """Train up to a total number of environment steps, or until a callback ends the run.
 
         Args:
-            total_steps: Steps since the beginning, those before a `restore` included.
+            total_steps: Steps since the beginning, including those before a `restore`.
 
         Returns:
-            The last result of `train`; None where nothing was left to do.
+            The last result of `train`; None if nothing was left to do.
         """
         result, error = None, None
         try:
@@ -188,10 +188,10 @@ class OnPolicy:
         return result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Let more callbacks be told; what a checkpoint kept of one of their class is given back to them.
+        """Add callbacks; each gets back the state that a checkpoint holds for its class.
 
         Raises:
-            SavedPolicyError: A callback cannot go on from it.
+            SavedPolicyError: A callback cannot use its saved state.
         """
         for callback in callbacks:
             if (state := self._kept.pop(type(callback).__qualname__, None)) is not None:
@@ -200,26 +200,26 @@ class OnPolicy:
             self.callbacks.append(callback)
 
     def stop_training(self, reason: str) -> None:
-        """Let `learn` end after this iteration.
+        """End `learn` after this iteration.
 
         Args:
-            reason: Why, for people.
+            reason: Why, for the run's record.
         """
         self.stopping = reason
 
     def evaluate(
         self, episodes: int = 10, *, env: AnyEnv | None = None, seed: int | None = None, explore: bool = False
     ) -> list[float]:
-        """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played.
+        """Return the undiscounted returns of fresh episodes; training is not affected.
 
         Args:
             episodes: How many.
-            env: The environment to play in; fresh ones like those that train when missing.
+            env: The environment to play in; new ones like the training environments when missing.
             seed: Seed of the environments.
-            explore: Sample actions; else take the most likely ones.
+            explore: Whether to sample actions, instead of taking the most likely ones.
 
         Raises:
-            ConfigError: The environment that trains was passed, and Gymnasium cannot make another one.
+            ConfigError: The training environment was passed, and Gymnasium cannot make another one.
         """
         make = self._make_env.beside(env)
         n = make.passed or min(episodes, SIDE_BY_SIDE)
@@ -231,13 +231,13 @@ class OnPolicy:
         self.policy.save(directory)
 
     def stop(self) -> None:
-        """Close the environments; one that was passed stays open."""
+        """Close the environments, except one that was passed."""
         self._envs.close()
 
     # --- the whole state ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return all that training goes on from, between two calls of `train`: copies, for `trees.take_apart`."""
+        """Return a copy of the whole training state, for `trees.take_apart`; call it between two calls of `train`."""
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
@@ -256,7 +256,7 @@ class OnPolicy:
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Set policy, optimiser and counts to what they were in a state; the environments stay where they are."""
+        """Set policy, optimiser and counts back to a state; the environments are left as they are."""
         self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
@@ -265,14 +265,14 @@ class OnPolicy:
         self._take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that an algorithm of the same kind, config and environment returned.
+        """Go on from the state of an algorithm with the same class, config and environment.
 
         Warns:
-            ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
+            ResumeWarning: Some environments cannot resume their episodes and begin new ones.
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._freeze(frozen)  # as before, whatever is left to do
+            self._freeze(frozen)  # as before, however many steps are left
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -289,17 +289,17 @@ class OnPolicy:
             self._collector.begin_anew(np.array([why is not None for why in reasons]))
             place, why = next(iter(self.begun_anew.items()))
             warnings.warn(
-                f"{count} of {len(reasons)} environments cannot go on where they were and begin their next"
-                f" episode, so that this run differs from one that was not stopped. Environment {place}: {why}."
-                " An environment with get_state() and set_state(state) goes on exactly.",
+                f"{count} of {len(reasons)} environments cannot resume their episodes and begin new ones: this run"
+                f" differs from an uninterrupted one. Environment {place}: {why}. Give the environment get_state()"
+                " and set_state(state) to resume exactly.",
                 ResumeWarning, stacklevel=2,
             )  # fmt: skip
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
-        """Write the whole state into a folder, for `restore`; between two calls of `train`.
+        """Write the whole state into a folder, for `restore`; call it between two calls of `train`.
 
         Raises:
-            SavedPolicyError: The config holds what cannot be written down, or the files cannot be written.
+            SavedPolicyError: The config holds something that cannot be saved, or the files cannot be written.
         """
         checkpoints.write(directory, self.policy, self.state())
 
@@ -316,27 +316,27 @@ class OnPolicy:
         callbacks: Sequence[Callback] = (),
         model: Any = None,
     ) -> Self:
-        """Return an algorithm that goes on from a checkpoint.
+        """Return an algorithm that resumes from a checkpoint.
 
-        On the CPU, it goes on bit by bit if its environments can be set back.
+        On the CPU it resumes bit by bit, if its environments can be set back.
 
         Args:
-            directory: A checkpoint's folder, or a run's, whose last one is taken.
-            env: The environment; needed where it was no id of Gymnasium. What was registered by a module must be again.
-            config: Keys of the algorithm that are to be others than before; the model stays as it is. An `env_config`
-                in which a file names something to import is only taken from here.
+            directory: Folder of a checkpoint, or of a run, whose last checkpoint is taken.
+            env: The environment; required unless it was a Gymnasium id. Import the module that registers it first.
+            config: Keys of the algorithm to change; the model stays as it is. An `env_config` that names something to
+                import is taken from here, never from a file.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
-            callbacks: As for the algorithm; what they keep is given back to those of the same classes.
+            callbacks: As for the algorithm; each gets back the state saved for its class.
             model: As for `rlcatalog.load`.
 
         Raises:
-            SavedPolicyError: There is no checkpoint, it is damaged, of another algorithm, or names something to import.
-            ConfigError: The environment is not known.
+            SavedPolicyError: The checkpoint is missing, damaged, of another algorithm, or names something to import.
+            ConfigError: The environment is unknown.
 
         Warns:
-            ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
+            ResumeWarning: Some environments cannot resume their episodes and begin new ones.
         """
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:
@@ -372,7 +372,7 @@ class OnPolicy:
 
     @property
     def acting(self) -> Policy:
-        """What collects: the policy, or the same one frozen."""
+        """The policy that collects: `policy`, or its frozen form."""
         return self._collector.policy
 
     def _decide_frozen(self, total_steps: int | None) -> None:
@@ -385,7 +385,7 @@ class OnPolicy:
         self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
 
     def _take_over(self) -> None:
-        """Let a frozen policy act with the weights of now."""
+        """Let a frozen policy act with the current weights."""
         if isinstance(self.acting, Frozen):
             self.acting.update()
 

@@ -1,4 +1,4 @@
-"""The algorithms: PPO, A2C and PG, each a config and an objective for what `OnPolicy` does."""
+"""PPO, A2C and PG: `OnPolicy` with a config and an objective each."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class PPO(OnPolicy):
 class A2C(OnPolicy):
     """Advantage actor-critic, synchronous (Mnih et al. 2016), over a catalog lookup (see `OnPolicy` for the arguments).
 
-    Each rollout, 5 steps of every environment as in the paper, is learned from once and as a whole: what was
-    collected is always from the policy that is improved, and nothing needs clipping. The optimiser is Adam, as in
-    RLlib: its state is the same for all algorithms here and in both frameworks, which the paper's RMSprop is not.
+    It takes one step on each whole rollout, 5 steps of every environment as in the paper. The data always come from
+    the policy that is improved, so nothing needs clipping. The optimiser is Adam, as in RLlib, not the paper's RMSprop:
+    Adam's state is the same for all algorithms here and in both frameworks.
 
     Example:
         >>> algo = A2C(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -46,10 +46,9 @@ class A2C(OnPolicy):
 class PG(OnPolicy):
     """REINFORCE (Williams 1992) over a catalog lookup (see `OnPolicy` for the arguments); no value is needed.
 
-    Each action is weighed by the discounted sum of the rewards from its step to the episode's end. Where an episode is
-    truncated, and where the rollout ends within one, the sum ends there: without a value estimate nothing stands for
-    what would have come. So the rollout's length is how far the algorithm looks ahead; let it be long beside
-    1 / (1 - gamma).
+    Each action is weighted by the discounted sum of the rewards from its step to the episode's end. At a truncation and
+    at the end of the rollout the sum ends too, because no value estimate replaces the later rewards. The rollout's
+    length is therefore how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
 
     Example:
         >>> algo = PG(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -66,7 +65,7 @@ class PG(OnPolicy):
 
 
 class _Trainer(OnPolicy):
-    """What gives an algorithm a deprecated name."""
+    """Base class of the deprecated names."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
@@ -87,7 +86,7 @@ class PGTrainer(_Trainer, PG):
 
 
 class A3CTrainer:
-    """The asynchronous form of A2C, which is not served.
+    """Asynchronous form of A2C, which is not supported.
 
     Raises:
         NotServedError: Always; it says why.
@@ -95,7 +94,7 @@ class A3CTrainer:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotServedError(
-            "A3C is not served: its workers each compute gradients of their own, at their own pace, from weights that"
-            " are out of date, and a run can never be repeated. A2C is the same algorithm with the workers in step:"
-            " rlcatalog_ppo.A2C, with vector='async' for environments in processes of their own."
+            "A3C is not supported: its workers compute gradients at their own pace from outdated weights, so a run"
+            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with the workers in step; with"
+            " vector='async', each environment has its own process."
         )

@@ -1,4 +1,4 @@
-"""Callbacks: what a training run tells as it goes. Checkpoints, evaluation, stopping and logs are written on them."""
+"""Callbacks of a training run: evaluation, early stopping, logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Is told of a run; each method does nothing here. Pass some as `PPO(..., callbacks=[...])`.
+    """Base class of callbacks; each method does nothing. Pass callbacks as `PPO(..., callbacks=[...])`.
 
-    They are called in the order in which they are given. What one raises ends the run.
+    They are called in the given order. An exception in one ends the run.
     """
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise where the algorithm's environments do not suffice; called before a policy is built."""
+        """Raise if the algorithm's environments do not suffice; called before a policy is built."""
 
     def on_start(self, algo: OnPolicy) -> None:
-        """`learn` begins, or goes on after `restore`."""
+        """Called when `learn` begins, also after `restore`."""
 
     def on_step(self, algo: OnPolicy, step: Mapping[str, Any]) -> None:
-        """A step was taken in every environment.
+        """Called after a step in every environment.
 
         Args:
             algo: The algorithm.
@@ -42,36 +42,36 @@ class Callback:
         """
 
     def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
-        """A rollout was collected, and nothing was learned from it yet."""
+        """Called when a rollout is collected, before the policy learns from it."""
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """An iteration is complete.
+        """Called after each iteration.
 
         Args:
             algo: The algorithm.
-            result: What `train` will return; what is entered here goes into the logs of callbacks that come later.
+            result: What `train` will return; later callbacks, such as logs, see the entries you add.
         """
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
-        """`learn` is over.
+        """Called when `learn` ends.
 
         Args:
             algo: The algorithm.
-            error: What ended it before its time, or None.
+            error: The exception that ended it, or None.
         """
 
     def get_state(self) -> Any:
-        """Return what belongs into a checkpoint (see `trees.take_apart`), or None."""
+        """Return the state to keep in checkpoints (see `trees.take_apart`), or None."""
 
     def set_state(self, state: Any) -> None:
         """Go on from what `get_state` returned."""
 
 
 class Every:
-    """Says when a number of steps is complete.
+    """Period of steps.
 
     Args:
-        steps: The number; 0 for never.
+        steps: Its length; 0 for never.
     """
 
     def __init__(self, steps: int) -> None:
@@ -80,7 +80,7 @@ class Every:
         self.steps, self.periods = steps, 0
 
     def due(self, done: int) -> bool:
-        """Whether another period is complete after some steps."""
+        """Return whether another period is complete after some steps."""
         if not self.steps or done // self.steps <= self.periods:
             return False
         self.periods = done // self.steps
@@ -88,15 +88,15 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Plays episodes with the policy in environments of their own; the figures stand in `result["evaluation"]`.
+    """Evaluation of the policy in separate environments; its figures go into `result["evaluation"]`.
 
-    That is `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean` of as
-    many with drawn ones. The run is left as it was: generators, filter and weights. The best policy is saved.
+    They are `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean` of as
+    many with sampled ones. Generators, filter and weights stay as they were. The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
         episodes: How many episodes of each kind.
-        folder: Where the best policy is saved; nowhere when missing.
+        folder: Folder for the best policy; it is not saved when missing.
         seed: Seed of the environments, the same at each evaluation.
         env: The environment to play in, as for `OnPolicy.evaluate`.
     """
@@ -108,11 +108,11 @@ class Evaluation(Callback):
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise where there is no environment to play in."""
+        """Raise if there is no environment to play in."""
         make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Evaluate where it is time."""
+        """Evaluate if it is due."""
         if not self.every.due(result["timesteps_total"]):
             return
         play = partial(algo.evaluate, self.episodes, env=self.env, seed=self.seed)
@@ -128,23 +128,23 @@ class Evaluation(Callback):
         return [self.every.periods, self.best]
 
     def set_state(self, state: Any) -> None:
-        """Go on."""
+        """Go on from what `get_state` returned."""
         self.every.periods, self.best = msgspec.convert(state, tuple[int, float | None])
 
 
 class StopAt(Callback):
-    """Ends the run once a mean return is reached: of an evaluation where there are any, else of the last 100 episodes.
+    """End of the run at a mean return, either of an evaluation or of the last 100 training episodes.
 
     Args:
         target: The return.
-        evaluated: Whether evaluations count, those of an `Evaluation` before this callback, and nothing else.
+        evaluated: Whether only evaluations count, by an `Evaluation` before this callback.
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
         self.target, self.evaluated = target, evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """End the run where an evaluation, or 100 episodes in training, reach the target."""
+        """End the run if an evaluation, or 100 training episodes, reach the target."""
         if self.evaluated:
             what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
         else:
@@ -154,46 +154,47 @@ class StopAt(Callback):
 
 
 class Log(Callback):
-    """Hands the result of each iteration to a function.
+    """Log that passes each iteration's result to a function.
 
     Args:
-        write: Gets the result.
+        write: The function.
     """
 
     def __init__(self, write: Callable[[Mapping[str, Any]], None]) -> None:
         self.write = write
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Write the row."""
+        """Pass the result on."""
         self.write(result)
 
 
 class Checkpoints(Callback):
-    """Keeps the whole state of a run, to go on from with `restore`: now and then, and where the run is ended early.
+    """Checkpoints of a run for `restore`, written regularly and when the run ends, even early.
 
-    What ends a run may leave it in the middle of an iteration. The state is therefore noted in memory after iterations,
-    as often as takes a fiftieth of the time; the last one noted is written then, and the policy is set back to it.
+    A run may end in the middle of an iteration. The state is therefore copied in memory after iterations, as often as a
+    fiftieth of the running time allows. If the run ends early, the last copy is written, and the policy is set back to
+    it.
 
     Args:
-        folder: The run's folder; checkpoints stand in its `checkpoints`, the policy of the last one in its `policy`.
-        every: Environment steps between two checkpoints; 0: where the run ends, alone.
-        keep: How many stay.
+        folder: The run's folder; checkpoints go into its `checkpoints`, the policy of the last one into its `policy`.
+        every: Environment steps between two checkpoints; 0 for only the first and the last.
+        keep: How many to keep.
     """
 
     def __init__(self, folder: Path, every: int, keep: int = 2) -> None:
         self.folder, self.every, self.keep = folder, Every(every), keep
         self._last: dict[str, Any] | None = None
-        #: When the state was noted, and how long that took, in seconds.
+        #: When the state was copied, and how long that took, in seconds.
         self._noted = self._took = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Keep the state that the run begins with, so that there is one to go on from at any time."""
+        """Write the initial state, so that there is always a checkpoint to resume from."""
         self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Note the state, and write it where it is time."""
+        """Copy the state, and write it if it is due."""
         due = self.every.due(algo.steps)
         if due or time.perf_counter() - self._noted >= 50 * self._took:
             self._note(algo)
@@ -201,7 +202,7 @@ class Checkpoints(Callback):
             self._write(algo)
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
-        """Write the state at the end, or the last that is whole."""
+        """Write the final state or, after an error, the last copy."""
         if self._last is None:
             return
         if error is None:
@@ -221,6 +222,6 @@ class Checkpoints(Callback):
         algo.save(self.folder / checkpoints.POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
         if path.is_dir():
-            return  # it holds the same
+            return  # it holds the same state
         checkpoints.write(path, algo.policy, self._last)
         prune_checkpoints(self.folder, self.keep)

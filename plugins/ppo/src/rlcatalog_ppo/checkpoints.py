@@ -1,7 +1,7 @@
-"""Checkpoints: the whole state of an algorithm in a folder, which appears whole or not at all.
+"""Checkpoints: the whole state of an algorithm in a folder, which is written whole or not at all.
 
-A checkpoint is a folder with the saved policy (see `Policy.save`) and, beside it, all else that a run goes on from:
-`training.json` with numbers and names, and a file of arrays that it names. Nothing in it is executed.
+The folder holds the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file of arrays that
+`training.json` names. Nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _LONGEST = 1 << 25
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; a former one of this name is replaced.
+    """Write a checkpoint; an existing one of this name is replaced.
 
     Args:
         directory: Its folder.
-        policy: The policy, as it is to be saved.
-        state: The algorithm's (see `OnPolicy.state`); the policy's numbers are in its own files.
+        policy: The policy to save.
+        state: The algorithm's state (see `OnPolicy.state`); the policy's numbers go into its own files.
 
     Raises:
-        SavedPolicyError: Something in the state or in the model config is no plain data, or the files cannot be
-            written; other checkpoints are as they were.
+        SavedPolicyError: The state or the model config holds something other than plain data, or the files cannot be
+            written. Other checkpoints stay as they are.
     """
     folder = Path(directory)
     arrays: dict[str, Any] = {}
     try:
         written = take_apart({key: part for key, part in state.items() if key != "policy"}, arrays)
     except TypeError as error:
-        raise SavedPolicyError(f"{folder}: the run cannot be kept: {error}") from error
+        raise SavedPolicyError(f"{folder}: the run cannot be saved: {error}") from error
     content = to_bytes(arrays)
     digest = hashlib.sha256(content).hexdigest()
     name = f"training-{digest[:16]}.safetensors"
@@ -74,10 +74,10 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Read a checkpoint.
 
     Args:
-        directory: Its folder; or that of a run, whose last checkpoint is read.
+        directory: Folder of the checkpoint, or of a run, whose last checkpoint is read.
 
     Returns:
-        The folder of the checkpoint, and the state that `write` was given. The policy is in the folder `policy` there.
+        The checkpoint's folder, and the state that `write` got. The policy is in its folder `policy`.
 
     Raises:
         SavedPolicyError: There is none, or it is damaged.
@@ -107,23 +107,23 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SavedPolicyError):
             raise
-        raise SavedPolicyError(f"{path}: no checkpoint, or damaged: {error}.") from error
+        raise SavedPolicyError(f"{path}: not a checkpoint, or damaged: {error}.") from error
     return folder, state
 
 
 @contextmanager
 def blamed(what: str | Path) -> Iterator[None]:
-    """Name whose state it is, whatever it makes others raise.
+    """Name the owner of a saved state in any error that the state causes.
 
     Args:
-        what: The checkpoint's folder, or what it kept the state of.
+        what: The owner: a checkpoint's folder, or a callback's class.
 
     Raises:
-        SavedPolicyError: The state fits nothing here.
+        SavedPolicyError: The state does not fit.
     """
     try:
         yield
     except (CatalogError, Warning):
         raise
-    except Exception as error:  # of a framework, an environment or a callback that is given what it did not write
+    except Exception as error:  # of a framework, an environment or a callback that got a state it did not write
         raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error

@@ -1,4 +1,4 @@
-"""The command `evaluate`."""
+"""The command `rlcatalog evaluate`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def evaluate(
         Path | None, typer.Option(metavar="PATH", help="Film the first episodes into PATH, an .mp4 or a .gif.")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import EnvMaker, vector

@@ -1,4 +1,4 @@
-"""The algorithm's own keys; the model config stands among them under `model`."""
+"""Config keys of the algorithms; the key `model` holds the model config."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError,
 from rlcatalog.reporting import warn_deprecated
 
 _Positive = Annotated[int, Meta(ge=1)]
-_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps lie in memory, and its passes are to end
-_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
+_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps are held in memory, and its passes must end
+_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all generators accept
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
 _AboveZero = Annotated[float, Meta(gt=0.0)]
@@ -30,11 +30,11 @@ MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
 
 
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys that all on-policy algorithms have; an algorithm's own struct adds its keys, and defaults of its own."""
+    """Config keys of all on-policy algorithms; each algorithm's struct adds keys and defaults."""
 
-    #: The algorithm's name, as messages say it.
+    #: The algorithm's name in messages.
     algorithm: ClassVar[str] = "on-policy"
-    #: Names of other eras → today's.
+    #: Older names → current ones.
     aliases: ClassVar[Mapping[str, str]] = {
         "rollout_fragment_length": "rollout_length",
         "num_envs_per_worker": "num_envs",
@@ -49,15 +49,15 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: on the CPU with up to"
-            " sixteen environments, rollouts of 64 steps or more and 20,000 steps to come in all, where that pays"
+            description="collect with a frozen policy, which acts faster; auto: where that pays, on the CPU with up to"
+            " sixteen environments, rollouts of 64 steps or more, and 20,000 steps or more in total"
         ),
     ] = "auto"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_PerUpdate, Meta(description="environments stepped side by side")] = 8
     vector: Annotated[
-        Literal["sync", "async"], Meta(description="step them in turn, or at once, each in a process of its own")
+        Literal["sync", "async"], Meta(description="step them in turn, or in parallel, each in its own process")
     ] = "sync"
     rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
@@ -69,30 +69,30 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     lr_schedule: Annotated[
         _Schedule | None,
-        Meta(description="[step, value] pairs the learning rate goes along, linear between, instead of the two above"),
+        Meta(description="learning rate as [step, value] pairs, linear in between, instead of lr and anneal_lr"),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
         bool, Meta(description="learn from rewards divided by the running deviation of their discounted sum")
     ] = False
     reward_clip: Annotated[
-        _AboveZero | None, Meta(description="learn from rewards cut off at this, both ways, after reward_scale")
+        _AboveZero | None, Meta(description="clip the rewards to learn from at plus and minus this, after reward_scale")
     ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
-        bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")
+        bool, Meta(description="TensorFlow: trace the training step; if false, a custom_loss may run any Python")
     ] = True
     grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
 
     def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
+        """Raise a ConfigError if keys do not go together."""
         for name in ("lr_schedule", "clip_schedule"):
             check_schedule(name, getattr(self, name, None))
         size = self.num_envs * self.rollout_length
         if getattr(self, "normalize_advantage", False) and size < 2:
             raise ConfigError(
-                f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step"
-                " has not. Set 2 or more, or normalize_advantage to false."
+                f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, and a single step"
+                " has none. Set 2 or more, or normalize_advantage to false."
             )
 
     def as_plain(self) -> dict[str, Any]:
@@ -101,11 +101,11 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
-        """Return whether a run is to collect with a frozen policy: by its config alone, so that it can be repeated.
+        """Return whether a run collects with a frozen policy; only its config decides, so that it can be repeated.
 
         Args:
-            total_steps: How many steps it will take in all, or None where that is not known.
-            device: Where the policy is.
+            total_steps: Total steps of the run, or None if unknown.
+            device: The policy's device.
         """
         if self.frozen != "auto":
             return self.frozen == "always"
@@ -121,13 +121,13 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lr * max(0.0, 1.0 - steps / self.total_steps)
 
     def clip_param_at(self, steps: int) -> float | None:
-        """Return how far the probability ratio may move after some environment steps, where a schedule says it."""
+        """Return the scheduled `clip_param` after some environment steps, or None without a schedule."""
         schedule = getattr(self, "clip_schedule", None)
         return None if schedule is None else value_at(schedule, steps)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Keys of PPO; the defaults learn CartPole and are sane beyond it."""
+    """Config keys of PPO; the defaults learn CartPole and are reasonable elsewhere."""
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -142,10 +142,10 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
     clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
     clip_schedule: Annotated[
-        _Schedule | None, Meta(description="[step, value] pairs that clip_param goes along, linear between")
+        _Schedule | None, Meta(description="clip_param as [step, value] pairs, linear in between")
     ] = None
     vf_loss_coeff: Annotated[
-        _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
+        _NotNegative, Meta(description="weight of the value loss; a large one spoils shared layers")
     ] = 0.1
     kl_coeff: Annotated[
         _NotNegative, Meta(description="first weight of the divergence from the policy that collected; 0: not computed")
@@ -155,13 +155,13 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     ] = 0.01
 
     def check(self) -> None:
-        """Raise a ConfigError where keys do not go together, and warn where one is without effect."""
+        """Raise a ConfigError if keys do not go together, and warn if one has no effect."""
         super().check()
         size = self.num_envs * self.rollout_length
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
             if rows < 2:
                 raise ConfigError(
-                    f"{name} = {rows}: advantages are normalised by their deviation, which a single step has not. Set 2"
+                    f"{name} = {rows}: advantages are normalised by their deviation, and a single step has none. Set 2"
                     " or more."
                 )
         if self.minibatch_size > size:
@@ -174,7 +174,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Keys of A2C."""
+    """Config keys of A2C."""
 
     algorithm: ClassVar[str] = "A2C"
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
@@ -192,7 +192,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Keys of plain policy gradient."""
+    """Config keys of plain policy gradient."""
 
     algorithm: ClassVar[str] = "PG"
 
@@ -209,7 +209,7 @@ Schedule = Sequence[tuple[int, float]]
 
 
 def value_at(schedule: Schedule, step: int) -> float:
-    """Return a schedule's value at a step: linear between its pairs, constant before the first and after the last."""
+    """Return a schedule's value at a step: linear between its pairs, constant outside them."""
     steps, values = zip(*schedule, strict=True)
     return float(np.interp(step, steps, values))
 
@@ -243,13 +243,13 @@ def parse(
     kind: type[Config] = PPOConfig,  # type: ignore[assignment]
     num_envs: int | None = None,
 ) -> Config:
-    """Check an algorithm's config; the caller's object is not changed.
+    """Parse and check an algorithm's config; the caller's object is not changed.
 
     Args:
         config: The config.
         kind: The algorithm's struct.
-        num_envs: Default of that key, where environments were passed. If they are few, the default of `rollout_length`
-            is larger: a rollout has as many steps in all as with the usual number.
+        num_envs: Default of that key, if environments were passed. With few environments, the default of
+            `rollout_length` grows, so that a rollout has as many steps in total.
 
     Raises:
         UnknownConfigKeyError: A key the algorithm does not know.
@@ -263,7 +263,7 @@ def parse(
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
             raise UnknownConfigKeyError(
-                f"Unknown {kind.algorithm} config key {key!r}.{nearest(str(key), rows)} Keys of the model stand under"
+                f"Unknown {kind.algorithm} config key {key!r}.{nearest(str(key), rows)} Keys of the model go under"
                 f" 'model'. Known: {', '.join(rows)}."
             )
         elif name == "model":

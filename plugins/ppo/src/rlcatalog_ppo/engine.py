@@ -22,7 +22,7 @@ _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
-    """What the engine takes beside the common options; of a key of the algorithm, None leaves it as it is."""
+    """Options of the engine, in addition to the common ones; None leaves a key of the algorithm as it is."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     framework: str | None = None
@@ -36,7 +36,7 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class PPOEngine(Engine):
-    """Trains with PPO, A2C or policy gradient; a resumed run equals one that was not stopped."""
+    """Engine for PPO, A2C and policy gradient; a resumed run equals an uninterrupted one."""
 
     options = PPOOptions
     algorithms = ("PPO", "A2C", "PG")
@@ -85,7 +85,7 @@ class PPOEngine(Engine):
         try:
             self.algorithm.learn(options.steps)
         except NonFiniteError as error:
-            raise NonFiniteError(f"{error} The policy as it was before is in {session.folder / POLICY}.") from error
+            raise NonFiniteError(f"{error} The last good policy is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class PPOEngine(Engine):
 
 
 def _config_of(plan: RunPlan) -> dict[str, Any]:
-    """Return the algorithm's config: what was typed, and of a new run its model, seed and steps."""
+    """Return the algorithm's config: what was typed and, for a new run, its model, seed and steps."""
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):
-        raise ConfigError(f"--set: {clash[0]!r} is given by an option as well. Say it once.")
+        raise ConfigError(f"--set: {clash[0]!r} is also given by an option. Give it once.")
     if plan.checkpoint is not None:
         return settings | typed
     return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}

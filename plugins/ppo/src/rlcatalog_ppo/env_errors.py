@@ -1,4 +1,4 @@
-"""Errors about a row of a batch, said of the environment the row belongs to."""
+"""Errors about a row of a batch, which name the environment the row belongs to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Array = np.ndarray[Any, Any]
 
 
 class EnvErrors:
-    """A context that names the environment, and the step of its episode, in an error about a row.
+    """Context manager that names the environment, and the step of its episode, in an error about a row.
 
-    A class, since a generator as context manager takes four times as long, and collecting enters it twice a step.
+    It is a class because a generator takes four times as long, and collecting enters it twice a step.
 
     Args:
-        lengths: Steps taken in each episode `[N]`; read when something is raised.
-        rows: The environments the rows belong to, by indices; all when missing.
+        lengths: Steps taken in each episode `[N]`; read when an error is raised.
+        rows: Indices of the environments that the rows belong to; all when missing.
     """
 
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:
@@ -41,7 +41,7 @@ class EnvErrors:
         """Return the encoded observations of all environments (see `Policy.preprocess`).
 
         Raises:
-            ObservationError, NonFiniteError: One is none; the message names its environment.
+            ObservationError, NonFiniteError: An observation is invalid; the message names its environment.
         """
         try:
             with self:
@@ -65,17 +65,17 @@ def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *arg
     """Call an environment's method; return what it returns.
 
     Args:
-        fault: Makes the error of what went wrong.
+        fault: Makes the error from a description of what went wrong.
         method: The method.
         *args: Its arguments.
-        **kwargs: More of them.
+        **kwargs: Its keyword arguments.
 
     Raises:
-        EnvironmentFaultError: The method raised; the message has the place.
+        EnvironmentFaultError: The method raised; the message names the file and line.
     """
     try:
         return method(*args, **kwargs)
-    except CatalogError:  # of a wrapper, and says what is wrong
+    except CatalogError:  # of a wrapper, which explains it
         raise
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

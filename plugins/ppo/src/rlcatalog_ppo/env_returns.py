@@ -1,6 +1,6 @@
 """Checks of what an environment returns from `reset` and `step`.
 
-What is right, as it nearly always is, is known by types and shapes alone; only the rest is looked at closely.
+Types and shapes alone confirm nearly all values; only the rest are checked closely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlcatalog.errors import shown
 #: Types of rewards and flags that need no closer look.
 NUMBERS = frozenset({float, np.float64, np.float32})
 FLAGS = frozenset({bool, np.bool_})
-#: Kinds of spaces whose observations are put into arrays of their dtype and shape; others' are for their preprocessors.
+#: Kinds of spaces whose observations go into arrays of their dtype and shape; preprocessors take the others'.
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
@@ -26,13 +26,13 @@ RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "
 
 
 class ReturnChecker:
-    """Says what is wrong with what one environment returns.
+    """Checker of what one environment returns.
 
     Args:
         space: Its observation space.
 
     Attributes:
-        fits: A quick test that observations in their usual form pass; others need a closer look.
+        fits: A quick test, which observations in their usual form pass; others need a closer look.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -40,10 +40,10 @@ class ReturnChecker:
         self.fits = _matcher(self._info)
 
     def fault(self, returned: Any, names: tuple[str, ...]) -> str | None:
-        """Return what is wrong with what was returned, and what is expected; None where nothing is.
+        """Return what is wrong with a returned value, and what is expected; None if it is valid.
 
         Args:
-            returned: What was returned.
+            returned: The returned value.
             names: `RESET` or `STEP`.
         """
         try:
@@ -74,7 +74,7 @@ def _reward_fault(reward: Any) -> str | None:
 
 
 def _flag_fault(name: str, flag: Any) -> str | None:
-    """Return what is wrong with a flag: it is a boolean, or a whole number that stands for one, of rank 0."""
+    """Return what is wrong with a flag, which must be True, False, 0 or 1, of rank 0."""
     if type(flag) in FLAGS:
         return None
     try:

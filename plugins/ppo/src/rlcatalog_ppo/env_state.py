@@ -1,12 +1,12 @@
-"""Where an environment stands, so that a run that was stopped goes on in the middle of its episodes.
+"""State of an environment, with which a stopped run resumes in the middle of its episodes.
 
-Three ways, the first that an environment allows:
+The first of three ways that the environment allows is taken:
 
-1. It says its state itself: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari
-   game), and of every wrapper around it; Gymnasium's usual wrappers are known.
-2. Its last whole episode and the one in progress are played again: the state of its generator at the first one's reset,
-   and the actions since. Rewards, ends, the last observation, the last info and the generator must be what they were.
-3. Neither: its next episode begins, and a warning says so.
+1. It reports its state: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari game),
+   and of every wrapper around it; Gymnasium's usual wrappers are known.
+2. It replays its last whole episode and the one in progress: from the state of its generator at the first one's reset,
+   with the recorded actions. Rewards, ends, the last observation, the last info and the generator must match.
+3. Its next episode begins, with a warning.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.FlattenObservation: (),
 }
 _PLAIN = (bool, int, float, str, list, deque)
-#: The longest episode that is played again; it would take minutes, and its actions much memory.
+#: The longest episode that is replayed; a longer one would take minutes, and its actions much memory.
 _LONGEST = 200_000
 
 
 class _Episode:
-    """An episode as it can be played again.
+    """Record of an episode, from which it can be replayed.
 
     Args:
         env: The environment, before the reset.
-        seed: What the reset is given.
-        options: What the reset is given.
+        seed: Argument of the reset.
+        options: Argument of the reset.
 
     Attributes:
-        begun: The state of the generator before the reset, and what the reset was given.
+        begun: The state of the generator before the reset, and the reset's arguments.
         actions: The actions so far.
-        rewards: What they were paid.
-        ended: Whether the last of them terminated the episode, and whether it was truncated.
+        rewards: The rewards so far.
+        ended: Whether the last action terminated the episode, and whether it was truncated.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -70,7 +70,7 @@ class _Episode:
         self.ended = (False, False)
 
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
-        """Return the episode as JSON holds it: how it is played again, and a fingerprint of what comes of that."""
+        """Return the episode as plain data: how to replay it, and a fingerprint of its outcome."""
         begun = {**self.begun, "generator": plain(self.begun["generator"])}
         record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
         json.dumps(record)
@@ -82,15 +82,15 @@ class _Episode:
 
 
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """The outermost wrapper: it names what is wrong with its environment, and can say where that stands, and go there.
+    """Outermost wrapper, which reports an environment's faults, and saves and restores its state.
 
-    It also hands out a copy of an episode's last observation, which a reset may write over before anyone has read it.
-    Infos stay inside: nothing here reads them, and those of several environments need not go together.
+    It returns a copy of an episode's last observation, because a reset may overwrite that before it is read. Infos are
+    dropped: nothing here reads them, and Gymnasium may be unable to stack those of several environments.
 
     Args:
         env: The environment.
-        index: Its place among those stepped side by side.
-        count: How many these are.
+        index: Its index among those stepped side by side.
+        count: Number of environments stepped side by side.
         closes: Whether closing this closes the environment.
 
     Attributes:
@@ -105,7 +105,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._levels = _levels(env)
         self._returns = ReturnChecker(env.observation_space)
         self._fits = self._returns.fits
-        #: The episode in progress, and the one before it; None where it says its state itself, or is too long.
+        #: The episode in progress, and the one before it; None if the environment reports its state, or it is too long.
         self._episode: _Episode | None = None
         self._former: _Episode | None = None
         self._steps = 0
@@ -116,7 +116,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something else than it should.
+            EnvironmentFaultError: The environment raised, or returned something invalid.
         """
         if self._levels is None:
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
@@ -130,7 +130,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take a step.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something else than it should.
+            EnvironmentFaultError: The environment raised, or returned something invalid.
         """
         episode = self._episode
         if episode is not None:
@@ -171,16 +171,16 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return EnvironmentFaultError(f"environment {self.index} of {self.count}: {where} {what}")
 
     def where(self) -> dict[str, Any]:
-        """Return where the environment stands: a structure for `trees.take_apart`."""
+        """Return the environment's state, a structure for `trees.take_apart`."""
         place: dict[str, Any] = {"generator": _generator(self.env)}
         if self._levels is not None:
             try:
                 states = [get() for get, _ in self._levels]
                 take_apart(states, {})
                 return {**place, "levels": deepcopy(states)}
-            except Exception as error:  # of the environment's own code, or what cannot be written down
-                return {**place, "why": f"its state cannot be kept: {type(error).__name__}: {error}"}
-        if _is_game(self.env.unwrapped):  # its chance is not that of its generator
+            except Exception as error:  # of the environment's own code, or of a state that is not plain data
+                return {**place, "why": f"its state cannot be saved: {type(error).__name__}: {error}"}
+        if _is_game(self.env.unwrapped):  # it does not draw from its generator
             return {**place, "why": "a wrapper around the game has no get_state() and set_state(state)"}
         if self._episode is None:
             return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
@@ -189,17 +189,17 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self._former is not None and self._steps + len(self._former.actions) <= _LONGEST:
                 place["before"] = self._former.record(self.action_space)
         except Exception as error:
-            return {"generator": place["generator"], "why": f"its actions cannot be kept: {reason(error)}"}
+            return {"generator": place["generator"], "why": f"its actions cannot be saved: {reason(error)}"}
         return {**place, "seen": fingerprint(self.obs), "infos": _comparable(self._info)}
 
     def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
-        """Go where an environment of this kind stood.
+        """Restore the state of an environment of this kind.
 
         Args:
             places: What `where` returned, for each environment; this one's is at its index.
 
         Returns:
-            None, or why it could not; then its next episode is to begin.
+            None, or why that failed; then its next episode must begin.
         """
         place = places[self.index]
         try:
@@ -207,8 +207,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
-            self._episode = self._former = None  # they do not lead to the episode that is to begin
-            if place["generator"]:  # a vector environment's were not kept
+            self._episode = self._former = None  # they do not lead to the next episode
+            if place["generator"]:  # a vector environment's are not saved
                 _set_generator(self.env, place["generator"])
         return failed
 
@@ -216,7 +216,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "why" in place:
             return str(place["why"])
         if len(self._levels or ()) != len(place.get("levels", ())):
-            return "its wrappers are others than they were"
+            return "its wrappers have changed"
         if self._levels is None:
             return self._play_again(place)
         for (_, put), state in zip(self._levels, place["levels"], strict=True):
@@ -225,26 +225,26 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return None
 
     def _play_again(self, place: Mapping[str, Any]) -> str | None:
-        """Play the recorded episodes, the one before first; return what is not as it was, if anything."""
+        """Replay the recorded episodes, the earlier one first; return what differs, if anything."""
         self._episode = self._former = None
         records = [place["before"], place] if place.get("before") is not None else [place]
         _set_generator(self.env, records[0]["begun"]["generator"])
         for record in records:
             begun = record["begun"]
             if _generator(self.env) != begun["generator"]:
-                return "played again, its last episode leaves its generator in another state"
+                return "replayed, its last episode leaves its generator in another state"
             self.reset(seed=begun["seed"], options=begun["options"])
             if different := self._repeat(record):
-                return f"played again, its episode {different}"
+                return f"replayed, its episode {different}"
         if _generator(self.env) != place["generator"]:
-            return "played again, its episode leaves its generator in another state"
+            return "replayed, its episode leaves its generator in another state"
         infos = _comparable(self._info)
-        kept = place.get("infos", infos)  # neither outcomes nor infos were kept in 0.1.0
+        kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
         names = sorted(name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name))
-        return f"played again, its episode shows other infos: {', '.join(names)}" if names else None
+        return f"replayed, its episode shows other infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take the actions of an episode that has begun; return what is not as it was, if anything."""
+        """Take the recorded actions of an episode that has begun; return what differs, if anything."""
         episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
         assert episode is not None
         for number, action in enumerate(actions, 1):
@@ -254,13 +254,13 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "shows another observation"
         outcome = episode.outcome()
-        return None if outcome == record.get("outcome", outcome) else "pays other rewards, or ends otherwise"
+        return None if outcome == record.get("outcome", outcome) else "gives other rewards, or ends differently"
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
-    """Return fingerprints of an info's entries, as far as the same steps must show the same.
+    """Return fingerprints of the entries of an info that the same steps must reproduce.
 
-    A single float may be a time, and an object may differ from run to run: both are left out, at any depth.
+    A single float may be a time, and an object may differ between runs: both are left out, at any depth.
     """
     return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
 
@@ -298,13 +298,13 @@ def fingerprint(tree: Any) -> str:
     return digest.hexdigest()
 
 
-# --- an environment that says its state itself -----------------------------------------------------------------------
+# --- an environment that reports its state ---------------------------------------------------------------------------
 
 _Level = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 def _levels(env: Any) -> list[_Level] | None:
-    """Return how the state of each wrapper and of the environment inside is read and set, or None."""
+    """Return functions that get and set the state of each wrapper and of the environment inside, or None."""
     if (level := _level(env)) is None:
         return None
     if not isinstance(env, gymnasium.Wrapper):
@@ -348,7 +348,7 @@ def _is_game(env: Any) -> bool:
 
 
 def _generator(env: gymnasium.Env[Any, Any]) -> Any:
-    """Return the state of an environment's generator, as JSON holds it."""
+    """Return the state of an environment's generator as plain data."""
     return plain(env.unwrapped.np_random.bit_generator.state)
 
 

@@ -18,16 +18,16 @@ from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
 
-#: What stands for an environment.
+#: The accepted forms of an environment.
 AnyEnv: TypeAlias = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
 class EnvConfig(dict[str, Any]):
-    """An environment's config, as it is passed to a callable.
+    """Config of an environment, as passed to a callable.
 
     Args:
         config: The config.
-        index: The environment's place among those stepped side by side.
+        index: The environment's index among those stepped side by side.
     """
 
     def __init__(self, config: Mapping[str, Any], index: int) -> None:
@@ -36,15 +36,15 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Makes environments, with the wrappers of the installed plugins, or hands out the one that was passed.
+    """Maker of environments, with the wrappers of the installed plugins; a passed environment is returned as it is.
 
-    It can be pickled where its parts can, and finds the same environment elsewhere.
+    It can be pickled if its parts can, and makes the same environment in another process.
 
     Args:
         env: What `rlcatalog.catalog.make_env` takes.
         env_config: The environment's config.
         model: The model config, for the wrappers.
-        catalog: Where the wrappers are looked up.
+        catalog: Catalog to look the wrappers up in.
 
     Attributes:
         passed: How many environments were passed (see `count_passed`); the caller closes them.
@@ -55,14 +55,14 @@ class EnvMaker:
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
-        """Return an environment, for a place among those stepped side by side."""
+        """Return the environment for an index among those stepped side by side."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
     def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
         """Return `n` environments stepped side by side (see `vector`); those that were passed stay open.
 
         Raises:
-            ConfigError: The config asks for others than were passed.
+            ConfigError: The config does not fit the environment that was passed.
             ModelContractError: The members of a vector environment lack a wrapper.
         """
         if self.passed is None:
@@ -80,7 +80,7 @@ class EnvMaker:
         return ExternalVectorEnv(self._env)
 
     def beside(self, env: AnyEnv | None = None) -> EnvMaker:
-        """Return what makes environments beside those of this one, for an evaluation during training.
+        """Return a maker of further environments, for an evaluation during training.
 
         Args:
             env: The environment to evaluate in; like the training environment when missing.
@@ -95,15 +95,15 @@ class EnvMaker:
         if make is None or (self.passed and getattr(make, "unwrapped", None) is own.unwrapped):
             what, way = describe_env(own)
             raise ConfigError(
-                f"evaluation: expected environments beside those that train; found {what}. Pass another environment,"
-                f" evaluate(env=...) or Evaluation(..., env=...), or {way}"
+                f"evaluation: expected environments other than the training ones; found {what}. Pass another"
+                f" environment, evaluate(env=...) or Evaluation(..., env=...), or {way}"
             )
         return EnvMaker(make, {}, self._model, self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state; the default catalog is that of the process, and an id comes with what is registered.
+        """Return the state: an id with its registration, and no default catalog, which each process has.
 
-        Custom classes stay behind: no wrapper needs them, and with them their framework would be imported.
+        Custom classes are left out: no wrapper needs them, and they would import their framework.
         """
         spec = gymnasium.registry.get(self._env) if isinstance(self._env, str) else None
         catalog = None if self._catalog is default_catalog() else self._catalog
@@ -119,16 +119,16 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return how many environments were passed: one, or those of a vector environment; None where one is to be made."""
+    """Return how many environments were passed: one, or those of a vector environment; None if they are to be made."""
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
 
 
 def _make_again(env: Any) -> Callable[[], Any] | None:
-    """Return a function that makes an environment as Gymnasium made it, without its window; None if nothing says how.
+    """Return a function that makes an environment from its spec, without its window; None without a usable spec.
 
-    A vector environment's is one of its members; what is wrapped around all of them says nothing about that.
+    For a vector environment it makes one of the members; wrappers around the whole vector are ignored.
     """
     single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
     spec = deepcopy(getattr(single, "spec", None))
@@ -143,13 +143,13 @@ def vector(
 ) -> SyncVectorEnv | AsyncVectorEnv:
     """Return `n` environments stepped side by side.
 
-    An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
+    An episode's last observation is in `info["final_obs"]`; the observation returned is the next episode's first.
 
     Args:
         make: Makes one environment.
         n: How many.
-        first: Makes the first of them, where that is another one.
-        how: `"sync"`: in turn, in this process; `"async"`: at once, each in a process of its own.
+        first: Makes the first of them, if that differs.
+        how: `"sync"`: in turn, in this process; `"async"`: in parallel, each in its own process.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
     makes = [partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))]
@@ -167,13 +167,13 @@ def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
 
 
 def registered_id(folder: Path, env: str | None) -> str:
-    """Return the id of an environment that a checkpoint names; nothing is imported because it stands there.
+    """Return the id of an environment that a checkpoint names, without importing its module.
 
     Raises:
         ConfigError: It names none, or one that no installed package has registered.
     """
     if env is None:
-        raise ConfigError(f"{folder}: the environment was no id of Gymnasium; pass it: restore(directory, env).")
+        raise ConfigError(f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env).")
     module, _, name = env.rpartition(":")
     if module and name not in gymnasium.registry:
         raise ConfigError(

@@ -16,7 +16,7 @@ _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
 class ExternalVectorEnv(VectorWrapper):
-    """A vector environment that the caller made, and closes; it names what is wrong with what that returns.
+    """Wrapper of a vector environment that the caller made and closes; it reports invalid return values.
 
     Under SAME_STEP its members must hand out copies: they are reset before an episode's last observation is read.
 
@@ -39,7 +39,7 @@ class ExternalVectorEnv(VectorWrapper):
         """Take a step in every environment.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something else than it should.
+            EnvironmentFaultError: The environment raised, or returned something invalid.
         """
         returned = call_env(self._fault, self.env.step, actions)
         try:
@@ -58,7 +58,7 @@ class ExternalVectorEnv(VectorWrapper):
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
         """Answer for environments that do not report their state and cannot be set back, as a `Resumable` would."""
-        why = "it is in a vector environment that was passed, which does not say its state"
+        why = "it is in a vector environment that was passed, which does not report its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 
     def close(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Learners: what is done with a rollout. `torch.py` and `tf.py` hold one optimiser step each."""
+"""Learner, which improves a policy on a rollout; `torch.py` and `tf.py` hold one optimiser step each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES = PPO_OBJECTIVE.figures
 
 
 class Optimizer(frameworks.Learner, Protocol):
-    """What a framework does for an algorithm, beside its own `Learner`.
+    """What a framework does for an algorithm, in addition to its `Learner`.
 
     Attributes:
         objective: What is minimised.
@@ -35,9 +35,9 @@ class Optimizer(frameworks.Learner, Protocol):
 
         Args:
             batch: The minibatch.
-            rates: Learning rate, and what else changes from update to update.
-            check: Whether the minibatch is looked at first; not where its rows were before.
-            measure: Whether figures and metrics are asked for; without, None and nothing may be returned.
+            rates: Learning rate, and other coefficients that change between updates.
+            check: Whether to check the minibatch first; False if its rows were checked before.
+            measure: Whether to return figures and metrics; if not, None and an empty dict may be returned.
 
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
@@ -45,7 +45,7 @@ class Optimizer(frameworks.Learner, Protocol):
 
 
 def set_threads(framework: str | None, count: int) -> None:
-    """Set how many threads one operation of a framework may use; before its first operation."""
+    """Set how many threads one operation of a framework may use; call it before the first operation."""
     learner_of(
         frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
     ).set_threads(count)
@@ -55,7 +55,7 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
     """Return the class of a framework's learner.
 
     Raises:
-        NotServedError: It has none.
+        NotServedError: The framework has no learner.
     """
     learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
     return learner
@@ -65,7 +65,7 @@ def optimizer_of(framework: str) -> Any:
     """Return the class that takes optimiser steps in a framework, `rlcatalog_ppo.learner.Optimizer`.
 
     Raises:
-        NotServedError: There is none.
+        NotServedError: The framework has none.
     """
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
@@ -80,7 +80,7 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
         needs_values: Whether it learns from value estimates.
 
     Raises:
-        ConfigError: It was built for other spaces.
+        ConfigError: The policy was built for other spaces.
         NotServedError: Its model has no value branch, or its actions have no density.
     """
     for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
@@ -99,7 +99,7 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
 
 
 class Learner:
-    """Improves a policy's weights.
+    """Learner, which improves a policy's weights.
 
     It takes one step on each rollout as a whole or, where the config has `num_epochs` and `minibatch_size`, makes
     several passes over it in minibatches.
@@ -133,8 +133,8 @@ class Learner:
             metrics.
 
         Raises:
-            ConfigError: Weights were frozen or unfrozen since the optimizer was made for them.
-            NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
+            ConfigError: Weights were frozen or unfrozen after the optimizer was created.
+            NonFiniteError: A loss or its gradient is not finite; the weights stay as the step before left them.
         """
         if (count := _count_trained(self.policy)) != self._trained:
             name = self.config.algorithm
@@ -174,7 +174,7 @@ class Learner:
             yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what changes from update to update beside the weights, for `trees.take_apart`."""
+        """Return what changes between updates, except the weights, for `trees.take_apart`."""
         return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -207,9 +207,9 @@ def array_rows(columns: Any, index: Array) -> Any:
 def minibatches(
     batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = array_rows
 ) -> Iterator[dict[str, Any]]:
-    """Yield a batch in shuffled parts of about `size` rows, sequences whole where there are any.
+    """Yield a batch in shuffled parts of about `size` rows; sequences stay whole.
 
-    A part of a single row is left out: its advantage has no deviation to be normalised by.
+    A part of a single row is left out, because its advantage cannot be normalised.
 
     Args:
         batch: The batch.
@@ -243,12 +243,12 @@ def not_finite(algorithm: str, objective: Objective, loss: float, figures: Seque
     Args:
         algorithm: The algorithm's name.
         objective: What it minimises.
-        loss: What was to be minimised.
+        loss: The loss.
         figures: The objective's figures.
     """
     shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
     return NonFiniteError(
         f"{algorithm}: the loss of a minibatch is {loss:.6g} and the norm of its gradient {figures[-1]:.6g}; no step"
-        f" was taken, and the weights are the last good ones. Of this minibatch: {shown}. Scale rewards that are large,"
+        f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale rewards that are large,"
         " lower lr, or set grad_clip."
     )

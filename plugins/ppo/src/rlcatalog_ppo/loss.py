@@ -1,4 +1,4 @@
-"""What algorithms minimise, written once for both frameworks, and what a model's `custom_loss` adds to it."""
+"""Losses of the algorithms, written once for both frameworks, and a model's `custom_loss`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Losses(NamedTuple):
     Attributes:
         total: What is minimised.
         policy_loss: The policy's part of it.
-        vf_loss: The value's, unweighted, or None where none is learned.
-        entropy: The mean entropy, or None where the evaluation has none.
-        log_ratio: `[B]`, log of the probabilities' ratio to those that collected, or None where it is not read.
-        clip_param: Where that ratio was cut off, or None.
+        vf_loss: The value loss, unweighted, or None if no value is learned.
+        entropy: The mean entropy, or None if the evaluation has none.
+        log_ratio: `[B]`, log of the probability ratio to the policy that collected, or None if it is not read.
+        clip_param: The limit at which that ratio was clipped, or None.
     """
 
     total: Any
@@ -32,7 +32,7 @@ class Losses(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What changes from update to update.
+    """Coefficients that change between updates.
 
     Attributes:
         lr: Learning rate.
@@ -46,13 +46,13 @@ class Rates(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What an algorithm minimises, and what it says of a step.
+    """What an algorithm minimises, and the figures it reports for a step.
 
     Attributes:
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: The columns of floats that `losses` reads from the batch.
         figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns them as scalars, without that last one.
+        measured: `measured(losses, ops)` returns the others as scalars.
     """
 
     losses: Callable[..., Losses]
@@ -71,7 +71,7 @@ def losses(
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        rates: The divergence's weight, where the evaluation has one, and how far the ratio may move from 1.
+        rates: The divergence's weight, if the evaluation has a divergence, and how far the ratio may move from 1.
     """
     advantage = _normalised(batch["advantage"], ops)
     limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
@@ -113,14 +113,14 @@ def policy_gradient_losses(
 def _with_value_and_entropy(
     policy_loss: Any, evaluation: Evaluation, batch: Mapping[str, Any], config: Any, ops: TensorOps
 ) -> Losses:
-    """Return the losses with the value's, where the algorithm learns one, and the entropy bonus."""
+    """Return the losses with the value loss, if the algorithm learns a value, and the entropy bonus."""
     total, vf_loss = policy_loss, None
     if not isinstance(config, PGConfig):
         error = evaluation.value - batch["target"]
         vf_loss = 0.5 * ops.mean(error * error)
         total = total + config.vf_loss_coeff * vf_loss
     entropy = None if evaluation.entropy is None else ops.mean(evaluation.entropy)
-    if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
+    if config.entropy_coeff:  # with a weight of 0, computing its gradient would be wasted
         total = total - config.entropy_coeff * entropy
     return Losses(total, policy_loss, vf_loss, entropy)
 
@@ -171,7 +171,7 @@ def as_drawn(policy: Policy, raw: Any) -> Any:
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
+    """Return the argument of `custom_loss`: the minibatch, under RLlib's names and ours."""
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
     return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
@@ -182,17 +182,17 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 
     Args:
         policy: The policy.
-        loss: A tensor, or a list of such.
+        loss: A tensor, or a list of tensors.
         is_tensor: Whether something is one of the framework's tensors.
 
     Raises:
-        ModelContractError: It is something else.
+        ModelContractError: It returned something else.
     """
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
     if not terms or not all(map(is_tensor, terms)):
         raise ModelContractError(
-            f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a list of such; found"
-            f" {shown(loss, 80)}. Return policy_loss with the terms of your own added to it."
+            f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a list of them; found"
+            f" {shown(loss, 80)}. Return policy_loss with your terms added to it."
         )
     return terms
 
@@ -200,7 +200,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that depends on no weight."""
     return ModelContractError(
-        f"{algorithm}: the loss depends on none of {policy.model_name}'s weights, so that nothing can be learned. Look"
+        f"{algorithm}: the loss depends on none of {policy.model_name}'s weights, so nothing can be learned. Look"
         " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
         " distribution's logp()."
     )

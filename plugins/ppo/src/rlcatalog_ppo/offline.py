@@ -1,4 +1,4 @@
-"""Experience on disk: written while training, read back for losses over it."""
+"""Recorded experience: written to disk during training, read back for custom losses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Recorder:
-    """Writes rollouts into a folder, one file each.
+    """Recorder of rollouts, each into a file of a folder.
 
     Args:
         folder: The folder; made if missing.
         policy: The policy that acts.
 
     Attributes:
-        number: Of the next file; a run that goes on from a checkpoint writes the later ones anew.
+        number: Number of the next file; a run resumed from a checkpoint overwrites the files after it.
     """
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
@@ -44,15 +44,15 @@ class Recorder:
 
 
 class Reader:
-    """Reads what a `Recorder` wrote, batch after batch, over and over.
+    """Reader of recorded rollouts, which returns batches without end.
 
     Args:
         folder: The folder.
         batch_size: Rows per batch, drawn at random from one file.
-        seed: Of the drawing.
+        seed: Seed of the drawing.
 
     Raises:
-        SavedPolicyError: The folder holds nothing recorded.
+        SavedPolicyError: The folder holds no recorded rollouts, or a damaged file.
     """
 
     def __init__(self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0) -> None:
@@ -60,7 +60,7 @@ class Reader:
         files = sorted(Path(folder).glob("rollout-*.npz"))
         if not files:
             raise SavedPolicyError(
-                f"{folder}: nothing recorded here; `rlcatalog train ENV --record {folder}` writes it."
+                f"{folder}: no recorded rollouts; `rlcatalog train ENV --record {folder}` writes some."
             )
         self._rollouts = []
         for path in files:
@@ -80,6 +80,6 @@ class Reader:
         return {name: array[rows] for name, array in rollout.items()}
 
     def tf_input_ops(self) -> dict[str, Any]:
-        """Return a batch as TensorFlow tensors that are drawn anew whenever a traced function runs."""
+        """Return TensorFlow tensors that hold a new batch each time a traced function runs."""
         made: dict[str, Any] = frameworks()["tf"].load("ppo_input_ops")(self)
         return made

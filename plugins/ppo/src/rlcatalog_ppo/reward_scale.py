@@ -1,4 +1,4 @@
-"""Rewards as they are learned from: divided by the deviation of their discounted sum, and cut off."""
+"""Reward scaling: rewards are divided by the deviation of their discounted sum, and clipped."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ Array = np.ndarray[Any, Any]
 
 
 class RewardScale:
-    """Scales the rewards of environments side by side, as Gymnasium's `NormalizeReward` does.
+    """Reward scaling for environments stepped side by side, like Gymnasium's `NormalizeReward`.
 
-    Each environment's rewards are summed up, discounted; all rewards are divided by the deviation of those sums so far.
-    Where an episode ends, or is cut, its sum begins anew; Gymnasium's wrapper lets the last reward leak into the next
-    episode, and goes on over a cut. The wrapper itself does not serve: it leaves nobody the environment's own rewards,
-    which returns, records and models that look at the last reward need.
+    Each environment keeps a discounted sum of its rewards; all rewards are divided by the deviation of those sums so
+    far. When an episode ends or is truncated, its sum restarts at 0. Gymnasium's wrapper lets the last reward leak into
+    the next episode, and continues over truncations. It also hides the original rewards, which returns, records and
+    models that read the last reward need.
 
     Args:
         n: Number of environments.
         gamma: The discount.
-        scaled: Whether rewards are divided; else they are cut off alone.
-        clip: Where they are cut off, in both directions, after the division; None: nowhere.
+        scaled: Whether rewards are divided; if not, they are only clipped.
+        clip: Largest absolute value, after the division; None for no limit.
     """
 
     def __init__(self, n: int, gamma: float, scaled: bool = True, clip: float | None = None) -> None:
         self.gamma, self.scaled, self.clip = gamma, scaled, clip
-        #: Mean, variance and number of the sums so far; they begin as Gymnasium's do.
+        #: Mean, variance and number of the sums so far; the initial values are Gymnasium's.
         self._moments = np.array([0.0, 1.0, 1e-4])
         self._sums = np.zeros(n)
 
     def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
-        """Return the rewards of a step as they are learned from, float32.
+        """Return the rewards of a step to learn from, float32.
 
         Args:
             rewards: Rewards `[N]`.
-            ended: Whether the episode ended with the step, or was cut.
-            idle: Steps that did nothing but begin an episode; nothing is learned from them.
+            ended: Whether the episode ended with the step, or was truncated.
+            idle: Steps that only began an episode; nothing is learned from them.
         """
         scaled = rewards
         if self.scaled:
@@ -54,11 +54,11 @@ class RewardScale:
         return scaled.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
-        """Forget the sums of some environments, booleans `[N]`, whose episodes begin anew."""
+        """Reset the sums of environments whose episodes restart, booleans `[N]`."""
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
-        """Return copies of the statistics: mean, variance and number of the sums, and the sums `[N]` that run."""
+        """Return copies of the statistics: mean, variance and number of the sums, and the current sums `[N]`."""
         return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
@@ -66,7 +66,7 @@ class RewardScale:
         self._moments, self._sums = (np.array(state[name], np.float64) for name in ("moments", "sums"))
 
     def _learn(self, sums: Array) -> None:
-        """Let the statistics learn from some sums (Chan et al. 1979, equation 2.1)."""
+        """Update the statistics with some sums (Chan et al. 1979, equation 2.1)."""
         mean, var, count = self._moments.tolist()
         total, delta = count + len(sums), float(sums.mean()) - mean
         spread = var * count + float(sums.var()) * len(sums) + delta**2 * count * len(sums) / total
@@ -74,7 +74,7 @@ class RewardScale:
 
 
 def scale_of(config: OnPolicyConfig) -> RewardScale | None:
-    """Return what scales the rewards by an algorithm's config, or None where it leaves them as they are."""
+    """Return the reward scaling of an algorithm's config, or None if rewards stay as they are."""
     if not config.reward_scale and config.reward_clip is None:
         return None
     return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)

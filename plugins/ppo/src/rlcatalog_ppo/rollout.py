@@ -1,4 +1,4 @@
-"""Rollouts: experience collected with a policy, as the rows that are learned from."""
+"""Rollouts: experience collected with a policy, as rows to learn from."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ from rlcatalog_ppo.trees import stack_steps
 
 Array = np.ndarray[Any, Any]
 
-#: Rewards whose squares sum to less are finite as float32, too; of NaN it is not true.
+#: Rewards whose squares sum to less are finite as float32; with NaN the comparison is false.
 _NO_OVERFLOW = 1e76
 
 
 @dataclass
 class Rollout:
-    """Experience of N environments over T steps; every array starts with `[T, N]` unless said.
+    """Experience of N environments over T steps; every array starts with `[T, N]` unless noted.
 
     Attributes:
         obs: Encoded observations.
         raw_action: Raw actions `[T, N, width]`.
         logp: Log density of the actions when they were drawn.
-        value: Value estimates at the observations; 0 where none are learned from.
+        value: Value estimates at the observations; 0 if the algorithm learns from none.
         reward: Rewards, as the environments gave them.
         done: Whether the episode ended with this step.
-        bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0: a time limit is
-            not an end of the task, and what would have come is worth that.
+        bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0. A time limit
+            does not end the task, so this value replaces the later rewards.
         last_value: Value estimates `[N]` after the last step.
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
-        mask: Action masks `[T, N, m]`, or None where the environment has none.
-        views: What the model saw beside the observation, by name; a structure where it is one.
-        starts: Where the sequences begin that a model with memory is trained on, else None.
-        memory: The memory each of them began with, `[S, ...]`, environment after environment.
-        idle: Steps that did nothing but begin an episode, or None where there are none. They are no experience: `batch`
-            and `rows` leave them out.
-        scaled: Rewards as they are learned from, or None where they are those of `reward`.
-        columns: What only a model's `custom_loss` reads, under RLlib's names; empty where no model has one.
+        mask: Action masks `[T, N, m]`, or None if the environment has none.
+        views: The model's inputs beside the observation, by name; each an array or a structure.
+        starts: Where sequences begin, for a model with memory, else None.
+        memory: The memory that each sequence begins with, `[S, ...]`, environment after environment.
+        idle: Steps that only began an episode, or None if there are none. `batch` and `rows` leave them out.
+        scaled: Rewards to learn from, or None if they are those of `reward`.
+        columns: What only a model's `custom_loss` reads, under RLlib's names; empty if the model has none.
     """
 
     obs: Array
@@ -81,12 +80,12 @@ class Rollout:
         return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows to learn from, environment after environment, with their sequences if any.
+        """Return the rows to learn from, environment after environment, with their sequences, if any.
 
         Args:
             gamma: Discount.
             lambda_: Lambda of the advantage estimate.
-            dist_inputs: Whether the distributions' parameters are wanted.
+            dist_inputs: Whether to include the distributions' parameters.
 
         Raises:
             NonFiniteError: An advantage is NaN or infinite.
@@ -128,17 +127,17 @@ class Episodes:
     total: int = 0
 
     def add(self, episode_return: float, length: int) -> None:
-        """Note a finished episode."""
+        """Add a finished episode."""
         self.returns.append(episode_return)
         self.lengths.append(length)
         self.total += 1
 
     def get_state(self) -> dict[str, Any]:
-        """Return all of it, as `trees.take_apart` takes it."""
+        """Return the state, for `trees.take_apart`."""
         return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
 
     def figures(self) -> dict[str, Any]:
-        """Return their number, and the means of the last 100; None before the first has ended."""
+        """Return the number of episodes, and the means of the last 100; None before the first has ended."""
         mean = float(np.mean(self.returns)) if self.returns else None
         return {
             "episodes_total": self.total,
@@ -149,21 +148,21 @@ class Episodes:
 
 
 class Collector:
-    """Steps a vector environment with a policy.
+    """Collector of rollouts, which steps a vector environment with a policy.
 
-    Of an environment that reuses its observations' memory, the last one of an episode must be read before the next
-    episode begins. Here it is, but under SAME_STEP the vector environment resets first: there the environments
-    themselves must hand out copies, as those of `rlcatalog_ppo.environments.vector` do.
+    An environment may reuse the memory of its observations, so an episode's last one must be read before the next
+    episode begins. Under SAME_STEP the vector environment resets first: there the environments themselves must return
+    copies, as those of `rlcatalog_ppo.environments.vector` do.
 
     Args:
         policy: Chooses the actions.
-        envs: The environments; they may reset in any of Gymnasium's ways.
+        envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments.
         gamma: Discount, for the value of truncated episodes' last observations.
-        postprocess: Adds columns to each trajectory, which the model may ask for as views in training, or None.
-        values: Whether value estimates are learned from; without, the rollouts' are 0, and what would have come after
-            their end or a truncation counts for nothing.
-        scale: What rewards are learned from, or None where it is they themselves.
+        postprocess: Adds columns to each trajectory, which the model may request as views in training, or None.
+        values: Whether the algorithm learns from value estimates. If not, the rollouts' are 0, and what would come
+            after their end or a truncation counts as 0.
+        scale: Scaling of the rewards to learn from, or None.
     """
 
     def __init__(
@@ -184,19 +183,19 @@ class Collector:
         self._encoded = self._env_errors.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
-        #: Where the next step does nothing but begin an episode.
+        #: Where the next step only begins an episode.
         self._idle = np.zeros(n, bool)
 
     def collect(self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()) -> Rollout:
         """Take `length` steps in every environment.
 
         Args:
-            length: How many.
-            watching: Called with the columns of each step.
+            length: Number of steps.
+            watching: Functions called with the columns of each step.
 
         Raises:
-            NonFiniteError: An environment returned a reward or an observation that is NaN or infinite, or the policy
-                made such numbers of one; the message names it, and the step of its episode.
+            NonFiniteError: A reward, an observation or an output of the policy is NaN or infinite; the message names
+                the environment and the step of its episode.
         """
         policy = self.policy
         steps: list[dict[str, Any]] = []
@@ -225,7 +224,7 @@ class Collector:
         return Rollout(**columns, last_value=last_value)
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the collection stands, but for the environments: copies, for `trees.take_apart`."""
+        """Return a copy of the state, without the environments, for `trees.take_apart`."""
         state = self._state
         whole: dict[str, Any] = {
             "episodes": self.episodes.get_state(),
@@ -239,7 +238,7 @@ class Collector:
         return deepcopy(whole)
 
     def set_state(self, found: Mapping[str, Any]) -> None:
-        """Go on from where a collection stood, as `get_state` returned it."""
+        """Go on from a state that `get_state` returned."""
         returns, lengths, total = (found["episodes"][name] for name in ("returns", "lengths", "total"))
         self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
@@ -252,7 +251,7 @@ class Collector:
             self._state = State(state["memory"], history, state["seen"], state["past"])
 
     def begin_anew(self, rows: Array) -> None:
-        """Begin episodes in some environments, which could not be brought back to where they stood.
+        """Begin new episodes in environments whose state could not be restored.
 
         Args:
             rows: Booleans `[N]`.
@@ -322,13 +321,13 @@ class Collector:
             i = int(wrong[0])
             raise NonFiniteError(
                 f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode: its reward is"
-                f" {reward[i]}, which is no finite float32. Mend it in the environment.",
+                f" {reward[i]}, which is not a finite float32. Mend it in the environment.",
                 i,
             )
         return rewards
 
     def _last(self, observed: Any, wanted: Array, info: dict[str, Any]) -> Array:
-        """Return the last observations `[k]` of some episodes, encoded."""
+        """Return the encoded last observations `[k]` of some episodes."""
         if self.autoreset == "same_step":
             places = np.flatnonzero(wanted)
             with EnvErrors(self._lengths, places):
@@ -344,7 +343,7 @@ class Collector:
             return self.gamma * values
 
     def _finish(self, ended: Array, observed: Any) -> Any:
-        """Note the episodes that ended; return what is observed now, first observations where it falls to us."""
+        """Note the episodes that ended; return the observations, after a reset if the autoreset mode asks for one."""
         for i in np.flatnonzero(ended):
             self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
         self._returns[ended], self._lengths[ended] = 0.0, 0
@@ -353,10 +352,10 @@ class Collector:
         return observed
 
     def _see(self, observed: Any, ended: Array) -> None:
-        """Encode what is acted on next, and let the filter learn from it."""
+        """Encode the next observations, and update the filter with them."""
         idle = ended if self.autoreset == "next_step" and ended.any() else None
         before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
         self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
-        if idle is not None:  # actions do nothing in episodes that are over: they are for what was seen before
+        if idle is not None:  # actions do nothing in episodes that are over: they belong to the observations before
             self._encoded[idle] = before[idle]
         self._mask = self.policy.action_mask(observed, idle=idle)

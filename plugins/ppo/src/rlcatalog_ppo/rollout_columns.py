@@ -1,4 +1,4 @@
-"""Columns of a rollout that not every model asks for: where sequences begin, and what lies ahead."""
+"""Optional columns of a rollout: where sequences begin, and views into the future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Sequences:
-    """Where sequences begin, and the memory they begin with: at each episode's start and every `max_seq_len` steps.
+    """Sequences, which begin at each episode's start and every `max_seq_len` steps, and their initial memory.
 
     Args:
         policy: A policy with memory.
@@ -30,7 +30,7 @@ class Sequences:
         self._memory: list[tuple[Array, ...]] = []
 
     def note(self, state: State | None, idle: Array) -> None:
-        """Keep the memory of the environments in which a sequence begins; none does where a step is idle."""
+        """Keep the memory of the environments in which a sequence begins; an idle step begins none."""
         assert state is not None
         starts = (self._age % self._longest == 0) & ~idle
         self._starts.append(starts)
@@ -38,11 +38,11 @@ class Sequences:
             self._memory.append(tuple(part[starts] for part in state.memory))
 
     def step(self, over: Array) -> None:
-        """Go one step on; where an episode is over, the next step begins a sequence."""
+        """Advance one step; where an episode is over, the next step begins a sequence."""
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
-        """Return `starts` `[T, N]` and `memory`, its sequences environment after environment."""
+        """Return `starts` `[T, N]`, and `memory` with the sequences of one environment after another."""
         starts = np.stack(self._starts)
         order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were kept by time
         parts = zip(*self._memory, strict=True)
@@ -50,14 +50,14 @@ class Sequences:
 
 
 class Ahead:
-    """The columns that views into the future look at.
+    """Columns that views into the future read.
 
     Args:
-        policy: The policy; its model may ask for none.
-        everything: Whether all columns are wanted, whatever the model asks for.
+        policy: The policy; its model may request none.
+        everything: Whether to keep all columns, not only those the model requests.
 
     Attributes:
-        last_obs: Whether the last observations of all episodes are wanted.
+        last_obs: Whether the last observations of all episodes are needed.
     """
 
     def __init__(self, policy: Policy, everything: bool = False) -> None:
@@ -71,7 +71,7 @@ class Ahead:
         self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
         last: Array | None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Return what is wanted of a step.
+        """Return the needed columns of a step.
 
         Args:
             row: Its other columns.
@@ -98,7 +98,7 @@ class Ahead:
 
 
 #: RLlib's form: policy, columns of one trajectory `[t, ...]`, the other agents' (none), the episode (None); it returns
-#: the columns with others beside them.
+#: the columns, and may add others.
 Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping[str, Any]]
 
 
@@ -112,10 +112,10 @@ def added_columns(
         policy: The policy.
         columns: Column → its values `[T, N, ...]`.
         done: Whether the episode ended with the step.
-        idle: Steps that did nothing but begin an episode, or None.
+        idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: It returns no table, or a column with another number of rows than the trajectory.
+        ModelContractError: It does not return a mapping, or a column has another number of rows than the trajectory.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}
@@ -145,7 +145,7 @@ def added_columns(
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:
-    """Return what followed each step: an episode's own last observation, not the next one's first."""
+    """Return the observation after each step: an episode's last one, not the first of the next episode."""
     if last is None:
         return encoded
     following = encoded.copy()

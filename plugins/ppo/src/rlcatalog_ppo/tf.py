@@ -1,4 +1,4 @@
-"""TensorFlow's part of the algorithms: one optimiser step, traced unless the config says otherwise."""
+"""One optimiser step in TensorFlow, traced unless `eager_tracing` is False."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Optimizer(TFLearner):
         objective: What is minimised.
 
     Raises:
-        NotServedError: Variables are of half precision.
+        NotServedError: Variables have half precision.
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
@@ -40,7 +40,7 @@ class Optimizer(TFLearner):
         super().__init__(policy)
         self.policy: Policy = policy
         self.config, self.objective = config, objective
-        #: Their values change between updates; numbers would be part of the trace.
+        #: Variables, because numbers would be constants of the trace.
         self.kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
         self.clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._traced: Any = None
@@ -50,7 +50,7 @@ class Optimizer(TFLearner):
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
 
-        A trace looks at shapes alone, and it measures in any case.
+        A traced step checks only shapes, and always measures.
         """
         self.optimizer.learning_rate.assign(rates.lr)
         self.kl_coeff.assign(rates.kl_coeff)
@@ -107,7 +107,7 @@ class Optimizer(TFLearner):
 
 
 def input_ops(reader: Any) -> dict[str, Any]:
-    """Return a batch of a `Reader` as tensors that are drawn anew at each run of the traced function they stand in."""
+    """Return tensors that hold a new batch of a `Reader` each time the traced function with them runs."""
     example = reader.next()
     names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
     tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)

@@ -1,4 +1,4 @@
-"""PyTorch's part of the algorithms: one optimiser step."""
+"""One optimiser step in PyTorch."""
 
 from __future__ import annotations
 

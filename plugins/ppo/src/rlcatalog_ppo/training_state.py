@@ -1,7 +1,7 @@
-"""What a checkpoint holds of a training run: checked as a whole, since its files may come from anybody.
+"""Checks of the training state in a checkpoint, whose files may come from anyone.
 
-`TrainingState` says which names and types there are, `check_generators` which states NumPy would read beside its memory
-for, and `check_like` that arrays fit the algorithm that goes on.
+`TrainingState` declares the names and types. `check_generators` refuses generator states that make NumPy read out of
+bounds. `check_like` checks that arrays fit the algorithm that resumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-#: Generators of NumPy whose states have a position that is not checked: where it stands, and its most.
+#: NumPy's generators that do not check the position in their state: where it is found, and its maximum.
 _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
 
 
@@ -71,7 +71,7 @@ class Remembered(msgspec.Struct):
 
 
 class Collected(msgspec.Struct):
-    """Where a collection stands (see `Collector.get_state`); arrays are compared with those of a new one."""
+    """State of a collector (see `Collector.get_state`); its arrays are compared with those of a new one."""
 
     episodes: Episodes
     state: Remembered | None
@@ -79,13 +79,13 @@ class Collected(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """Where an environment stands (see `Resumable.where`); one that cannot go there begins its next episode."""
+    """State of an environment (see `Resumable.where`); if it cannot be restored, the next episode begins."""
 
     generator: dict[str, Any]
 
 
 class Settings(msgspec.Struct):
-    """What is read of an algorithm's config before that is parsed."""
+    """Keys of an algorithm's config that are read before it is parsed."""
 
     num_envs: int
     env_config: dict[str, Any]
@@ -123,7 +123,7 @@ def check_state(state: Any) -> None:
         state: What `trees.put_together` returned.
 
     Raises:
-        ValueError: It is not; the message says where.
+        ValueError: It is not; the message says where it differs.
     """
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
@@ -137,7 +137,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Args:
         state: The state.
-        now: The state of the algorithm as it was made, which is to go on from the other.
+        now: The state of the new algorithm, which is to resume from the other.
 
     Raises:
         ValueError: They are not; the message says which.
@@ -164,28 +164,28 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
-    """Warn where actions were drawn by a frozen policy, and none can be had here.
+    """Warn if a frozen policy drew the actions, and the policy cannot be frozen here.
 
     Args:
-        state: The state that a run goes on from.
-        acting: What collects now.
+        state: The state that the run resumes from.
+        acting: The policy that collects now.
     """
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
         warnings.warn(
-            f"the run collected with a frozen policy, which cannot be had here: {acting.reason}. It goes on with the"
+            f"the run collected with a frozen policy, which is not possible here: {acting.reason}. It goes on with the"
             " policy itself, whose draws differ.",
             ResumeWarning, stacklevel=4,
         )  # fmt: skip
 
 
 def check_generators(tree: Any) -> None:
-    """Raise where a structure holds a state of a generator of NumPy with a position beside its memory.
+    """Raise if a structure holds the state of a NumPy generator whose position is out of bounds.
 
-    NumPy takes such a state, and the next number that is drawn ends the process.
+    NumPy accepts such a state, and drawing the next number crashes the process.
 
     Raises:
-        ValueError: It does.
+        ValueError: A position is out of bounds.
     """
     if isinstance(tree, Mapping):
         name = tree.get("bit_generator")
@@ -213,10 +213,10 @@ def check_like(value: Any, like: Any, place: str) -> None:
     Args:
         value: The structure.
         like: The other one.
-        place: Where it stands, for the message.
+        place: Its path, for the message.
 
     Raises:
-        ValueError: It has not.
+        ValueError: They differ.
     """
     arrays, wanted = dict[str, Array](), dict[str, Array]()
     structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)

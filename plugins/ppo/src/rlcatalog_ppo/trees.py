@@ -1,4 +1,4 @@
-"""Structures of numbers, texts and arrays: taken apart into JSON and arrays by name, put together again, stacked."""
+"""Structures of numbers, strings and arrays: taken apart into JSON and named arrays, put together again, stacked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
 
 
 def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
-    """Return a structure as JSON holds it; its arrays are entered into `arrays` under their places.
+    """Return a structure as JSON data; its arrays are entered into `arrays` under their paths.
 
     Args:
-        tree: Dicts with texts as keys, lists, tuples, deques, arrays, numbers, texts, bytes, None.
-        arrays: What arrays are entered into.
-        place: Where the structure stands, such as `collector/encoded`.
+        tree: Dicts with string keys, lists, tuples, deques, arrays, numbers, strings, bytes, None.
+        arrays: Dict that the arrays are entered into.
+        place: Path of the structure, such as `collector/encoded`.
 
     Raises:
-        TypeError: Something in it is none of these; the message names its place.
+        TypeError: Something in it has another type; the message names its path.
     """
     if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
         name = place or "value"
@@ -35,7 +35,7 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
     if isinstance(tree, Mapping):
         for key in tree:
             if type(key) is not str or key in _RESERVED:
-                raise TypeError(f"{place or 'the state'}: the key {key!r} cannot be written down.")
+                raise TypeError(f"{place or 'the state'}: the key {key!r} cannot be saved.")
         return {key: take_apart(part, arrays, f"{place}/{key}" if place else key) for key, part in tree.items()}
     if kind in (list, tuple, deque):
         parts = [take_apart(part, arrays, f"{place}/{i}" if place else str(i)) for i, part in enumerate(tree)]
@@ -46,14 +46,14 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
         return {_FLOAT: repr(tree)}
     if tree is None or kind in (bool, int, float, str):
         return tree
-    raise TypeError(f"{place or 'the state'}: {kind.__qualname__} cannot be written down.")
+    raise TypeError(f"{place or 'the state'}: {kind.__qualname__} cannot be saved.")
 
 
 def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
     """Return the structure that `take_apart` took apart.
 
     Raises:
-        ValueError: The data are none of its.
+        ValueError: `take_apart` cannot have returned this.
     """
     if isinstance(data, list):
         return [put_together(part, arrays) for part in data]

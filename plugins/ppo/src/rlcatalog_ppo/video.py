@@ -1,4 +1,4 @@
-"""Films and windows of an environment that a policy plays."""
+"""Videos and windows of an environment that a policy plays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Film:
     """A film that is encoded frame by frame in memory and written whole, or not at all.
 
     Args:
-        path: Its file, which ends in `.mp4` (H.264) or `.gif`; one that is there is replaced.
+        path: Its file, which ends in `.mp4` (H.264) or `.gif`; an existing one is replaced.
 
     Attributes:
         fps: Frames a second; set before the first frame.
@@ -69,7 +69,7 @@ class Film:
         except OSError as error:
             raise ConfigError(f"--video {path}: its folder cannot be made: {reason(error)}") from error
         if not os.access(path.parent, os.W_OK):
-            raise ConfigError(f"--video {path}: nothing may be written into its folder.")
+            raise ConfigError(f"--video {path}: its folder is not writable.")
         self.path, self.frames, self.episodes = path, 0, 0
         self.fps = 30.0  # where the environment does not say
         self._file = io.BytesIO()
@@ -101,7 +101,7 @@ class Film:
         """Write the file.
 
         Raises:
-            OSError: It cannot be written; a former one is as it was.
+            OSError: It cannot be written; an existing file stays as it is.
         """
         self._container.mux(self._stream.encode())  # what the encoder still holds
         self._container.close()
@@ -122,7 +122,7 @@ class Film:
 
 
 def _picture(frame: _Frame, pixels: str) -> Any:
-    """Return a frame as the encoder takes it; with a palette of its own where pixels have no colour."""
+    """Return a frame as the encoder takes it; a GIF's frame with its own palette."""
     from av import VideoFrame
     from PIL import Image
 
@@ -137,9 +137,9 @@ def _picture(frame: _Frame, pixels: str) -> Any:
 
 
 def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
-    """Return environments side by side, of which the first is filmed for its first episodes.
+    """Return environments stepped side by side; the first episodes of the first one are filmed.
 
-    Side by side are as many that the first one plays 5 episodes, or all of fewer.
+    There are as many that the first one plays 5 episodes, or all of them if there are fewer.
 
     Args:
         make: Makes an environment in a render mode.
@@ -160,7 +160,7 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
-    """Return one environment that shows itself in a window.
+    """Return one environment that is shown in a window.
 
     Args:
         make: Makes an environment in a render mode.
@@ -182,7 +182,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
-    """Return what an environment says of itself, or raise where it has none of the render modes."""
+    """Return an environment's metadata, or raise if it has none of the render modes."""
     with closing(make(None)) as env:
         metadata = dict(env.metadata)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
@@ -196,7 +196,7 @@ def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> M
 
 @contextmanager
 def _rendering(env: _Env, mode: str) -> Iterator[None]:
-    """Run an environment's rendering; what it raises says that rendering was asked."""
+    """Run an environment's rendering; an error names the environment and the render mode."""
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     try:
         yield
@@ -207,7 +207,7 @@ def _rendering(env: _Env, mode: str) -> Iterator[None]:
 
 
 class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Films the first episodes of an environment: a frame for each observation.
+    """Wrapper that films the first episodes of an environment, one frame per observation.
 
     Args:
         env: The environment, made with `render_mode="rgb_array"`.
@@ -242,7 +242,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says what is wrong where an environment's window does not open.
+    """Wrapper that reports why an environment's window does not open.
 
     Args:
         env: The environment, made with `render_mode="human"`.

@@ -1,4 +1,4 @@
-"""Environments side by side, each in a process of its own."""
+"""Environments in parallel, each in its own process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from rlcatalog.errors import CatalogError, ConfigError, EnvironmentFaultError, WorkerError, reason
 from rlcatalog_ppo.env_state import Resumable
 
-#: The info under which a worker says what went wrong: an exception would not travel if it cannot be pickled.
+#: The info under which a worker reports a fault: an exception that cannot be pickled would not arrive.
 _FAULT = "rlcatalog_fault"
 
 #: Not fork: threads of PyTorch or TensorFlow may hold locks that a copy of this process would wait for.
@@ -28,10 +28,10 @@ _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's environments in processes; a fault in one is named, and closing leaves none behind.
+    """Gymnasium's `AsyncVectorEnv` with clear faults; closing it leaves no process behind.
 
     Args:
-        makes: Each makes one environment; they travel by cloudpickle.
+        makes: Functions that make one environment each; cloudpickle sends them to the processes.
 
     Raises:
         ConfigError: They cannot be pickled.
@@ -44,18 +44,18 @@ class Workers(AsyncVectorEnv):
                 pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
             raise ConfigError(
-                f"vector='async': what makes the environment cannot be sent to a process: {reason(error)}. Make what it"
-                " holds inside of it, or use vector='sync'."
+                f"vector='async': the function that makes the environment cannot be sent to a process: {reason(error)}."
+                " Create what it holds inside the function, or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
         start = partial(super().__init__, makers, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP)
         try:
             try:
                 start(shared_memory=True)
-            except (TypeError, ValueError):  # spaces whose observations differ in size, or of a kind of one's own
+            except (TypeError, ValueError):  # spaces of variable size, or of a kind that Gymnasium does not know
                 start(shared_memory=False)
         except BaseException as error:
-            if not getattr(self, "processes", None):  # of the environment that is asked for its spaces
+            if not getattr(self, "processes", None):  # of the environment that is made to read its spaces
                 raise
             if isinstance(error, EOFError | OSError):
                 raise self._ended() from error
@@ -77,7 +77,7 @@ class Workers(AsyncVectorEnv):
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Let the workers close their environments; where one does not answer, end all."""
+        """Let the workers close their environments; if one does not answer, end all."""
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
         self._state = AsyncState.DEFAULT  # what is pending is not waited for
         if not terminate and idle and all(process.is_alive() for process in self.processes):
@@ -89,7 +89,7 @@ class Workers(AsyncVectorEnv):
         super().close_extras(terminate=True)
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return what the workers answer; the last of it is infos, which may say what is wrong with an environment."""
+        """Return the workers' answer; its last part is the infos, which may report a fault."""
         try:
             answer = ask(*args, **kwargs)
         except (EOFError, OSError) as error:
@@ -100,7 +100,7 @@ class Workers(AsyncVectorEnv):
         return answer
 
     def _ended(self) -> WorkerError:
-        """Return the error for processes that are gone, after all others are ended."""
+        """End all processes; return the error that names those already gone."""
         for process in self.processes:
             process.join(timeout=0.5)
             if not process.is_alive():
@@ -108,14 +108,14 @@ class Workers(AsyncVectorEnv):
         gone = [f"environment {i} ({_how(p.exitcode)})" for i, p in enumerate(self.processes) if not p.is_alive()]
         self.close(terminate=True)
         return WorkerError(
-            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. What they said stands on stderr; a"
-            " killed one may have lacked memory. A script that trains with vector='async' starts under"
-            ' `if __name__ == "__main__":`, for each process imports it.'
+            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. See their output on stderr; a"
+            " killed one may have run out of memory. In a script, train with vector='async' only under"
+            ' `if __name__ == "__main__":`, because each process imports the script.'
         )
 
 
 class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in its infos what is wrong with the environment, a `Resumable`."""
+    """Wrapper that reports faults of its environment, a `Resumable`, in its infos."""
 
     env: Resumable
 
@@ -134,12 +134,12 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self._any_obs(), 0.0, False, False, {_FAULT: _told(error)}
 
     def _any_obs(self) -> Any:
-        """Return an observation nobody will look at."""
+        """Return an observation that nothing reads."""
         return self.observation_space.sample() if self.env.obs is None else self.env.obs
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:
-    """Make an environment: in the process it is for, or in the parent, which asks one for its spaces."""
+    """Make an environment: in its process, or in the parent, which reads the spaces of one."""
     if os.getpid() == parent:
         return make()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides what follows
@@ -147,7 +147,7 @@ def _made(make: Callable[[], Any], parent: int) -> Any:
 
 
 def _told(error: CatalogError) -> str:
-    """Return the message, with the traceback of what the environment raised."""
+    """Return the message, with the traceback of the environment's exception."""
     if error.__cause__ is None:
         return str(error)
     return f"{error}\n{''.join(traceback.format_exception(error.__cause__)).rstrip()}"

@@ -1,4 +1,4 @@
-"""Ray RLlib's new API stack over rlcatalog's contract.
+"""Catalog parts in Ray RLlib's new API stack.
 
 `rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"fcnet_hiddens": [64, 64]})`
 """
@@ -7,7 +7,7 @@ import lazy_loader
 
 from rlcatalog.frameworks import load_first
 
-# Ray RLlib imports TensorFlow where it is installed, in the driver's process as in Ray's workers.
+# Ray RLlib imports TensorFlow if it is installed, both in the driver and in Ray's workers.
 load_first("triton", before="tensorflow")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -15,10 +15,9 @@ __all__ += ["prepare_worker"]
 
 
 def prepare_worker() -> None:
-    """Order the imports of a Ray worker: triton before TensorFlow. Importing this package has done so.
+    """Import triton before TensorFlow in a Ray worker, which importing this package has done.
 
-    The first that a remote learner or a trial of Ray Tune imports is RLlib, and with it TensorFlow. Ray's setup hook
-    comes before.
+    A remote learner or a trial of Ray Tune imports RLlib first, and with it TensorFlow. Ray runs the setup hook before.
 
     Example:
         >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})

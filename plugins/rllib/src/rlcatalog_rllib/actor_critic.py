@@ -15,11 +15,11 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
-    """A policy and its value, for PPO, APPO and IMPALA.
+    """RLModule with policy and value, for PPO, APPO and IMPALA.
 
-    While acting it draws raw actions itself and says under which parameters (`action_dist_inputs`); in training it
-    returns the parameters under which the batch's actions are scored now. Both are scored by the same plain
-    distribution, also where the parts of an action depend on one another.
+    While acting it draws raw actions and returns their parameters (`action_dist_inputs`). In training it returns the
+    parameters that score the batch's actions under the current weights. One plain distribution scores both, even if the
+    parts of an action depend on one another.
     """
 
     def setup(self) -> None:
@@ -48,7 +48,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
         Args:
             batch: The batch.
-            embeddings: What `forward_train` left under that name: the values of the same pass.
+            embeddings: The values of the same pass, which `forward_train` returns under that name.
         """
         if embeddings is not None:
             found: Tensor = embeddings
@@ -59,11 +59,11 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
     @torch.no_grad()
     def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters under which the target network scores the batch's actions."""
+        """Return the target network's parameters that score the batch's actions."""
         return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)}
 
     def _params(self, model: Any, rows: Rows, batch: Mapping[str, Any]) -> Tensor:
-        """Return the parameters `[..., n]` under which a model scores the batch's actions."""
+        """Return a model's parameters `[..., n]` that score the batch's actions."""
         params, _ = self.run_model(model, rows, training=True)
         if not self._outputs_are_params:
             actions = batch[Columns.ACTIONS]

@@ -1,4 +1,4 @@
-"""Several agents: each module encodes the observations of its agents and adapts their actions by its own recipe."""
+"""Several agents: each module encodes the observations and adapts the actions of its agents by its recipe."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def spaces_of_agents(env: Any) -> Spaces:
     """
     if not isinstance(env, MultiAgentEnv):
         raise ConfigError(
-            f"multi_agent(policies=...): {type(env).__name__} is no ray.rllib.env.multi_agent_env.MultiAgentEnv. Leave"
-            " multi_agent() out for an environment with one agent."
+            f"multi_agent(policies=...): {type(env).__name__} is not a ray.rllib.env.multi_agent_env.MultiAgentEnv."
+            " Leave multi_agent() out for an environment with one agent."
         )
     agents: Any = env.possible_agents
     observations = spaces.Dict({agent: env.get_observation_space(agent) for agent in agents})
@@ -42,7 +42,7 @@ def spaces_of_agents(env: Any) -> Spaces:
 def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
     """Return the observation and action space of each module.
 
-    They are those that `policies` give, else those of the agents that are mapped to the module.
+    They come from `policies`, else from the agents that are mapped to the module.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
@@ -50,7 +50,7 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
         actions: The action space of each agent.
 
     Raises:
-        ConfigError: No agent says which spaces a module has.
+        ConfigError: No agent is mapped to a module without given spaces.
         NotServedError: Agents with different spaces are mapped to one module.
     """
     agents = {agent: (space, actions[agent]) for agent, space in observations.spaces.items()}
@@ -61,18 +61,18 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
     for module_id in config.policies:
         given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
         theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
-        # A mapping may be drawn anew for each episode; where all agents are alike it does not matter which.
+        # A mapping may be drawn again for each episode; if all agents are alike, any of them will do.
         of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
         if not of and None in theirs:
             raise ConfigError(
-                f"policies: no agent is mapped to {module_id!r}, so that its spaces are not known. Give them:"
+                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Give them:"
                 f" policies={{{module_id!r}: PolicySpec(observation_space=..., action_space=...)}}."
             )
         own = [agents[agent] for agent in of]
         if None in theirs and not _alike(own):
             raise NotServedError(
                 f"policies: {module_id!r} serves the agents {', '.join(map(repr, of))}, whose spaces differ:"
-                f" {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them to modules of their own."
+                f" {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them to separate modules."
             )
         obs, action = own[0] if own else theirs
         found[module_id] = (theirs[0] or obs, theirs[1] or action)
@@ -90,14 +90,14 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class EncodeAgents(Encoding):
-    """Encodes the observations of each agent for its module, env-to-module; see `EncodeObservations`.
+    """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
 
-    Agents of modules without a recipe, which are not the catalog's, keep theirs.
+    Agents of modules that are not the catalog's keep their observations.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        recipes: What the policy of each module is built from.
+        recipes: The recipe of each module's policy.
         module_spaces: The observation and action space of each module.
     """
 
@@ -130,15 +130,15 @@ class EncodeAgents(Encoding):
 
 
 class AdaptAgents(ConnectorV2):
-    """Maps raw actions to the environment's, agent by agent; module-to-env, the last piece.
+    """Last module-to-env connector, which maps raw actions to the environment's, agent by agent.
 
-    Actions of modules that are not the catalog's are brought into their spaces as Ray would.
+    Actions of modules that are not the catalog's are mapped to their spaces as in Ray.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        normalize_actions: Ray's setting, for those others.
-        clip_actions: Ray's setting, for those others.
+        normalize_actions: Ray's setting, for those modules.
+        clip_actions: Ray's setting, for those modules.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checkpoints of a module: what one says about itself, and whether it fits the module it is loaded into."""
+"""Checkpoints of a module: the identity in them, and checks that they fit the module that loads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import same_space, space_to_json
 
-#: Under this name a module's state says what it was built for, as JSON in an array of bytes.
+#: Entry of a module's state that holds its spaces and parts, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"
 #: Prefix of the weights that only learners have.
 _TARGET = "target."
@@ -25,14 +25,14 @@ def identity(policy: Policy) -> np.ndarray[Any, Any]:
 
 
 def check_same(policy: Policy, found: Any) -> None:
-    """Raise unless a state was saved by a module that was built for the same.
+    """Raise unless a state comes from a module with the same spaces and parts.
 
     Args:
         policy: The parts here.
-        found: What `identity` returned there, or None where a state does not say.
+        found: What `identity` returned there, or None if a state has no identity.
 
     Raises:
-        SavedPolicyError: It was not.
+        SavedPolicyError: The spaces or parts differ.
     """
     if found is None:
         return
@@ -51,10 +51,10 @@ def check_same(policy: Policy, found: Any) -> None:
 
 
 def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless weights have the names and shapes of those that are there; target networks may be missing.
+    """Raise unless weights have the names and shapes of the module's; target networks may be missing.
 
     Raises:
-        SavedPolicyError: They have not.
+        SavedPolicyError: Names or shapes differ.
     """
     missing = sorted(name for name in set(have) - set(given) if not name.startswith(_TARGET))
     unknown = sorted(name for name in set(given) - set(have) if not name.startswith(_TARGET))
@@ -71,7 +71,7 @@ def _description(policy: Policy) -> dict[str, Any]:
     spaces = {"observation_space": policy.observation_space, "action_space": policy.action_space}
     found: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
     for name, space in spaces.items():
-        data = space_to_json(space)  # None for a plugin's own kind, which only its text tells apart
+        data = space_to_json(space)  # None for a plugin's kind, which is compared by its text
         found[name] = str(space) if data is None else data
     choices = policy.resolution.choices
     found["parts"] = {slot: c.name for slot in MODEL_SLOTS if (c := choices[slot].component) is not None}

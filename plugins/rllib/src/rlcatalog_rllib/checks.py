@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what Ray RLlib's runners and learners ask of parts; and outputs to compare."""
+"""Checks for the conformance kit: what Ray RLlib's runners and learners require of parts; and outputs to compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
 
-#: Ray Tune knows environments by names, which are never given back.
+#: Ray Tune registers environments by name, and never frees a name.
 _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
 #: Environments side by side, and steps of each.
 _ENVS, _STEPS = 2, 12
@@ -25,9 +25,9 @@ _ENVS, _STEPS = 2, 12
     hint="use every weight in the outputs or the value, and hold it where the model finds it",
 )  # fmt: skip
 def rllib_moves_every_weight(part: kit.Part) -> None:
-    """One update of RLlib's PPO moves every weight; runner and learner are of this process, and Ray is not started."""
+    """One update of RLlib's PPO moves every weight; runner and learner are in this process, and Ray is not started."""
     if "torch" not in part.component.frameworks:
-        raise kit.NotApplicable("RLlib's new API stack runs PyTorch alone")
+        raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
 
     with warnings.catch_warnings():
@@ -43,7 +43,7 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
 
 
 def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
-    """Return a small config of PPO's for an example, and an environment runner of this process."""
+    """Return a small PPO config for an example, and an environment runner in this process."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
@@ -73,7 +73,7 @@ def outputs(module: Any) -> kit.OutputFunction:
         module: The module.
 
     Raises:
-        NotServedError: It is another kind of module, or looks back.
+        NotServedError: It is another kind of module, or reads past steps.
     """
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")

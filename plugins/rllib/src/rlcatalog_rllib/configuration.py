@@ -1,4 +1,4 @@
-"""Configs of algorithms that run with parts of the catalog, in one line for users."""
+"""`configure` and `spec`: set up RLlib algorithms with the catalog's parts."""
 
 from __future__ import annotations
 
@@ -36,35 +36,33 @@ def configure(
     env_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Set up an algorithm of Ray RLlib with preprocessor, model and action distribution from the catalog.
+    """Set up a Ray RLlib algorithm with preprocessor, model and action distribution from the catalog.
 
-    The parts are chosen here, once; every worker builds these and no others. Ray's `normalize_actions` is the default
-    of `action_bounds`, which says how actions meet their bounds; `clip_actions` has no effect. Connectors that the
-    config was given stay: theirs come first on the way to the module, and before ours on the way to the environment.
+    The parts are chosen here, once; every worker builds the same ones. Ray's `normalize_actions` sets the default of
+    `action_bounds`, which says how actions are fitted to their bounds; `clip_actions` has no effect. Connectors of the
+    config are kept: they come before ours, both on the way to the module and on the way to the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
-            `MARWILConfig()`, or a subclass's; changed and returned. BC and MARWIL encode what they read: data as the
-            environment has it.
-            After `multi_agent(...)` each policy has parts of its own.
+            `MARWILConfig()`, or a subclass's; changed and returned. BC and MARWIL encode the recorded data, which is in
+            the environment's form. After `multi_agent(...)` each policy has separate parts.
         env: A Gymnasium id, a name registered with Ray Tune, a class or a function; the config's own when missing.
-        model: The flat model config of rlcatalog; its keys go before those that `config` was given in
-            `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
-            defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds` and the
-            initialisers of fcnet. Anything else, such as a plain `torch.nn.Module`, is the `"custom_model"` of such a
-            config. With one agent a value may be `tune.grid_search([...])` or a distribution of Ray
-            Tune's.
-        models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
+        model: The flat model config of rlcatalog; its keys override those of `training(model=...)` and
+            `rl_module(model_config=...)`. Other keys have the catalog's defaults, except `vf_share_layers`,
+            `action_bounds` and the initialisers of fcnet, which default to those of Ray's nets. Anything else, such as
+            a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
+            `tune.grid_search([...])` or a distribution of Ray Tune.
+        models: With several agents, the model configs of policies by their ids; their keys override those of `model`.
         env_config: The environment's config; the config's own when missing.
-        catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
-            pickles it for its workers.
+        catalog: The catalog of the parts, with its registrations; when None, each process's. Ray pickles it for its
+            workers.
 
     Returns:
         The config.
 
     Raises:
-        NotServedError: The algorithm is not served, or something that Ray's API has no place for is asked.
-        ConfigError: A key of `DefaultModelConfig` has no equal here, or `models` names no policy.
+        NotServedError: The algorithm, or a feature that Ray's API has no place for, is not supported.
+        ConfigError: A key of `DefaultModelConfig` has no equivalent here, or `models` names an unknown policy.
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
@@ -83,7 +81,7 @@ def configure(
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
         return _configure_agents(config, module, env, env_config, theirs, asked, models, catalog, own)
-    options = search_options(asked)  # drawn once
+    options = search_options(asked)  # drawn only once
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     with closing(create_env(env, env_config)) as made:
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
@@ -91,7 +89,7 @@ def configure(
         seen = behind(own[0], wrapped, obs_space, action_space)
     defaults = ray_config.engine_defaults(config, action_space)
     with warnings.catch_warnings():
-        if options:  # what one value has no use for, another may read
+        if options:  # a key that one value does not read, another may
             warnings.simplefilter("ignore", UnreadKeysWarning)
         recipe, policy = choose_parts(seen, action_space, first, catalog, defaults)
         check_encoding(
@@ -103,7 +101,7 @@ def configure(
     if learns_offline(config):
         refuse_filter(policy)
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
-        config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
+        config.environment(observation_space=obs_space, action_space=action_space)  # there may be no runner to ask
     spec = _spec(recipe, policy, module, options)
     connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
     theirs |= {key: asked[key] for key in options}
@@ -111,7 +109,7 @@ def configure(
 
 
 def _as_config(model: Any) -> Mapping[str, Any]:
-    """Return a model config; of a model itself the one that names it."""
+    """Return a model config; for a model, the config that names it."""
     return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
 
 
@@ -127,7 +125,7 @@ def _configure_agents(
     recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
     for name, (obs_space, action_space) in module_spaces.items():
         given = ray_config.spec_of(config, name)
-        if ray_config.is_the_users(given):  # a module of another kind, a random one for instance
+        if ray_config.is_the_users(given):  # a module of another kind, such as a random one
             specs[name] = given
             continue
         model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
@@ -147,7 +145,7 @@ def _set_up(
     config: Any, env: Any, env_config: Any, theirs: Any, recipes: list[Recipe], spec: Any, connectors: Any, runner: Any
 ) -> Any:
     config.environment(env, env_config=env_config)
-    # Ray's DQN looks for max_seq_len here; what the user gave stays for a second configure().
+    # Ray's DQN reads max_seq_len here; the user's keys stay for a second configure().
     longest = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
     config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": longest, **theirs})
     if config.env_runner_cls is None and config.output is None:
@@ -172,7 +170,7 @@ def _with_check(callbacks: Any) -> list[Any]:
 
 @contextmanager
 def _for_module(name: str) -> Iterator[None]:
-    """Say of errors which module they are about."""
+    """Name the module in errors about it."""
     try:
         yield
     except CatalogError as error:
@@ -181,7 +179,7 @@ def _for_module(name: str) -> Iterator[None]:
 
 
 def _own(make: Any) -> Any:
-    """Return what the user gave Ray for a pipeline, also where configure() was called before."""
+    """Return the user's function for a pipeline, also after an earlier configure()."""
     if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
@@ -195,14 +193,14 @@ def spec(
     q_values: bool = False,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Return the `RLModuleSpec` of a module with parts of the catalog, for those who put a config together themselves.
+    """Return the `RLModuleSpec` of a module with the catalog's parts, for a config that you write yourself.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The flat model config.
-        q_values: For DQN.
-        catalog: The catalog the parts come from; each process's own when None.
+        q_values: Whether the module is for DQN.
+        catalog: The catalog of the parts; when None, each process's.
 
     Raises:
         CatalogError: The parts cannot be built.

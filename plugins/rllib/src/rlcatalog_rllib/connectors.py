@@ -1,4 +1,4 @@
-"""The two connectors: observations on their way to the module, actions on their way to the environment."""
+"""The two connectors: one encodes observations for the module, one adapts actions for the environment."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ Array = np.ndarray[Any, Any]
 
 
 class Encoding(ConnectorV2):
-    """What the connectors that encode observations share: their state is the statistics of filters, by module.
+    """Base class of connectors that encode observations; their state is the filter statistics of each module.
 
     Attributes:
-        encoders: Encodes the observations of each module.
+        encoders: The encoder of each module.
     """
 
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the statistics: all of them, and those that were the same everywhere."""
+        """Return the statistics: the current ones, and those from the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the statistics."""
+        """Set the statistics."""
         for name in state.keys() & self.encoders.keys():
             self.encoders[name].set_state(state[name])
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the statistics of all environment runners together."""
+        """Return the merged statistics of all environment runners."""
         merge = {name: encoder.merge_states for name, encoder in self.encoders.items()}
         return {name: together([state[name] for state in states if name in state]) for name, together in merge.items()}
 
 
 class EncodeObservations(Encoding):
-    """Encodes observations with the catalog's preprocessor, env-to-module.
+    """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    What it makes stands in the episodes afterwards: the learner gets it, too. Beside the encoded observation it puts
-    the columns of the action mask, and what the model is shown of the past. A filter learns while exploring; its
-    statistics are this connector's state, and Ray merges those of all environment runners.
+    It writes its results into the episodes, so the learner gets them, too. To the encoded observation it adds the
+    columns of the action mask, and the model's views of the past. A filter learns while exploring; its statistics are
+    this connector's state, and Ray merges those of all environment runners.
 
     Args:
         input_observation_space: The environment's observation space.
         input_action_space: Its action space.
-        recipe: What the policy is built from.
+        recipe: The recipe of the policy.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class EncodeObservations(Encoding):
 
 
 class AdaptActions(ConnectorV2):
-    """Maps raw actions, which are stored and scored, to the environment's actions; module-to-env, the last piece."""
+    """Last module-to-env connector, which maps raw actions, stored and scored, to the environment's actions."""
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add the environment's actions to a batch with raw ones `[B]` or `[B, width]`."""
@@ -100,24 +100,24 @@ class AdaptActions(ConnectorV2):
         return batch
 
 
-#: What Ray's config takes for a pipeline: a function that returns pieces.
+#: A pipeline in Ray's config: a function that returns connectors.
 Pieces = Callable[..., Any]
 
 
 def pieces_of(make: Pieces | None, *given: Any) -> list[ConnectorV2]:
-    """Return the connectors that a function of the user's makes; none where there is no function."""
+    """Return the connectors that the user's function makes; none without a function."""
     made = [] if make is None else make(*given)
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
 def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> Any:
-    """Return the space of what the user's connectors leave of observations.
+    """Return the observation space after the user's connectors.
 
     Args:
-        make: What the user gave Ray for the env-to-module pipeline, or None.
+        make: The user's function for the env-to-module pipeline, or None.
         env: The environment.
-        obs_space: The observation space it has.
-        action_space: The action space it has.
+        obs_space: Its observation space.
+        action_space: Its action space.
     """
     spaces = {INPUT_ENV_SPACES: (obs_space, action_space), INPUT_ENV_SINGLE_SPACES: (obs_space, action_space)}
     for piece in pieces_of(make, env, spaces, None):
@@ -129,11 +129,11 @@ def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> 
 
 @dataclass(frozen=True)
 class EnvToModule:
-    """Makes the env-to-module pieces: the user's own, then ours, which encode what those leave.
+    """Maker of the env-to-module connectors: the user's, then ours, which encodes their results.
 
     Attributes:
         encode: Makes ours.
-        own: What the user gave Ray for this pipeline, or None.
+        own: The user's function for this pipeline, or None.
     """
 
     encode: Callable[[], ConnectorV2]
@@ -146,10 +146,10 @@ class EnvToModule:
 
 @dataclass(frozen=True)
 class ModuleToEnv:
-    """Makes the module-to-env pieces: Ray's own less NormalizeAndClipActions, the user's, and ours at the end.
+    """Maker of the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, and ours at the end.
 
     Attributes:
-        own: What the user gave Ray for this pipeline, or None.
+        own: The user's function for this pipeline, or None.
         adapt: Makes ours.
         by_agent: Whether there are several agents.
     """
@@ -168,20 +168,20 @@ class ModuleToEnv:
 
 
 def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Catalog | None = None) -> Any:
-    """Return what `config.env_runners(env_to_module_connector=...)` takes.
+    """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:
         model: The model config; the same as the module's.
-        catalog: The catalog the parts come from; the same as the module's.
+        catalog: The catalog of the parts; the same as the module's.
     """
     recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
     return EnvToModule(partial(EncodeObservations, recipe=recipe))
 
 
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-    """Return the module-to-env pipeline: what `config.env_runners(module_to_env_connector=...)` takes is this function.
+    """Return the module-to-env pipeline; pass this function as `config.env_runners(module_to_env_connector=...)`.
 
-    It needs `add_default_connectors_to_module_to_env_pipeline=False`: it is Ray's own pipeline less
-    NormalizeAndClipActions, which would bring raw actions into the bounds once more.
+    It needs `add_default_connectors_to_module_to_env_pipeline=False`: it is Ray's pipeline without
+    NormalizeAndClipActions, which would map raw actions into the bounds a second time.
     """
     return ModuleToEnv()(env, spaces)

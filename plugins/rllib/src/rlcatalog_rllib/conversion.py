@@ -1,4 +1,4 @@
-"""From a trained algorithm to a policy that needs no Ray."""
+"""Conversion of a trained algorithm into a policy that needs no Ray."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rlcatalog_rllib.spaces import original_space
 
 
 def to_policy(algo: Any, module_id: str | None = None) -> Policy:
-    """Return the policy an algorithm has learned; `policy.save(directory)` keeps it.
+    """Return the policy that an algorithm has learned; `policy.save(directory)` saves it.
 
     Args:
-        algo: An algorithm that `configure` set up; or its module, for one without a filter.
+        algo: An algorithm that `configure` set up, or its module if it has no filter.
         module_id: With several agents, which of its policies.
 
     Raises:
-        UnknownNameError: `module_id` is none of its policies, or is missing where there are several.
+        UnknownNameError: `module_id` is not one of its policies, or is missing with several policies.
         ModelContractError: Its module is not the catalog's.
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
     module = algo
-    if is_algorithm:  # from a runner's process where this one has none; BC and MARWIL may have no runners
+    if is_algorithm:  # from a runner's process if this one has none; BC and MARWIL may have no runners
         runs = algo.env_runner_group is not None
         module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):
@@ -48,7 +48,7 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
 
 
 def _module_id(algo: Any, asked: str | None) -> str:
-    """Return the id of the policy that is meant."""
+    """Return the id of the policy to convert."""
     there = sorted(algo.config.policies) if algo.config.is_multi_agent else [DEFAULT_MODULE_ID]
     name = there[0] if asked is None and len(there) == 1 else asked
     if name in there:

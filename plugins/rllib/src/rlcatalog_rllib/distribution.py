@@ -16,9 +16,9 @@ from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):
-    """A distribution of the catalog behind the parameters that stand in a batch under `action_dist_inputs`.
+    """The catalog's distribution for the parameters in a batch under `action_dist_inputs`.
 
-    Actions are raw ones: `[...]` for a single Discrete, else `[..., width]`, with the leading axes of the parameters.
+    Actions are raw: `[...]` for a single Discrete, else `[..., width]`, with the leading axes of the parameters.
     `of(policy)` returns the subclass for a policy.
 
     Args:
@@ -26,7 +26,7 @@ class CatalogDistribution(Distribution):
         shape: The leading axes, whose product is N.
     """
 
-    #: Whose `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
+    #: Its `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
     #: Whether draws are the most likely actions.
@@ -43,15 +43,15 @@ class CatalogDistribution(Distribution):
 
     @classmethod
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
-        """Return the distribution behind parameters `[..., size]`."""
+        """Return the distribution for parameters `[..., size]`."""
         policy = cls._policy
-        # Some of RLlib's time read the model that made their inputs; it is the module's own.
+        # Some distributions written for RLlib read the model that made their inputs; it is the module's.
         dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
         return cls(dist, logits.shape[:-1])
 
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:
-        """Refuse: the catalog says it of a policy, not of a space."""
+        """Refuse: the catalog knows this for a policy, not for a space."""
         raise NotServedError("CatalogDistribution: ask the policy, policy.resolution.num_outputs.")
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ class CatalogDistribution(Distribution):
         return self._draw("sample", sample_shape, return_logp)
 
     def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Draw raw actions with gradients, where the distribution has such draws."""
+        """Draw raw actions with gradients, if the distribution supports it."""
         return self._draw("rsample", sample_shape, return_logp)
 
     def logp(self, value: Any, **kwargs: Any) -> Tensor:
@@ -68,7 +68,7 @@ class CatalogDistribution(Distribution):
         return self._with_leading_shape(self.dist.logp(rows))
 
     def entropy(self, **kwargs: Any) -> Tensor:
-        """Return the entropy, of the leading shape; an estimate from one draw where there is no closed form."""
+        """Return the entropy, of the leading shape; an estimate from one draw if there is no closed form."""
         return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:

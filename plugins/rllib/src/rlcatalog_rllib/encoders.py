@@ -1,4 +1,4 @@
-"""What a module sees of its episodes: their last observations, encoded, with masks and views of the past."""
+"""Encoders of a module's observations, with action masks and views of the past."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Array = np.ndarray[Any, Any]
 
 
 class EpisodeEncoder:
-    """Encodes observations for one module, where they stand in the episodes.
+    """Encoder of one module's observations, in place in the episodes.
 
     Args:
-        recipe: What the module's policy is built from.
-        observation_space: What the environment emits for it.
+        recipe: The recipe of the module's policy.
+        observation_space: The environment's observation space for it.
         action_space: Its action space.
 
     Attributes:
         policy: The policy.
-        space: Space of what it makes of observations; see `rlcatalog_rllib.spaces`.
+        space: Space of encoded observations; see `rlcatalog_rllib.spaces`.
     """
 
     def __init__(self, recipe: Recipe, observation_space: Any, action_space: Any) -> None:
@@ -43,8 +43,8 @@ class EpisodeEncoder:
 
         Args:
             episodes: Ray's episodes, each of one agent.
-            learn: Whether a filter takes the observations into its statistics.
-            in_step: They are those of a vector environment, all of them each time; else each has a past of its own.
+            learn: Whether a filter learns from the observations.
+            in_step: Whether these are always all episodes of a vector environment; if not, each has a separate past.
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
@@ -87,13 +87,13 @@ class EpisodeEncoder:
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the filter's statistics: all of them, and those that were the same everywhere."""
+        """Return the filter's statistics: the current ones, and those from the last merge."""
         if self.policy.filter is None:
             return {}
         return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the statistics."""
+        """Set the statistics."""
         if state and self.policy.filter is not None:
             self.policy.filter.set_state(state["filter"])
             self._begun = self.policy.filter.get_state()
@@ -101,22 +101,22 @@ class EpisodeEncoder:
     __setstate__ = set_state
 
     def merge_states(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the statistics of all environment runners together."""
+        """Return the merged statistics of all environment runners."""
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner's own part is what it learned since it last took over statistics; this one holds the rest.
+        # Each runner contributes what it learned since its statistics were last set; this one holds the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
-        self.set_state({"filter": together})  # Ray keeps it nowhere else where the driver has no runner of its own
+        self.set_state({"filter": together})  # Ray keeps it nowhere else if the driver has no runner
         return {"filter": together, "begun": together}
 
 
 class ViewHistory:
-    """Keeps the last steps of the episodes of one environment runner.
+    """History of the last steps of one environment runner's episodes.
 
     Args:
-        policy: Whose model asks for views.
+        policy: The policy, whose model requests views.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -127,11 +127,11 @@ class ViewHistory:
         self._seen: list[tuple[str, int]] = []
 
     def see(self, episodes: list[Any], obs: Array) -> dict[str, Any]:
-        """Return the views `[B, ...]` from now, after taking in the step that led here.
+        """Return the current views `[B, ...]`, after recording the last step.
 
         Args:
             episodes: Ray's episodes, one for each environment.
-            obs: Their encoded observations of now `[B, ...]`.
+            obs: Their current encoded observations `[B, ...]`.
         """
         rows = len(episodes)
         now = [(episode.id_, episode.t) for episode in episodes]

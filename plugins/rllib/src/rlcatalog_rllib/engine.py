@@ -16,12 +16,12 @@ from msgspec import Meta
 from rlcatalog.errors import ConfigError, SavedPolicyError, reason
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
 
-#: Folder of Ray's own checkpoint in each of a run's.
+#: Folder of Ray's checkpoint in each checkpoint of a run.
 ALGORITHM = "algorithm"
 
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
-    """What the engine takes beside the common options, and what a run was begun with."""
+    """Options of the engine, in addition to the common ones, and the settings of the run."""
 
     env_runners: Annotated[
         int, Meta(ge=0, description="Processes that gather experience, 0: this one; 2 when missing.",
@@ -34,7 +34,7 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class RLlibEngine(Engine):
-    """Trains with Ray RLlib, which is imported when it is made, and started when it learns."""
+    """Engine for Ray RLlib; it imports Ray when it is made, and starts Ray when it learns."""
 
     options = RLlibOptions
     algorithms = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
@@ -49,8 +49,8 @@ class RLlibEngine(Engine):
     }
     trusts_checkpoints = True
     not_restored = (
-        "RLlib restores neither environments, random generators nor replay buffers, so this is not, number for number,"
-        " the run that would not have stopped"
+        "RLlib restores neither environments, random generators nor replay buffers, so this run differs from an"
+        " uninterrupted one"
     )
 
     def __init__(self, plan: RunPlan) -> None:
@@ -66,7 +66,7 @@ class RLlibEngine(Engine):
             raise ConfigError(f"--set: {name}Config.training() takes no such key: {error}") from error
         config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
-        # A resumed run has another seed, else its environments would begin as they did at first.
+        # A resumed run has another seed, so that its environments do not repeat their first episodes.
         config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)
@@ -81,7 +81,7 @@ class RLlibEngine(Engine):
         return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": options.model}
 
     def learn(self, session: Session) -> None:
-        """Train iteration by iteration; a signal that comes within one ends the run after it."""
+        """Train iteration by iteration; a signal ends the run after the current one."""
         from rlcatalog_rllib import to_policy
 
         with _built(self._config) as trained:
@@ -112,7 +112,7 @@ class RLlibEngine(Engine):
 
 
 def _count_gpus(device: str | None) -> int:
-    """Return how many GPUs a learner is to have."""
+    """Return how many GPUs a learner gets."""
     if device in (None, "cpu"):
         return 0
     if device not in ("cuda", "auto"):
@@ -120,13 +120,13 @@ def _count_gpus(device: str | None) -> int:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: PyTorch finds no GPU here. Say --device cpu or auto.")
+        raise ConfigError("--device cuda: PyTorch finds no GPU here. Pass --device cpu or auto.")
     return int(torch.cuda.is_available())
 
 
 @contextmanager
 def _built(config: Any) -> Iterator[Any]:
-    """Yield the algorithm of a config, within Ray; both are stopped at the end, Ray where it was not there before."""
+    """Yield the algorithm of a config, and stop it at the end; start and stop Ray unless it already runs."""
     import ray
 
     ours, trained = not ray.is_initialized(), None
@@ -149,4 +149,4 @@ def _restore(trained: Any, checkpoint: Path) -> None:
     except SavedPolicyError:
         raise
     except Exception as error:
-        raise SavedPolicyError(f"{checkpoint}: no checkpoint, or damaged: {reason(error)}") from error
+        raise SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {reason(error)}") from error

@@ -1,4 +1,4 @@
-"""The environment runners: Ray's own, which also tell the driver why they cannot run."""
+"""Environment runners that also report to the driver why they cannot run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from rlcatalog.errors import CatalogError
 from rlcatalog_rllib.worker_deaths import forget_starts, record_start
 
-#: Among the spaces that a runner reports: why it has none.
+#: Entry of a runner's reported spaces: the error, if it has none.
 _FAILURE = "rlcatalog_failure"
 
 
 class _Telling:
-    """A runner of Ray's, kept alive where parts are missing, or where its processes have died again and again.
+    """A Ray runner that stays alive and reports the error, if parts are missing or its processes die repeatedly.
 
-    While failed runners are to be restarted (Ray's default), Ray only logs what goes wrong when one is made, and ends
-    with an IndexError over the spaces it then asks the first of them for, or waits for good. Here the runner answers
-    with the error, and the driver raises it.
+    If failed runners are restarted (Ray's default), Ray only logs errors of a runner's constructor. It then reads the
+    spaces of the first runner, and fails with an IndexError or waits forever. Here the runner answers with the error,
+    and the driver raises it.
 
     Args:
         config: The algorithm's config.
-        **kwargs: What Ray passes on.
+        **kwargs: Ray's further arguments.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -41,25 +41,25 @@ class _Telling:
             self._failure = error
 
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the runner; an error ends its process, for Ray to restart, if it was complete."""
+        """Call a function with the runner; if it is complete, an error ends its process, and Ray restarts it."""
         if self._failure is not None:
             return func(self, *args, **kwargs)
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
 
     def get_spaces(self) -> dict[str, Any]:
-        """Return the spaces of environment and module, or why there are none."""
+        """Return the spaces of environment and module, or the error if there are none."""
         if self._failure is not None:
             return {_FAILURE: self._failure}
         found: dict[str, Any] = super().get_spaces()  # type: ignore[misc]
         return found
 
     def assert_healthy(self) -> None:
-        """Raise unless the runner is complete, or can say why it is not: raising ends its process."""
+        """Raise if the runner is unhealthy, which ends its process; one that holds an error stays alive."""
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
     def sample(self, **kwargs: Any) -> Any:
-        """Gather experience, or raise what went wrong when the runner was made."""
+        """Gather experience, or raise the error of the constructor."""
         if self._failure is not None:
             raise self._failure
         samples = super().sample(**kwargs)  # type: ignore[misc]
@@ -86,17 +86,17 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
     """Raise the error that a runner reported in place of spaces.
 
     Raises:
-        CatalogError: Whatever a runner met.
+        CatalogError: The runner's error.
     """
     if spaces and _FAILURE in spaces:
         raise spaces[_FAILURE]
 
 
 def check_runners(*, algorithm: Any, **_: Any) -> None:
-    """Raise the error of a remote runner that cannot run; a callback for when Ray has made or restarted some.
+    """Raise the error of a remote runner that cannot run; Ray calls this after it has made or restarted runners.
 
     Raises:
-        CatalogError: Whatever a runner met.
+        CatalogError: The runner's error.
     """
     for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
         if group is None:

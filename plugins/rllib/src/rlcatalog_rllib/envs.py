@@ -1,4 +1,4 @@
-"""Environments for Ray: wrapped as the installed plugins ask, and encoded where Ray cannot batch their observations."""
+"""Environments for Ray: with the plugins' wrappers, and encoded if Ray cannot batch their observations."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
 
 
 class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment behind the wrappers of the installed plugins, as `configure` hands it to Ray.
+    """Environment with the wrappers of the installed plugins, which `configure` passes to Ray.
 
     Args:
-        config: `"env"`: what `create_env` takes; `"env_config"`: its config;
-            `"model"`: the model config, for the wrappers; `"catalog"`: the catalog they come from, or None.
+        config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
+            wrappers; `"catalog"`: the catalog of the wrappers, or None.
 
     Raises:
         CatalogError: The environment cannot be made here; the message names the node.
@@ -50,10 +50,10 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Encodes observations before they leave the environment.
+    """Wrapper that encodes observations before they leave the environment.
 
-    Ray takes a vector environment's batch apart as nested arrays; observations of spaces such as Text, Sequence and
-    Graph, or of a plugin's own, are batched as tuples of values and would not survive that.
+    Ray splits a vector environment's batch as nested arrays. Observations of spaces such as Text, Sequence and Graph,
+    or of a plugin's kind, are batched as tuples of values, which Ray would split wrongly.
 
     Args:
         env: The environment.
@@ -63,7 +63,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
         super().__init__(env)
-        # Explained, not resolved: whoever configured the algorithm was warned of keys that nothing reads.
+        # Explained, not resolved: `configure` has already warned of keys that nothing reads.
         resolution = catalog.explain(env.observation_space, env.action_space, model, "torch").resolution
         self._encoder = Encoder(catalog, resolution)
         parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
@@ -95,14 +95,14 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     """Make one environment, as Ray would.
 
     Args:
-        env: A Gymnasium id, a name registered with Ray Tune, or a class or function; where that takes no config, Ray
-            cannot make it, but this does.
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike for Ray, that need not take
+            a config.
         env_config: The environment's config.
         context: The `EnvContext` of the worker, or None.
 
     Raises:
         UnknownNameError: Gymnasium does not know the id.
-        ConfigError: `env` is none of these.
+        ConfigError: `env` is something else.
     """
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
               if hasattr(context, name)}  # fmt: skip
@@ -113,17 +113,17 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         what, way = describe_env(env)
         raise ConfigError(
-            f"env: expected what Ray's runners make environments of; found {what}. To have them made, {way}"
-            " config.env_runners(num_envs_per_env_runner=N) says how many are stepped side by side."
+            f"env: expected an id, a class or a function, because Ray's runners make environments; found {what}."
+            f" Instead, {way} Set their number with config.env_runners(num_envs_per_env_runner=N)."
         )
     return env(config) if takes_context(env) else make_env(env, config)
 
 
 def takes_context(env: Any) -> bool:
-    """Whether a class or function is called with an `EnvContext`: its first argument has no default, None or a dict."""
+    """Return whether a class or function takes an `EnvContext`: its first argument has no default, None or a dict."""
     try:
         first = next(iter(inspect.signature(env).parameters.values()), None)
-    except (TypeError, ValueError):  # it is neither, or written in another language
+    except (TypeError, ValueError):  # not callable, or without a signature
         return False
     if first is None or first.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
         return False
@@ -131,12 +131,12 @@ def takes_context(env: Any) -> bool:
 
 
 def is_made_by_ray(env: Any) -> bool:
-    """Whether Ray itself makes an environment of this: of an id, a name, or a class that takes its config."""
+    """Return whether Ray can make an environment of this: an id, a name, or a class that takes its config."""
     return isinstance(env, str) or (isinstance(env, type) and takes_context(env))
 
 
 def batches_as_arrays(space: Any) -> bool:
-    """Whether a vector environment batches observations of a space as arrays, nested in dicts and tuples."""
+    """Return whether a vector environment batches observations of a space as arrays, nested in dicts and tuples."""
     for node in SpaceInfo.read(space).walk():
         nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker refuses empty ones
         if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith("gymnasium."):

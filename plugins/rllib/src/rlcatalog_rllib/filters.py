@@ -1,7 +1,7 @@
-"""Statistics of filters that learn in several processes, put together.
+"""Merging of the statistics of filters that learn in several processes.
 
-A filter's state can be merged where it is the moments of what it has seen: `n`, `mean` and `m2` (the sum of squared
-deviations), as `rlcatalog-filters` has it; all else in it must be equal everywhere.
+A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
+`rlcatalog-filters`. Everything else in it must be equal in all processes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MOMENTS = ("n", "mean", "m2")
 
 
 def since(begun: State, state: State) -> dict[str, Array]:
-    """Return the statistics of what was seen after `begun`."""
+    """Return the statistics of the observations after `begun`."""
     _check(state)
     all_of_them, before = int(state["n"]), int(begun["n"])
     n = all_of_them - before
     if n <= 0:
-        return {**state, "n": np.array(0, np.int64)}  # `merged` passes over it
+        return {**state, "n": np.array(0, np.int64)}  # `merged` skips it
     mean = (all_of_them * state["mean"] - before * begun["mean"]) / n
     m2 = state["m2"] - begun["m2"] - (mean - begun["mean"]) ** 2 * (n * before / all_of_them)
     return {**state, "n": np.array(n, np.int64), "mean": mean, "m2": np.maximum(m2, 0.0)}
 
 
 def merged(states: Sequence[State]) -> dict[str, Array]:
-    """Return the statistics of all that the states have seen (Chan et al. 1979)."""
+    """Return the statistics of the observations of all states (Chan et al. 1979)."""
     total = dict(states[0])
     _check(total)
     for state in states[1:]:

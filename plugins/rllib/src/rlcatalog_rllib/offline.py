@@ -1,4 +1,4 @@
-"""Recorded episodes: encoded for the learners of BC and MARWIL as an environment runner would have encoded them."""
+"""Recorded episodes: encoded for the learners of BC and MARWIL, as an environment runner would encode them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ Array = np.ndarray[Any, Any]
 
 
 class EncodeEpisodes(ConnectorV2):
-    """Encodes all observations of recorded episodes, and turns their actions into raw ones; in the learner's pipeline.
+    """Learner connector that encodes the observations of recorded episodes, and turns their actions into raw ones.
 
-    Episodes hold what the environment emitted and took. One that was recorded with the catalog's own connectors holds
-    encoded observations and raw actions already, and is left as it is.
-
-    The module that is trained holds the policy that says how.
+    Episodes hold the environment's observations and actions. One that was recorded with the catalog's connectors
+    already holds encoded observations and raw actions, and is left as it is. The trained module's policy encodes.
     """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Put encoded episodes into the list in the place of recorded ones."""
+        """Replace recorded episodes in the list by encoded ones."""
         module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
         self._policy: Any = module.policy
         self._space: Any = module.observation_space
@@ -77,10 +75,10 @@ class EncodeEpisodes(ConnectorV2):
 
 @dataclass(frozen=True)
 class EpisodesToLearner:
-    """Makes the first pieces of the learner's pipeline: the user's own, then ours, which encode what those leave.
+    """Maker of the first learner connectors: the user's, then ours, which encodes their results.
 
     Attributes:
-        own: What the user gave Ray for this pipeline, or None.
+        own: The user's function for this pipeline, or None.
     """
 
     own: Pieces | None = None
@@ -90,20 +88,20 @@ class EpisodesToLearner:
 
 
 def refuse_filter(policy: Any) -> None:
-    """Refuse filters whose statistics recorded data would have to give.
+    """Refuse filters, whose statistics would come from recorded data.
 
     Raises:
-        NotServedError: There is one.
+        NotServedError: The policy has a filter.
     """
     if policy.filter is not None:
         raise NotServedError(
-            "observation_filter: BC and MARWIL read data in processes of their own, whose statistics nobody puts"
-            " together. Leave it out, or normalise the recorded observations beforehand."
+            "observation_filter: BC and MARWIL read data in several processes, whose statistics Ray does not"
+            " merge. Leave it out, or normalise the recorded observations beforehand."
         )
 
 
 def _items(column: Any) -> list[Any]:
-    """Return what a column holds step by step: Ray has it as a list, or as arrays in the structure of one step."""
+    """Return a column as a list of steps: Ray stores a list, or arrays in the structure of one step."""
     if isinstance(column, list):
         return column
     if isinstance(column, np.ndarray):

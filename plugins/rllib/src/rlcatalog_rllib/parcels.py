@@ -1,4 +1,4 @@
-"""Parcels: classes of the running program, and catalogs that hold such, on their way to other processes."""
+"""Parcels: send classes of the running program, and catalogs with such classes, to other processes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rlcatalog.errors import MissingPluginError
 
 cloudpickle: Any = untyped
 
-#: What a parcel sends: a function, and its arguments, that make the content again.
+#: Content of a parcel: a function, and its arguments, that rebuild it.
 Sent = tuple[Callable[..., Any], tuple[Any, ...]]
-#: What it is pickled as: the names of its classes, and what it sends, with them by name and as they are (or nothing).
+#: Pickled form: names of the classes, and the content twice: classes by name, and by value (or nothing).
 Letter = tuple[str, bytes, bytes]
 
 
 class Parcel:
-    """Something that another process finds by its import path or, where that is not importable there, as it is here.
+    """Object that another process imports by its path or, if it cannot, rebuilds from a copy of the code.
 
     Ray's workers usually run the same modules; a process that restores a checkpoint may not have them.
 
     Args:
-        content: What the parcel stands for in this process.
-        send: Returns what makes it again in another.
+        content: The object in this process.
+        send: Returns a function with arguments that rebuild it in another process.
         classes: The classes of the running program that it holds.
-        letter: What it was made of where it came from another process, to be sent on as it is.
+        letter: Its pickled form, if it came from another process; it is sent on unchanged.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Parcel:
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return the parcel of a catalog, with the components of it that are registered and used."""
+        """Return the parcel of a catalog, with its registered components that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
@@ -61,23 +61,23 @@ class Parcel:
     def _written(self) -> Letter:
         names = ", ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in self._classes)
         sent, whole = self._send(), b""
-        with _by_value(self._classes) as modules, suppress(Exception):  # what is beside a class may not come along
+        with _by_value(self._classes) as modules, suppress(Exception):  # a class's module may not be picklable
             whole = cloudpickle.dumps(sent) if modules else b""
         return names, cloudpickle.dumps(sent), whole
 
 
 def content_of(value: Any) -> Any:
-    """Return what is in a parcel; anything else as it is."""
+    """Return the content of a parcel; other values unchanged."""
     return value.content if isinstance(value, Parcel) else value
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes in parcels, and a custom model of any other kind."""
+    """Return a model config with its classes, and any custom model, in parcels."""
     return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
 
 
 def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with what is in its parcels."""
+    """Return a model config with its parcels replaced by their content."""
     return {key: content_of(value) for key, value in model.items()}
 
 
@@ -86,7 +86,7 @@ def _is_code(key: str, value: Any) -> bool:
 
 
 def _named(value: Any) -> Any:
-    """Return the class or function of a module; of an instance its class."""
+    """Return a class or function itself, or the class of an instance."""
     return value if hasattr(value, "__qualname__") else type(value)
 
 
@@ -109,7 +109,7 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
 
 @contextmanager
 def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
-    """Let cloudpickle take the modules of classes along, but for those of installed packages; gives these modules."""
+    """Let cloudpickle send the modules of classes by value, except installed packages; yield these modules."""
     installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
     found = {cls.__module__: sys.modules.get(cls.__module__) for cls in classes if cls.__module__ != "__main__"}
     taken = [m for m in found.values() if m is not None and not _is_below(getattr(m, "__file__", None), installed)]

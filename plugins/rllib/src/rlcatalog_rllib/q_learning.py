@@ -17,11 +17,11 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
 class CatalogQModule(CatalogModule, QNetAPI):
-    """Action values for DQN, from a model of the catalog.
+    """RLModule for DQN with a catalog model.
 
-    The model's outputs are the action values or, with DQN's `dueling`, the advantages beside its own value estimate:
-    Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over what is allowed. Either way the most likely action of the exported
-    policy is the one with the highest value. What an action mask forbids has the value -inf, as Ray's learner expects.
+    The model's outputs are the action values. With DQN's `dueling`, they are the advantages, and the model's value
+    estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. Either way the most likely
+    action of the exported policy has the highest value. A masked action has the value -inf, as Ray's learner expects.
     """
 
     def setup(self) -> None:

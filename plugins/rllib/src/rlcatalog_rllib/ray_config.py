@@ -1,4 +1,4 @@
-"""What a config of Ray's says of the model: the defaults of the algorithm's own nets, and what the user gave."""
+"""Model settings in Ray's config: the defaults of the algorithm's nets, and the user's keys."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from rlcatalog_rllib.recipe import RAYS_DEFAULTS
 from rlcatalog_rllib.rl_module import CatalogModule
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfig))
-#: Those that no net of the catalog has, or how their names begin.
+#: Fields that no catalog net has, or prefixes of their names.
 _WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
 
 
 def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
-    """Return the model config's defaults that an algorithm's own nets have.
+    """Return defaults of the model config that match an algorithm's own nets.
 
     Args:
         config: Ray's AlgorithmConfig.
-        action_space: The action space, for how its numbers meet their bounds, and for the distribution SAC has for
-            them.
+        action_space: The action space, which decides the default of `action_bounds` and SAC's distribution.
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
@@ -39,10 +38,10 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
 
 def modules_defaults(normalized: Any = None) -> dict[str, Any]:
-    """Return those of all algorithms: dense layers begin as PyTorch's do, and numbers in [-1, 1] are scaled to bounds.
+    """Return the defaults for all algorithms: PyTorch's initialisers, and actions scaled from [-1, 1] to the bounds.
 
     Args:
-        normalized: The action space, where Ray's `normalize_actions` is on.
+        normalized: The action space, if Ray's `normalize_actions` is on.
     """
     found = dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
     if normalized is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()):
@@ -51,44 +50,43 @@ def modules_defaults(normalized: Any = None) -> dict[str, Any]:
 
 
 def given_to_ray(config: Any) -> dict[str, Any]:
-    """Return the keys that a config was given for the model, under the catalog's names.
+    """Return the model keys that the user gave in a config, under the catalog's names.
 
-    `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec without a
-    module class, as Ray puts them together. In the first, and in a `DefaultModelConfig`, what has Ray's default was
-    not given.
+    As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec
+    without a module class. In the first, and in a `DefaultModelConfig`, a key with Ray's default counts as not given.
 
     Args:
         config: Ray's AlgorithmConfig.
 
     Raises:
-        ConfigError: A field of `DefaultModelConfig` has no equal here.
+        ConfigError: A field of `DefaultModelConfig` has no equivalent here.
         NotServedError: The config's `rl_module_spec` is for a module of another kind.
     """
     rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
     spec = None if config.is_multi_agent else config._rl_module_spec
     if is_the_users(spec):
         raise NotServedError(
-            f"rl_module_spec: configure() would put the catalog's module in the place of {_class_of(spec).__name__}."
-            " Leave the spec out, and register a model of your own with the catalog: model={'custom_model': ...}."
+            f"rl_module_spec: configure() would replace {_class_of(spec).__name__} by the catalog's module."
+            " Leave the spec out, and pass your own model to the catalog: model={'custom_model': ...}."
         )
     given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
     return _translated(given, config) | given_in_spec(config, spec)
 
 
 def spec_of(config: Any, module_id: str) -> Any:
-    """Return the spec that a config with several agents was given for a module, or None."""
+    """Return a module's spec in a config with several agents, or None."""
     spec = config._rl_module_spec
     return (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
 
 
 def is_the_users(spec: Any) -> bool:
-    """Whether a spec is for a module of another kind than the catalog's."""
+    """Return whether a spec is for a module that is not the catalog's."""
     cls = _class_of(spec)
     return cls is not None and not (isinstance(cls, type) and issubclass(cls, CatalogModule))
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the keys of a spec without a module class; nothing of one that `configure` made before.
+    """Return the keys of a spec without a module class; none for a spec that `configure` made.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -118,11 +116,11 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
         if key.startswith(_WITHOUT_EQUAL):
             if same(value, getattr(DefaultModelConfig(), key, None)):
                 continue
-            raise ConfigError(f"model_config: {key}={value!r}: no net of the catalog has that. Leave it out.")
+            raise ConfigError(f"model_config: {key}={value!r}: no catalog net supports it. Leave it out.")
         if key == "head_fcnet_hiddens" and value and shares:
             raise ConfigError(
-                f"model_config: {key}={value!r} with vf_share_layers=True: Ray has such layers once for the actions and"
-                " once for the value, behind layers that both share; the catalog's nets share all of them or none. Set"
+                f"model_config: {key}={value!r} with vf_share_layers=True: Ray builds these layers once for the actions"
+                " and once for the value, after shared layers; the catalog's nets share all layers or none. Set"
                 " vf_share_layers=False, or post_fcnet_hiddens for layers that both share."
             )
         found[_name(key)] = value
@@ -130,7 +128,7 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def _name(key: str) -> str:
-    """Return the catalog's name of a key; Ray's new stack gave some of them other names than its old one."""
+    """Return the catalog's name of a key; Ray's new stack renamed some of the old stack's keys."""
     if key not in _FIELDS:
         return key
     if not key.startswith("conv_"):

@@ -1,4 +1,4 @@
-"""The recipe of a policy, which every worker builds: the model config, and the parts chosen where the run began."""
+"""The recipe of a policy, which every worker builds: the model config, and the parts that the driver chose."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
 
 #: Under this key a module's `model_config` names the chosen parts.
 PARTS = "_rlcatalog_parts"
-#: Under this one stands the catalog, where it is not that of the process; Ray pickles it for its workers.
+#: Under this one it has the catalog, if that is not the process's; Ray pickles it for its workers.
 CATALOG = "_rlcatalog_catalog"
-#: Under this one stand the names of the keys that are the catalog's; the others are Ray's.
+#: Under this one it lists the catalog's keys; the others are Ray's.
 KEYS = "_rlcatalog_keys"
-#: What Ray's algorithms put into a module's `model_config` of themselves; none of it is ours.
+#: Keys that Ray's algorithms add to a module's `model_config`; none of them is ours.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
-#: What they put there as the default of their own nets.
+#: Keys that they add as defaults of their own nets.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a policy is built from, in any process.
+    """Recipe from which any process builds the same policy.
 
     Attributes:
         model: The model config.
-        pins: The parts that were chosen, or None where each process chooses itself.
-        catalog: The catalog they come from, or a parcel of it; None for that of each process.
+        pins: The chosen parts, or None if each process chooses.
+        catalog: The catalog of the parts, or a parcel of it; None for each process's.
         defaults: Defaults of the algorithm's own nets, for keys that the model config does not give.
-        warned: Whether keys that nothing reads were spoken of where the run began.
+        warned: Whether the driver has already warned of keys that nothing reads.
     """
 
     model: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Recipe:
 
     @classmethod
     def of(cls, model_config: Mapping[str, Any] | None) -> Recipe:
-        """Read it out of a module's `model_config`."""
+        """Read the recipe from a module's `model_config`."""
         given = dict(model_config or {})
         pins, catalog = given.pop(PARTS, None), given.pop(CATALOG, None)
         keys = given.pop(KEYS, None)
@@ -57,10 +57,10 @@ class Recipe:
         return cls(model, None if pins is None else Pins(**pins), catalog, defaults, not by_hand)
 
     def model_config(self, searched: Collection[str] = ()) -> dict[str, Any]:
-        """Return it as a module's `model_config`.
+        """Return the recipe as a module's `model_config`.
 
         Args:
-            searched: Keys that Tune is to search over: their values come from the config of the trial, whose processes
+            searched: Keys that Ray Tune searches over. Their values come from the trial's config, and its processes
                 choose the parts.
         """
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
@@ -85,12 +85,12 @@ def choose_parts(
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The model config.
-        catalog: The catalog they come from; the process's when None.
-        defaults: Defaults of the engine's own, for keys that the model config does not give. Those of `RAYS_DEFAULTS`
-            that are missing are left to the algorithm that runs with the recipe.
+        catalog: The catalog of the parts; the process's when None.
+        defaults: Defaults of the engine, for keys that the model config does not give. The algorithm that runs the
+            recipe sets missing ones of `RAYS_DEFAULTS`.
 
     Returns:
-        What every worker builds, and what was built here.
+        The recipe for every worker, and the policy built here.
 
     Raises:
         CatalogError: See `rlcatalog.Catalog.build`.
@@ -98,13 +98,13 @@ def choose_parts(
     asked = default_catalog() if catalog is None else catalog
     policy = rlcatalog.build(obs_space, action_space, model, "torch", catalog=asked, defaults=defaults)
     resolution = policy.resolution
-    # Ray's connectors look for max_seq_len.
+    # Ray's connectors read max_seq_len.
     decided = {"max_seq_len", *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]
     components += [node.component for node in resolution.dists.walk()]
-    # What the program registered is known elsewhere where the catalog goes along; a class in the config goes by itself.
+    # Parts that the program registered are sent with the catalog; a class in the config is sent by itself.
     own = [component for component in components if component.in_process]
     named = [component for component in own if any(component is c for c in asked.components())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
@@ -117,12 +117,12 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
     """Build the policy of a recipe.
 
     Args:
-        recipe: What it is built from.
+        recipe: The recipe.
         obs_space: The environment's observation space.
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built here; the message names the node, and the package where one is missing.
+        CatalogError: A part cannot be built here; the message names the node, and a missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins
@@ -143,7 +143,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
 
 
 def this_machine() -> str:
-    """Name the machine of this process, and the Ray node where there is one."""
+    """Name the machine of this process, and its Ray node, if any."""
     import ray
 
     if not ray.is_initialized():

@@ -1,4 +1,4 @@
-"""Refusals: what Ray's API has no place for, named before anything runs."""
+"""Refusals of what Ray's API does not support, before anything runs."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from rlcatalog.errors import ConfigError, NotServedError, nearest
 
 
 def check_served(policy: Policy) -> None:
-    """Raise where a model asks for something that Ray's learners do not do.
+    """Raise if a model needs something that Ray's learners do not do.
 
     Raises:
-        NotServedError: It does; the message names what.
+        NotServedError: It does; the message names it.
     """
     who = policy.model_name
     if policy.views.ahead:
         names = ", ".join(repr(view.name) for view in policy.views.ahead)
         raise NotServedError(
-            f"{who} asks for the view {names}, which only a finished rollout has: RLlib's learners get what was known"
-            " when the action was taken. Train it with rlcatalog-ppo, or leave the view out."
+            f"{who} asks for the view {names}, which only a finished rollout has: RLlib's learners get only"
+            " what was known when the action was taken. Train it with rlcatalog-ppo, or leave the view out."
         )
     if policy.memory.skips:
         raise NotServedError(
-            f"{who} has a view of its states that leaves some of the last ones out, which are kept beside what RLlib"
-            " takes for a module's state. Ask for all of them, shift='-n:-1', or train it with rlcatalog-ppo."
+            f"{who} has a view of its states that skips some of the last ones. RLlib cannot store the skipped states."
+            " Request all of them, shift='-n:-1', or train it with rlcatalog-ppo."
         )
     if policy.model.update_ops():
         raise NotServedError(
-            f"{who}.update_ops() are to run after each optimiser step; RLlib's learners call nothing of a module's own"
-            " there. Train it with rlcatalog-ppo, or do it in forward() while input_dict['is_training']."
+            f"{who}.update_ops() must run after each optimiser step; RLlib's learners call no method of a module"
+            " there. Train it with rlcatalog-ppo, or do the update in forward() while input_dict['is_training']."
         )
 
 
 def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
-    """Raise where DQN asks for something else than one value per action of a Discrete.
+    """Raise unless DQN gets one value per action of a Discrete.
 
     Args:
         policy: The parts.
-        settings: What DQN put into the module's `model_config`.
+        settings: DQN's entries in the module's `model_config`.
 
     Raises:
-        NotServedError: It does; the message names what.
+        NotServedError: It does not; the message says why.
     """
     if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
         raise NotServedError(
@@ -57,13 +57,13 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
 
 
 def check_soft_served(policy: Policy) -> None:
-    """Raise where SAC asks for something else than actions it can weigh by their values.
+    """Raise unless SAC can weigh the policy's actions by their values.
 
     Args:
         policy: The parts.
 
     Raises:
-        NotServedError: It does; the message names what.
+        NotServedError: It cannot; the message says why.
     """
     if policy.memory or policy.views:
         raise NotServedError(f"SAC weighs single steps; {policy.model_name} has a memory, or views of the past.")
@@ -87,17 +87,17 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
         models: The model configs of single policies, by their ids.
 
     Raises:
-        NotServedError: The algorithm, or a setting of it, is not served; the message names it.
-        ConfigError: A model config is for no policy.
+        NotServedError: The algorithm, or a setting of it, is not supported; the message names it.
+        ConfigError: A model config is for an unknown policy.
     """
     known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
     if (module := next(known, None)) is None:
         raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL.")
     if config.framework_str != "torch":
-        raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs PyTorch alone.")
+        raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs only PyTorch.")
     if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
         raise NotServedError(
-            "RLlib's old API stack is not served: leave enable_rl_module_and_learner and"
+            "RLlib's old API stack is not supported: leave enable_rl_module_and_learner and"
             " enable_env_runner_and_connector_v2 of config.api_stack(...) at True."
         )
     if getattr(config, "noisy", False):
@@ -106,13 +106,13 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
         if name not in config.policies:
             raise ConfigError(
                 f"models: there is no policy {name!r}.{nearest(name, config.policies)} config.multi_agent(policies=...)"
-                f" says which there are: {', '.join(sorted(map(str, config.policies)))}."
+                f" sets them: {', '.join(sorted(map(str, config.policies)))}."
             )
     return module
 
 
 def learns_offline(config: Any) -> bool:
-    """Whether an algorithm learns from recorded data: BC and MARWIL.
+    """Return whether an algorithm learns from recorded data: BC and MARWIL.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -120,7 +120,7 @@ def learns_offline(config: Any) -> bool:
     return any(cls.__name__ == "MARWILConfig" for cls in type(config).__mro__)
 
 
-#: Name of a config class of Ray's → the module it needs, or None; a subclass needs the same.
+#: Name of a Ray config class → the module it needs, or None; a subclass needs the same.
 _MODULES = {
     "DQNConfig": "CatalogQModule", "SACConfig": "CatalogSACModule",
     **dict.fromkeys(("CQLConfig", "TQCConfig", "IQLConfig")),

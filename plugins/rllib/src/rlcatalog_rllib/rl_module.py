@@ -1,4 +1,4 @@
-"""A catalog's model inside an RLModule: building it, reading Ray's batches, running it, checkpoints."""
+"""RLModule with a catalog model: building it, reading Ray's batches, running it, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 from rlcatalog_torch import Padding, before_torch_optimizers, values_of
 
-# A learner's process, or a trial's, imports RLlib and TensorFlow before it reads a config and with it this module. The
-# first that needs triton is Ray's seeding of PyTorch, which follows.
+# The process of a learner or a trial imports RLlib and TensorFlow before it reads a config, and with it this module.
+# Ray's seeding of PyTorch, which follows, is the first to need triton.
 before_torch_optimizers()
 
 
 @dataclass
 class Rows:
-    """A batch as the model takes it.
+    """Batch in the form that the model takes.
 
     Attributes:
         obs: Encoded observations `[N, ...]`.
         mask: Columns of the action masks `[N, m]`, or None.
-        views: What the model is shown of the past, `[N, ...]` each.
+        views: The model's views of the past, `[N, ...]` each.
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
         lengths: Lengths of the sequences `[S]`, or None for a model without memory.
-        states: The memory each begins with.
-        padding: Where the padding of sequences stands, or None where there is none.
+        states: The memory at the start of each sequence.
+        padding: The padding of the sequences, or None if there is none.
     """
 
     obs: Tensor
@@ -53,7 +53,7 @@ class Rows:
 
 
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
-    """An RLModule around a model that the catalog chose and built.
+    """RLModule with a model that the catalog chose and built.
 
     `model_config` is the flat model config of rlcatalog. `policy` holds the parts; `policy.model` is this module's
     `model`.
@@ -74,7 +74,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self.target: Any = None
         self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}
         self._dist_cls = CatalogDistribution.of(self.policy)
-        #: Whether the parameters of a distribution are the model's output, whatever the actions.
+        #: Whether the parameters of a distribution are the model's output, for all actions.
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
         self._acting, self._training = self.policy.views.acting, self.policy.views.training
@@ -86,17 +86,17 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return dict(zip(self._state_names, self.policy.memory.initial, strict=True))
 
     def get_inference_action_dist_cls(self) -> Any:
-        """Return the class of distributions behind `action_dist_inputs`."""
+        """Return the class of distributions for `action_dist_inputs`."""
         return self._dist_cls
 
     # --- reading batches -------------------------------------------------------------------------------------------
 
     def rows(self, batch: Mapping[str, Any], obs: Any = None) -> Rows:
-        """Read a batch of Ray's.
+        """Read a Ray batch.
 
         Args:
             batch: The batch.
-            obs: Observations to read in place of the batch's own.
+            obs: Observations to read instead of the batch's.
         """
         obs = batch[Columns.OBS] if obs is None else obs
         mask, views = None, {}
@@ -112,12 +112,12 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
         lengths, obs, views = lengths.to(torch.int32), folded(obs), folded(views)
         padding = Padding.of(lengths, obs)
-        if padding is not None:  # Ray's padding is zeros; a model is to meet no observation that was never made
+        if padding is not None:  # Ray pads with zeros; a model must only see real observations
             obs, views = padding.fill(padding.take(obs)), padding.fill(padding.take(views))
         return Rows(obs, None if mask is None else folded(mask), views, shape, lengths, states, padding)
 
     def run_model(self, model: Any, rows: Rows, training: bool, masked: bool = True) -> tuple[Tensor, list[Any]]:
-        """Return outputs `[N, size]`, action masks baked in, and what the model returned as its new state."""
+        """Return outputs `[N, size]`, with action masks applied, and the model's new state."""
         inputs: dict[str, Any] = {Columns.OBS: rows.obs, "is_training": training}
         if training:
             for name, repeat in self._training.items():
@@ -165,9 +165,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
         **kwargs: Any,
     ) -> Tensor:  # fmt: skip
-        """Return the learner's own loss, with what the model adds to it (`custom_loss`), and report its `metrics`.
+        """Return the learner's loss, changed by the model's `custom_loss`, and report the model's `metrics`.
 
-        A model is shown the batch's real rows, without the padding of sequences.
+        The model sees the batch's real rows, without the padding of sequences.
         """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
@@ -193,18 +193,18 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return [(self.model, self.target)]
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return what acting does not need."""
+        """Return the attributes that acting does not need."""
         return ["target"]
 
     def __reduce__(self) -> Any:
-        """Pickle what the module is built from, and its weights."""
+        """Pickle the constructor's arguments and the weights."""
         return _rebuilt, (type(self), self.get_ctor_args_and_kwargs()[1], self.get_state())  # type: ignore[no-untyped-call]
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, *, not_components: Any = None, inference_only: bool = False,
                   **kwargs: Any) -> dict[str, Any]:  # fmt: skip
-        """Return the weights and, unless they are for environment runners, what the module was built for."""
+        """Return the weights and, unless they are for environment runners, the module's identity."""
         state = super().get_state(components, not_components=not_components, inference_only=inference_only, **kwargs)
         return state if inference_only else {**state, IDENTITY: identity(self.policy)}
 
@@ -230,7 +230,7 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 
 def folded(value: Any) -> Any:
-    """Return `[S, T, ...]` as `[S * T, ...]`; structures by their parts."""
+    """Return `[S, T, ...]` as `[S * T, ...]`; structures part by part."""
     return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 
@@ -239,7 +239,7 @@ _PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
 
 
 def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
-    """Keep one row in `repeat` of each sequence, for views with a `batch_repeat_value`."""
+    """Keep every `repeat`-th row of each sequence, for views with a `batch_repeat_value`."""
     if repeat == 1 or len(shape) == 1:
         return value
     return tree.map_structure(lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value)

@@ -1,4 +1,4 @@
-"""The RLModule for SAC: an actor of the catalog's, and critics over trunks of its own kind."""
+"""The RLModule for SAC: a catalog actor, and critics with trunks of the same kind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):
-    """The values of all choices: a model like the actor's, whose outputs they are, with weights of its own.
+    """Critic for choices: a second model like the actor's, whose outputs are the values of all choices.
 
     Args:
-        policy: The policy, whose model is built once more.
+        policy: The policy, whose model is built again.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -38,10 +38,10 @@ class ChoiceCritic(nn.Module):
 
 
 class NumberCritic(nn.Module):
-    """The value of an action of numbers: it joins a trunk's features, in front of one more hidden layer.
+    """Critic for actions of numbers, which join a trunk's features before one more hidden layer.
 
     Args:
-        policy: The policy, whose trunk is built once more.
+        policy: The policy, whose trunk is built again.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -58,7 +58,7 @@ class NumberCritic(nn.Module):
         self.joint = nn.Sequential(nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the values `[B]` of raw actions `[B, width]`, which are brought to -1 to 1."""
+        """Return the values `[B]` of raw actions `[B, width]`, which are scaled to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
         scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
         values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
@@ -66,11 +66,10 @@ class NumberCritic(nn.Module):
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):
-    """An actor and one or two critics for SAC (Haarnoja et al. 2018; for choices, Christodoulou 2019).
+    """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; for choices, Christodoulou 2019).
 
-    The actor is the catalog's model with its distribution, which must lie within the bounds; the model's value branch
-    is not used. Densities are those of actions between -1 and 1, as in RLlib's own module, so that its target entropy
-    means the same.
+    The actor is the catalog's model with its distribution, which must be bounded; the model's value branch is not used.
+    Densities are those of actions between -1 and 1, as in RLlib's module, so that the target entropy means the same.
     """
 
     def setup(self) -> None:
@@ -78,7 +77,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         super().setup()
         check_soft_served(self.policy)
         self.twin_q = bool(self.model_config.get("twin_q", True))
-        # The names under which Ray's learner takes the parameters for its optimisers.
+        # Ray's learner reads the parameters of its optimisers under these names.
         self.pi, self.qf, self.qf_twin = nn.Identity(), nn.Identity(), nn.Identity()
         self._log_scale = 0.0
         if not self.policy.action_codec.scalar:
@@ -90,7 +89,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     @property
     def pi_encoder(self) -> Any:
-        """The actor, under the name that Ray's learner looks for."""
+        """The actor, under the name that Ray's learner reads."""
         return _Trained(self.model)
 
     @property
@@ -126,7 +125,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
-        self.critics.requires_grad_(False)  # the actor's gradient goes through the values, not into their weights
+        self.critics.requires_grad_(False)  # the actor's gradient passes through the critics, not into their weights
         found["q_curr"] = _smallest(self._each(now.obs, drawn))
         self.critics.requires_grad_(True)
         with torch.no_grad():
@@ -148,7 +147,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     def _log_probs(self, rows: Rows) -> Tensor:
         outputs, _ = self.run_model(self.model, rows, training=True)
-        # Masks are baked in as the lowest finite number, so that what they forbid has probability 0 and no NaN.
+        # Masked logits are the lowest finite number, so masked actions get probability 0 and no NaN.
         return torch.log_softmax(outputs, -1)
 
     def _each(self, obs: Tensor, actions: Tensor | None = None, target: bool = False) -> list[Tensor]:
@@ -159,7 +158,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return self._q_values(batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:
-        """Return what `compute_q_values` does, by the target networks."""
+        """Return the values of `compute_q_values`, by the target networks."""
         return self._q_values(batch, target=True)
 
     def _q_values(self, batch: Mapping[str, Any], target: bool = False) -> Tensor:
@@ -175,12 +174,12 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return list(zip(self.critics, self.target, strict=True))
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return what acting does not need."""
+        """Return the attributes that acting does not need."""
         return ["target", "critics"]
 
 
 class _Trained:
-    """The parameters of a net but those of its value branch, as Ray's learner asks for them."""
+    """Parameters of a net, except its value branch, for Ray's learner."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,8 +1,7 @@
-"""Spaces of what Ray hands from the environment to the module: encoded observations, and what goes along with them.
+"""Spaces of encoded observations, which Ray passes from the environment to the module.
 
-An encoded observation is one array, or a dict where more than that is to be known: `"obs"`, the array; `"mask"`, the
-columns of the action mask; `"views"`, what the model is shown of the past. The space carries the environment's own
-space as `original_space`.
+An encoded observation is one array, or a dict: `"obs"` is the array, `"mask"` the columns of the action mask, and
+`"views"` the model's views of the past. The space holds the environment's space as `original_space`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OBS, MASK, VIEWS = "obs", "mask", "views"
 
 
 def encoded_space(policy: Policy) -> Any:
-    """Return the space of what `EncodeObservations` makes of observations."""
+    """Return the space of the observations that `EncodeObservations` encodes."""
     array = policy.encoded_space
     whole: Any = copy.copy(array)
     if isinstance(array, spaces.Box):
@@ -42,15 +41,15 @@ def encoded_space(policy: Policy) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return the environment's space behind an encoded one.
+    """Return the environment's space for an encoded one.
 
     Raises:
-        ConfigError: The space is none that `EncodeObservations` made.
+        ConfigError: `EncodeObservations` did not make the space.
     """
     found = getattr(space, "original_space", None)
     if found is None:
         raise ConfigError(
-            f"CatalogRLModule takes observations as rlcatalog's connectors encode them; {space} is not such a space."
+            f"CatalogRLModule takes observations from rlcatalog's connectors; {space} is not such a space."
             " Use rlcatalog_rllib.configure(config, env, model=...), or pass the three parts yourself:"
             " config.rl_module(rl_module_spec=rlcatalog_rllib.spec(obs_space, action_space, model)) and"
             " config.env_runners(env_to_module_connector=rlcatalog_rllib.env_to_module(model),"
@@ -61,7 +60,7 @@ def original_space(space: Any) -> Any:
 
 
 def _space_of(value: Any) -> Any:
-    """Return a space for views `[1, ...]`, or a structure of such."""
+    """Return a space for views `[1, ...]`, or for a structure of views."""
     if isinstance(value, dict):
         return spaces.Dict({name: _space_of(part) for name, part in value.items()})
     if isinstance(value, tuple):
@@ -71,11 +70,11 @@ def _space_of(value: Any) -> Any:
 
 
 def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Return encoded observations one by one: arrays or, where there are columns beside them, dicts of both.
+    """Return encoded observations one by one: arrays or, with further columns, dicts of both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.
-        **columns: What goes along with them, a row for each: `mask` and `views`.
+        **columns: Further columns, with a row for each: `mask` and `views`.
     """
     beside = {name: column for name, column in columns.items() if column is not None}
     if not beside:

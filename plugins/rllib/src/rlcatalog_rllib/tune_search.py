@@ -1,4 +1,4 @@
-"""Search by Ray Tune over keys of the model config: what `tune.grid_search` and its kin stand for."""
+"""Ray Tune search over keys of the model config, by `tune.grid_search` or a distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRAWN = 4
 
 
 def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the keys of a model config that Tune is to search over, with values they may take.
+    """Return the keys of a model config that Ray Tune searches over, with values they may take.
 
     Args:
         model: The model config; values may be `tune.grid_search([...])` or a distribution such as `tune.choice([...])`.
@@ -28,7 +28,7 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     for key, value in model.items():
         if isinstance(value, Function):
             raise ConfigError(
-                f"model: {key} is a tune.sample_from, whose values are not known beforehand. Give Tune a function that"
+                f"model: {key} is a tune.sample_from, whose values are unknown beforehand. Give Tune a function that"
                 " calls rlcatalog_rllib.configure with the values of its trial."
             )
         if isinstance(value, Domain):
@@ -41,7 +41,7 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]) -> None:
-    """Raise where a search would change what environment runners make of observations and actions.
+    """Raise if a search would change how environment runners encode observations or adapt actions.
 
     Args:
         options: What `search_options` returned.
@@ -50,14 +50,14 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
 
     Raises:
         ConfigError: It would.
-        CatalogError: A value is refused.
+        CatalogError: A value is invalid.
     """
     for key, values in options.items():
         for value in values:
             other = build({key: value})
             if _encoding(other) != _encoding(policy):
                 raise ConfigError(
-                    f"model: a search over {key} (tried: {value!r}) changes what environment runners hand to the"
+                    f"model: a search over {key} (tried: {value!r}) changes what environment runners pass to the"
                     " module, which is fixed before the search. Give Tune a function that calls"
                     " rlcatalog_rllib.configure with the values of its trial."
                 )

@@ -1,7 +1,7 @@
 """Deaths of the processes of one environment runner, counted across Ray's restarts.
 
-Ray starts a runner's process anew when it dies, a thousand times by default, and the driver waits for it. A runner that
-dies whenever it is made, or with its first steps, would never end the run, and never be heard of.
+Ray restarts a runner's process when it dies, a thousand times by default, and the driver waits for it. If a runner
+always dies in its constructor or its first steps, the run would neither end nor report an error.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rlcatalog_rllib.recipe import this_machine
 
 #: How many processes of one runner may die in a row before one has gathered anything.
 LIMIT = 3
-#: How a log names what ended its process: a signal, or an error in Python.
+#: Forms of the cause of death in a log: a signal, or a Python error.
 _CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w*(?:\.\w+)*(?:Error|Exception)\b.*)$")
 
 
 def record_start() -> WorkerError | None:
-    """Record that this process begins as a runner; return an error where too many before it have died.
+    """Record that this process starts as a runner; return an error if too many before it have died.
 
-    The record is Ray's key-value store, under the actor's id, which a restart keeps.
+    The record is in Ray's key-value store, under the actor's id, which a restart keeps.
     """
     starts = json.loads(_internal_kv_get(_key()) or "[]")
     if len(starts) >= LIMIT:
@@ -33,8 +33,8 @@ def record_start() -> WorkerError | None:
         return WorkerError(
             f"An environment runner's process died {len(starts)} times in a row before it had gathered anything."
             f" Cause of the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}."
-            " Mend what ends it there. With config.env_runners(num_env_runners=0) it happens in the driver's own"
-            " process, where a debugger can look."
+            " Fix the cause. To debug it, set config.env_runners(num_env_runners=0): then it happens in the"
+            " driver's process."
         )
     log = ray._private.worker.global_worker.get_err_file_path()
     starts.append({"machine": this_machine(), "log": log})
@@ -52,7 +52,7 @@ def _key() -> bytes:
 
 
 def _cause(log: Path) -> str:
-    """Return what a log says of the end of its process."""
+    """Return the cause of death in a process's log."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:  # on another node

@@ -1,4 +1,4 @@
-"""Catalog parts under Stable-Baselines3: policies, a features extractor, flat spaces, conversion."""
+"""Catalog parts in Stable-Baselines3: policies, a features extractor, flat spaces, conversion."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import lazy_loader
 from rlcatalog.frameworks import load_first
 from rlcatalog_sb3.algorithms import enter_names, refuse_algorithm
 
-# Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard imports TensorFlow.
+# Stable-Baselines3 imports TensorBoard if it is installed, and TensorBoard imports TensorFlow.
 load_first("triton", before="tensorflow")
 
 _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

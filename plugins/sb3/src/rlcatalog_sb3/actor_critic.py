@@ -1,4 +1,4 @@
-"""A catalog's actor and critic inside a policy of Stable-Baselines3."""
+"""The catalog's actor and critic in a Stable-Baselines3 policy."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Array = np.ndarray[Any, Any]
 
 
 class ActorCritic:
-    """Preprocessor, model and distribution of one lookup, called with what Stable-Baselines3 hands a policy.
+    """Preprocessor, model and distribution of one lookup, called with the inputs of a Stable-Baselines3 policy.
 
     Args:
-        owner: The policy of Stable-Baselines3 that it is for, a `CatalogBasePolicy`, with the spaces that it shows.
+        owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with the spaces that it shows.
         model_config: The model config; None takes the one the environment was flattened with.
-        catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
+        catalog: The catalog of the parts; when None, the flattened environment's or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for messages.
         frozen: Whether a frozen policy collects; see `FrozenCollector`.
 
     Attributes:
-        policy: The rlcatalog policy, for the environment's own spaces.
-        given: The model config as it was given; with what the keyword arguments stand for, where there are any.
-        given_catalog: The catalog as it was given.
+        policy: The rlcatalog policy, for the environment's spaces.
+        given: The given model config, with the keys that the keyword arguments stand for.
+        given_catalog: The given catalog.
         observer: Encodes observations and finds their masks.
-        adapts: Whether `adapt` stands between raw actions and the environment.
-        collector: What takes the steps of rollouts.
+        adapts: Whether raw actions pass through `adapt` to the environment.
+        collector: Takes the steps of rollouts.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need; see `refusals`.
@@ -74,8 +74,8 @@ class ActorCritic:
         self.observer = Observer(self.policy, observation_space, origin)
         if recurrent and self.policy.masks.key is not None and not self.observer.columns:
             raise NotServedError(
-                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks that stand in the observation as"
-                " their columns can be told from padding. Wrap the environment: for_sb3(env)."
+                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks that are columns of the"
+                " observation can be told from padding. Wrap the environment: for_sb3(env)."
             )
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
@@ -83,16 +83,16 @@ class ActorCritic:
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
-        """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
+        """Return the environment's actions for raw actions of a Box; a flattened environment takes raw ones."""
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions in the shape Stable-Baselines3 sees, value estimates `[B, 1]` and log densities `[B]`.
 
         Args:
-            obs: Observations as Stable-Baselines3 hands them.
-            mask: Action masks from elsewhere.
-            deterministic: Take the most likely actions.
+            obs: Observations in the form of Stable-Baselines3.
+            mask: Action masks that are not in the observations.
+            deterministic: Whether to take the most likely actions.
         """
         encoded, found = self.observer.encode(obs), self.observer.mask(obs, mask)
         if (step := self.collector.step(encoded, found, deterministic)) is not None:
@@ -102,7 +102,7 @@ class ActorCritic:
         return actions, self.values(), logp
 
     def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `act` returns, of a step that the frozen policy took."""
+        """Return a step of the frozen policy in the form of `act`."""
         raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
         return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
 
@@ -110,9 +110,9 @@ class ActorCritic:
         """Run the model and return the action distribution.
 
         Args:
-            obs: Observations as Stable-Baselines3 hands them.
-            mask: Action masks from elsewhere.
-            acting: Whether actions will be drawn; else stored ones are scored.
+            obs: Observations in the form of Stable-Baselines3.
+            mask: Action masks that are not in the observations.
+            acting: Whether actions will be drawn; if not, stored ones are scored.
         """
         inputs, _ = self.model({"obs": self.observer.encode(obs), "is_training": not acting}, [], None)
         return self.masked(inputs, obs, mask, acting)
@@ -131,7 +131,7 @@ class ActorCritic:
         """Return raw actions in the shape of the space Stable-Baselines3 sees.
 
         Raises:
-            ModelContractError: They are none of the action space.
+            ModelContractError: They are not in the action space.
         """
         raw = sample.detach()
         if self.policy.contract.checks_actions:
@@ -156,20 +156,20 @@ class ActorCritic:
         return logp
 
     def values(self) -> Tensor:
-        """Return the value estimates `[B, 1]` of the last pass, as Stable-Baselines3 wants them."""
+        """Return the value estimates `[B, 1]` of the last pass, in the shape that Stable-Baselines3 expects."""
         return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
-        """Take note that the model was moved to a device."""
+        """Note that the model was moved to a device."""
         self.policy.to(str(device))
         self.collector.begin()
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
-    """Refuse action spaces whose raw actions Stable-Baselines3 would hand to the environment as they are.
+    """Refuse action spaces whose raw actions Stable-Baselines3 would pass to the environment without adapting them.
 
     Raises:
-        NotServedError: Such a space; wrapped with `for_sb3`, the environment takes raw actions.
+        NotServedError: It is such a space; wrapped with `for_sb3`, the environment takes raw actions.
     """
     codec = policy.action_codec
     info, raw_kind = codec.info, codec.raw_kind
@@ -178,7 +178,7 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
         if np.dtype(space.dtype) not in (np.float32, np.float64):
             why = f"raw actions would be stored as {space.dtype}"
         elif not adapts and codec.bounds != "clip" and raw_kind != "bounded":
-            why = f"action_bounds={codec.bounds!r} would not be applied: this algorithm clips by itself"
+            why = f"action_bounds={codec.bounds!r} would not be applied, because this algorithm clips actions"
     elif raw_kind == "onehot":
         why = "its distribution draws one-hots"
     elif np.any(np.asarray(getattr(space, "start", 0)) != 0):
@@ -186,18 +186,18 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
     elif len(info.shape or ()) > 1:
         why = "it has more than one axis"
     if why is None and not isinstance(space, spaces.Box) and not _is_raw(codec):
-        why = f"its codec, {type(codec).__name__}, makes other actions of the raw ones"
+        why = f"its codec, {type(codec).__name__}, changes raw actions"
     if why is not None:
         raise NotServedError(f"{info.describe()}: {why}. Wrap the environment, so that it takes raw actions:"
                              " for_sb3(env, model_config).")  # fmt: skip
 
 
 def _is_raw(codec: ActionCodec) -> bool:
-    """Whether choices reach the environment as they are drawn, as far as the lowest and the highest tell."""
+    """Return whether the codec leaves choices unchanged, judged by the lowest and the highest."""
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
     try:
         return np.array_equal(np.reshape(codec.adapt(raw), raw.shape), raw)
-    except (TypeError, ValueError):  # no numbers, or of another number of them
+    except (TypeError, ValueError):  # not numbers, or another number of values
         return False

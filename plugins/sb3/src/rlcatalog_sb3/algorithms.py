@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms by name: what each is made with, and what is called `"CatalogPolicy"` there."""
+"""Stable-Baselines3's algorithms by name, their policy classes, and policy aliases such as `"CatalogPolicy"`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
 
-#: Name → (package, policy of this package); None: one of theirs over a CatalogExtractor.
+#: Name → (package, policy of this package); None: their policy over a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "PPO": ("stable_baselines3", "CatalogPolicy"),
     "A2C": ("stable_baselines3", "CatalogPolicy"),
@@ -21,13 +21,13 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "MaskablePPO": ("sb3_contrib", "CatalogMaskablePolicy"),
     "RecurrentPPO": ("sb3_contrib", "CatalogRecurrentPolicy"),
 }
-#: Name → module of this package that has it.
+#: Name → module of this package that defines it.
 _MODULES = {
     **dict.fromkeys(("CatalogMaskablePolicy", "CatalogRecurrentPolicy", "RecurrentPPO"), "contrib"),
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
 }
-#: Algorithms with nets of their own for actions and values; those that are not above cannot be converted.
+#: Algorithms with separate nets for actions and values; those that are not listed above cannot be converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
@@ -79,23 +79,23 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
     Args:
         name: Its name.
-        env: An environment made with `for_sb3`, or a vector environment of such.
+        env: An environment made with `for_sb3`, or a vector environment of those.
         model: The model config.
-        frozen: Whether a frozen policy collects, see `CatalogPolicy`; None: as it decides.
+        frozen: Whether a frozen policy collects, see `CatalogPolicy`; None for the policy's default.
         settings: Keyword arguments of the algorithm; `policy_kwargs` are completed.
 
     Raises:
         UnknownNameError: There is no such algorithm.
         MissingPluginError: Its package is not installed.
         ConfigError: It does not take a setting.
-        NotServedError: It collects otherwise than with a policy that could be frozen.
+        NotServedError: `frozen` is `"always"`, and the algorithm does not act with a policy that can be frozen.
     """
     algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
     policy: Any = "MlpPolicy" if own is None else _own(own)
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if own is None:
         if frozen == "always":
-            raise NotServedError(f"frozen='always': {name} acts by nets of its own, which nothing here freezes.")
+            raise NotServedError(f"frozen='always': {name} does not act with a catalog policy. Leave it out.")
         policy_kwargs["features_extractor_class"] = _own("CatalogExtractor")
         policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
     else:
@@ -108,21 +108,21 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
 
 def _own(name: str) -> Any:
-    """Return what this package has of a name, or None."""
+    """Return this package's object of a name, or None."""
     return getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name) if name in _MODULES else None
 
 
 def enter_names(*, importing: bool) -> None:
     """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
 
-    Those that our policy refuses have its name as well, so that its refusal is read and not that the name is unknown.
+    Algorithms that our policy refuses get its name as well: its refusal helps more than an unknown name.
 
     Args:
-        importing: Whether to import the algorithms for it; else only those that were imported get the names.
+        importing: Whether to import the algorithms; if not, only imported ones get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:
-            with suppress(Exception):  # sb3-contrib is an extra, and whoever uses it sees what is wrong with it
+            with suppress(Exception):  # sb3-contrib is an extra; its users see what is wrong with it
                 importlib.import_module(package)
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
             if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer

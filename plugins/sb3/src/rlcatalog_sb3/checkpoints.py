@@ -1,4 +1,4 @@
-"""Checkpoints of Stable-Baselines3's algorithms, by its own means, and rows of its logger."""
+"""Checkpoints of Stable-Baselines3's algorithms, in its own format, and rows of its logger."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
 
-#: What a run's folder and each checkpoint hold; the last one off-policy algorithms' checkpoints alone.
+#: Entries of a run's folder and of each checkpoint; only off-policy algorithms' checkpoints have the last one.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
 #: Columns of the logger: environment steps, and the mean return of the last episodes.
 STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
-    """The run has reached what it was to reach."""
+    """The run has reached its target."""
 
 
 class CheckpointCallback(BaseCallback):
-    """Saves a run where it is whole: between two updates.
+    """Callback that saves a run between two updates.
 
     Args:
         session: The run.
@@ -52,7 +52,7 @@ class CheckpointCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.session.interrupts.pending is not None and isinstance(self.model, OffPolicyAlgorithm):
-            self.model.num_timesteps -= self.model.n_envs  # of this step nothing is stored yet
+            self.model.num_timesteps -= self.model.n_envs  # nothing of this step is stored yet
         self.session.interrupts.check()
         return True
 
@@ -60,10 +60,10 @@ class CheckpointCallback(BaseCallback):
         self._collecting = False
 
     def save_early(self) -> None:
-        """Save the run where something has ended it: as it was before the rollout, from which nothing was learned.
+        """Save a run that ends early, as it was before the unfinished rollout.
 
-        An off-policy algorithm keeps what it has collected. Within an update there is nothing whole to save, and
-        weights that are NaN or infinite are not worth it: the last checkpoint stays the last.
+        An off-policy algorithm keeps what it has collected. Within an update, or with weights that are NaN or infinite,
+        nothing is saved: the last checkpoint stays the last.
         """
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
@@ -74,15 +74,14 @@ class CheckpointCallback(BaseCallback):
         """Write the policy and a checkpoint.
 
         Raises:
-            NonFiniteError: A weight is NaN or infinite; what was saved before stays.
+            NonFiniteError: A weight is NaN or infinite; earlier saves are unchanged.
             SavedPolicyError: It cannot be written.
         """
         steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
-                f"after {steps} steps weights of {type(self.model).__name__} are no finite numbers. The policy as it"
-                f" was after {session.saved or 0} steps is in {session.folder / POLICY}. A lower learning rate may"
-                " help."
+                f"after {steps} steps weights of {type(self.model).__name__} are NaN or infinite. The policy after"
+                f" {session.saved or 0} steps is in {session.folder / POLICY}. Try a lower learning rate."
             )
         session.save_checkpoint(steps, policy_of(self.model), self._write)
 
@@ -93,7 +92,7 @@ class CheckpointCallback(BaseCallback):
 
 
 class RowWriter(KVWriter):
-    """Output of Stable-Baselines3's logger that reports its rows.
+    """Output of Stable-Baselines3's logger that reports rows to a run.
 
     Args:
         session: The run.
@@ -117,19 +116,19 @@ class RowWriter(KVWriter):
 
 
 def policy_of(algorithm: Any) -> Policy:
-    """Return an algorithm's policy. One that is converted is built anew: its draws are not the run's."""
+    """Return an algorithm's policy; building a converted one does not change the run's random draws."""
     with torch.random.fork_rng(devices=[]):
         return to_policy(algorithm)
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
-    """Return an algorithm as a checkpoint has it. What it holds are pickles, and reading one runs what is in it.
+    """Return an algorithm from a checkpoint. The files are pickles: reading them runs any code in them.
 
     Args:
         name: The algorithm's name.
         checkpoint: Its folder.
         env: The environment, made as for the run.
-        settings: What takes the place of the algorithm's own.
+        settings: Arguments that replace the saved ones.
 
     Raises:
         SavedPolicyError: It cannot be read, or belongs to another environment.
@@ -141,7 +140,7 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
             algorithm.load_replay_buffer(checkpoint / BUFFER)
             _fill_up(algorithm.replay_buffer)
     except Exception as error:
-        raise SavedPolicyError(f"{checkpoint}: no checkpoint, or damaged: {reason(error)}") from error
+        raise SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {reason(error)}") from error
     return algorithm
 
 
@@ -151,7 +150,7 @@ def _is_finite(algorithm: Any) -> bool:
 
 
 def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
-    """Save what is in the replay buffer. All of it would be as large as it may ever get."""
+    """Save only the filled part of the replay buffer; the whole array has its full size from the start."""
     buffer: Any = algorithm.replay_buffer
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
         rows = min(buffer.pos + 1, buffer.buffer_size)  # one may hold the next observation
@@ -165,7 +164,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
 
 
 def _fill_up(buffer: Any) -> None:
-    """Give a replay buffer the size it is to have."""
+    """Give a replay buffer its full size."""
 
     def grown(column: Any) -> Any:
         whole = np.zeros((buffer.buffer_size, *column.shape[1:]), column.dtype)
@@ -178,7 +177,7 @@ def _fill_up(buffer: Any) -> None:
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
-    """Return what a replay buffer holds: arrays `[buffer_size, envs, ...]`, or dicts of such, by their names."""
+    """Return the content of a replay buffer by name: arrays `[buffer_size, envs, ...]`, or dicts of them."""
     found = []
     for name, value in vars(buffer).items():
         parts = list(value.values()) if isinstance(value, dict) else [value]

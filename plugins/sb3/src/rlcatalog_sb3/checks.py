@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what Stable-Baselines3's loops ask of parts; and outputs to compare."""
+"""Checks for the conformance kit: what Stable-Baselines3's loops require of parts; and outputs to compare."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlcatalog_sb3.spaces import origin_of
 def sb3_moves_every_weight(part: kit.Part) -> None:
     """One update of Stable-Baselines3's PPO, or RecurrentPPO, moves every weight; what it cannot carry is skipped."""
     if "torch" not in part.component.frameworks:
-        raise kit.NotApplicable("Stable-Baselines3 runs PyTorch alone")
+        raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(part)
     model = dict(example.config)
     with kit.refusing(NotServedError, MissingPluginError):
@@ -49,7 +49,7 @@ def outputs(algorithm: Any) -> kit.OutputFunction:
         algorithm: The algorithm; its environment may be flattened (`for_sb3`).
 
     Raises:
-        NotServedError: Its policy is no `CatalogPolicy`.
+        NotServedError: Its policy is not a `CatalogPolicy`.
     """
     policy = algorithm.policy
     if not isinstance(policy, CatalogPolicy):

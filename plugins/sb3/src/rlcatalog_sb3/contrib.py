@@ -1,4 +1,4 @@
-"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that says how long its sequences are."""
+"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that passes on the lengths of its sequences."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from rlcatalog_torch import Padding
 
 
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
-    """A policy for MaskablePPO with the catalog's preprocessor, model and distribution.
+    """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
-    Masks stand in the observation (`action_mask_key` of the model config), come from `env.action_masks()`, or both;
-    what either forbids is forbidden. MaskablePPO asks the environment for its masks; where they stand in the
-    observation alone, `for_sb3(env)` hands them out, or `learn(..., use_masking=False)` leaves the question out.
+    Masks come from the observation (`action_mask_key` of the model config), from `env.action_masks()`, or from both; an
+    action must be allowed by both. MaskablePPO asks the environment for masks. If only the observation has them, wrap
+    the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
-    """A policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
+    """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
-    sb3-contrib's own RecurrentPPO serves as well, but for models that keep batch statistics: it does not say which rows
-    of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models that keep batch statistics: that loop does not say
+    which rows of a batch are padding.
 
-    Any memory whose state is vectors that begin as zeros will do, a plugin's or the user's own as well. What the loop
-    does not carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks
-    for it.
-    The value reads the memory's output; with `vf_share_layers=False` it has a memory of its own, carried in the same
-    state.
+    The state of the memory must be vectors that begin as zeros; memories of plugins and of your program work, too. If
+    the config asks for something the loop does not carry (previous actions and rewards, attention, views of the past),
+    an error names the key. The value reads the memory's output; with `vf_share_layers=False` it has a second memory,
+    carried in the same state.
 
     Attributes:
-        seq_lens: Lengths of the sequences that `evaluate_actions` is called with next, an array `[S]`; None where the
-            loop does not tell.
+        seq_lens: Lengths `[S]` of the sequences in the next call of `evaluate_actions`; None if the loop does not pass
+            them.
     """
 
     recurrent, adapts = True, False
@@ -80,7 +79,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         Args:
             obs: Observations of S sequences padded to one length T: `[S * T, ...]`.
             actions: Raw actions `[S * T, ...]`.
-            lstm_states: The states each sequence began with.
+            lstm_states: The state at the start of each sequence.
             episode_starts: Where a new episode begins `[S * T]`.
         """
         actor_critic = self.actor_critic
@@ -113,7 +112,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates of padded sequences; padding is left to the loss's mask."""
+        """Return model outputs and value estimates of padded sequences; the loss masks the padding."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
@@ -121,7 +120,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
             lengths = self._all_real(count, steps) if known is None else torch.from_numpy(known)
             padding = Padding.of(lengths, encoded)
-            if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
+            if padding is not None:  # sb3-contrib pads with zeros; a model must only see real observations
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
             memory = self._packer.unpack(states, starts[:, 0])
@@ -137,12 +136,12 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
 
     def _all_real(self, count: int, steps: int) -> Tensor:
-        """Return the lengths of sequences in which nothing is known to be padding."""
+        """Return the full length for each sequence, because the padding is unknown."""
         if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
             self._warned = True
             warnings.warn(
-                "sb3-contrib's RecurrentPPO does not say which rows are padding, and this model keeps batch statistics,"
-                " which count them. Use rlcatalog_sb3.RecurrentPPO in its place.",
+                "sb3-contrib's RecurrentPPO does not say which rows are padding, and this model's batch statistics"
+                " count them. Use rlcatalog_sb3.RecurrentPPO instead.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -150,10 +149,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3-contrib's RecurrentPPO, in which the padding of sequences reaches no trunk of a `CatalogRecurrentPolicy`.
+    """sb3-contrib's RecurrentPPO, with no padding in the trunk of a `CatalogRecurrentPolicy`.
 
-    Its policies are told neither the lengths of sequences nor which rows are padding; the loss leaves padding out, but
-    a trunk that counts (batch normalisation) or divides by what it sees would take it for observations.
+    sb3-contrib passes a policy neither the lengths of sequences nor the padding. Its loss leaves padding out, but a
+    trunk with batch statistics (batch normalisation) would count it as observations.
     """
 
     def _setup_model(self) -> None:

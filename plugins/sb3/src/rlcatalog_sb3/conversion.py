@@ -1,4 +1,4 @@
-"""From a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
+"""Conversion of a trained Stable-Baselines3 algorithm into a policy that acts without it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
-#: SAC cuts the log standard deviations off there; TD3 has none, and explores with noise of its own.
+#: SAC clips the log standard deviations here; TD3 has none, and explores with separate noise.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
 
 def to_policy(model: Any) -> Policy:
-    """Return the rlcatalog policy behind a trained algorithm: `to_policy(model).save(directory)`.
+    """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
-    It acts on what the environment itself emits, and `rlcatalog.load(directory)` needs no Stable-Baselines3. A
-    `CatalogPolicy`'s shares its weights with the algorithm. DQN, SAC and TD3 over a `CatalogExtractor` are copied: the
-    layers behind the trunk become `post_fcnet` layers; Q-values become a Categorical's logits, whose most likely action
-    is the greedy one; actors become squashed Gaussians (TD3's almost without noise). Such a policy's values are 0.
+    It acts on the environment's observations, and `rlcatalog.load(directory)` needs no Stable-Baselines3. With a
+    `CatalogPolicy` it shares its weights with the algorithm. DQN, SAC and TD3 over a `CatalogExtractor` are copied:
+    the layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical, whose most likely
+    action is the greedy one. Actors become squashed Gaussians, TD3's almost without noise. The values of such a policy
+    are 0.
 
     Args:
         model: The algorithm.
@@ -63,15 +64,15 @@ Layer = tuple[nn.Linear, nn.Module | None]
 
 
 def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
-    """Return the hidden layers behind the features, weight and bias of the last ones, and what they compute."""
+    """Return the hidden layers after the features, weight and bias of the last ones, and the function of all."""
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
     actor = getattr(policy, "actor", None)
     if actor is None or getattr(actor, "use_sde", False):
-        what = "has other layers behind the trunk than DQN, SAC and TD3"
+        what = "has other layers after the trunk than DQN, SAC and TD3"
         if actor is not None:
-            what = "explores by use_sde, which the catalog has not"
+            what = "explores with use_sde, which the catalog does not support"
         raise NotServedError(f"{type(policy).__name__} {what}; it cannot be converted.")
     if hasattr(actor, "log_std"):
         latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std
@@ -88,7 +89,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
 
 
 def _pairs(modules: list[nn.Module]) -> list[Layer]:
-    """Return linear layers with the activation behind each."""
+    """Return linear layers with the activation after each."""
     found: list[Layer] = []
     for module in modules:
         if isinstance(module, nn.Linear):
@@ -107,15 +108,15 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
     for key in ("no_final_linear", "free_log_std"):
         if config.get(key):
             raise NotServedError(
-                f"{key}: the layers behind the trunk are Stable-Baselines3's and end linearly; leave it out."
+                f"{key}: the layers after the trunk are Stable-Baselines3's and end linearly. Leave it out."
             )
     if hidden:
         names = {ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
         before = config.get("post_fcnet_hiddens", [])
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(
-                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be converted, they"
-                " and the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
+                f"the layers after the trunk have the activations {', '.join(sorted(names))}; conversion needs one"
+                " activation for these and the trunk's post_fcnet_hiddens. Set net_arch=[]."
             )
         config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
         config["post_fcnet_activation"] = names.pop()
@@ -123,7 +124,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
 
 
 def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
-    """Copy the weights by their canonical names; the value layer's become zeros."""
+    """Copy the weights by their canonical names; those of the value layer become zeros."""
     wanted = weights_of(policy.model)
     trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
@@ -141,7 +142,7 @@ def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer
 
 
 def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:
-    """Raise unless the rebuilt model computes what trunk and layers do."""
+    """Raise unless the rebuilt model computes the same as the trunk with its layers."""
     device = next(iter(extractor.parameters())).device
     encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
     with torch.no_grad():
@@ -153,6 +154,6 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
 
 def _not_rebuilt(policy: Policy) -> NotServedError:
     return NotServedError(
-        f"{type(policy.model).__name__}: this trunk with Stable-Baselines3's layers behind it has no equal among the"
-        " catalog's models, so it cannot be converted. Save the algorithm itself: model.save(path)."
+        f"{type(policy.model).__name__}: no catalog model equals this trunk with Stable-Baselines3's layers after it,"
+        " so it cannot be converted. Save the algorithm instead: model.save(path)."
     )

@@ -1,4 +1,4 @@
-"""The catalog's distributions under the interface of Stable-Baselines3's."""
+"""The catalog's distributions with the interface of `stable_baselines3.common.distributions`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CatalogDistribution(Distribution):
     """A distribution of raw actions.
 
     Args:
-        actor_critic: What it comes from.
+        actor_critic: The actor and critic that made it.
         dist: The catalog's distribution.
     """
 
@@ -47,7 +47,7 @@ class CatalogDistribution(Distribution):
         return entropy
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the catalog's model has the layers."""
+        """Raise: the layers belong to the catalog's model."""
         raise NotServedError(
             "the catalog's distributions are made from a model's output: policy.get_distribution(obs)."
         )

@@ -13,7 +13,7 @@ from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
-    """What the engine takes beside the common options, and what a run was begun with."""
+    """Options of the engine, in addition to the common ones, and the settings of the run."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     device: str = "cpu"
@@ -25,7 +25,7 @@ class SB3Options(RunOptions, kw_only=True, frozen=True):
 
 
 class SB3Engine(Engine):
-    """Trains with Stable-Baselines3, which imports PyTorch when it is made."""
+    """Engine for Stable-Baselines3; it imports PyTorch when it is made."""
 
     options = SB3Options
     algorithms = tuple(ALGORITHMS)
@@ -35,8 +35,8 @@ class SB3Engine(Engine):
     reserved = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}  # noqa: RUF012
     trusts_checkpoints = True
     not_restored = (
-        "Stable-Baselines3 restores neither environments nor random generators, so this is not, number for number, the"
-        " run that would not have stopped"
+        "Stable-Baselines3 restores neither environments nor random generators, so this run differs from an"
+        " uninterrupted one"
     )
 
     def __init__(self, plan: RunPlan) -> None:
@@ -49,7 +49,7 @@ class SB3Engine(Engine):
         from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = plan.env_id, plan.options
-        seed = (plan.seed + plan.steps) % 2**32  # of a resumed run: else its environments would begin as at first
+        seed = (plan.seed + plan.steps) % 2**32  # a resumed run's environments must not start like the first ones
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
         env = make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
@@ -60,7 +60,7 @@ class SB3Engine(Engine):
             )
         else:
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
-        self._policy = describe_policy(policy_of(self.algorithm))  # what could not be converted is refused here
+        self._policy = describe_policy(policy_of(self.algorithm))  # refuses what could not be converted
 
     @property
     def steps(self) -> int:

@@ -1,4 +1,4 @@
-"""`CatalogExtractor`: a trunk of the catalog as features extractor, for DQN, SAC and TD3."""
+"""`CatalogExtractor`: a catalog trunk as features extractor, for DQN, SAC and TD3."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from rlcatalog_sb3.spaces import MASK, Lookup, Origin
 from rlcatalog_torch import before_torch_optimizers
 
 
-# Derived from CombinedExtractor for one thing: Stable-Baselines3 tells its own extractors alone, with
-# `normalized_image=True`, when it leaves images unscaled.
+# Derived from CombinedExtractor because Stable-Baselines3 tells only its own extractors, with `normalized_image=True`,
+# when it leaves images unscaled.
 class CatalogExtractor(CombinedExtractor):
-    """The features of a catalog's trunk.
+    """Features extractor with a catalog trunk.
 
     `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
-    "features_extractor_kwargs": {"model_config": {...}}})`. The layers behind it are Stable-Baselines3's (`net_arch`).
-    Images reach the trunk as the environment emits them, whatever Stable-Baselines3's `normalize_images` says.
+    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after it are Stable-Baselines3's (`net_arch`).
+    Images reach the trunk as the environment emits them, with any value of Stable-Baselines3's `normalize_images`.
 
     Args:
-        observation_space: The observation space Stable-Baselines3 shows.
+        observation_space: The observation space from Stable-Baselines3.
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
-        normalized_image: Given by Stable-Baselines3: images come unscaled (`normalize_images=False`).
-        catalog: The catalog the trunk comes from; the one the environment was flattened with, or the process's, when
-            None.
+        normalized_image: Set by Stable-Baselines3: images come unscaled (`normalize_images=False`).
+        catalog: The catalog of the trunk; when None, the one the environment was flattened with, or the process's.
 
     Raises:
         NotServedError: The config asks for a memory, a head or a filter, or there are action masks.
@@ -49,15 +48,15 @@ class CatalogExtractor(CombinedExtractor):
         catalog: Catalog | None = None,
     ) -> None:
         before_torch_optimizers()  # the algorithm makes one for the net it builds around this
-        # A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
+        # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
         origin, catalog, values, flat = lookup.origin, lookup.catalog, lookup.values, lookup.origin is not None
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
-                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions by themselves; a features"
-                " extractor has no use for a distribution. Leave it out."
+                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions without a distribution of"
+                " the catalog. Leave it out."
             )
         resolution = catalog.resolve(lookup.observation_space, lookup.action_space, lookup.config, "torch")
         refuse_filter(resolution)
@@ -65,7 +64,7 @@ class CatalogExtractor(CombinedExtractor):
             if resolution.choices[slot].component is not None:
                 raise NotServedError(
                     f"{asking(resolution, slot)}: DQN, SAC and TD3 of Stable-Baselines3 have no place for a {slot};"
-                    " a features extractor is a trunk alone."
+                    " a features extractor is only a trunk."
                 )
         preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
         if origin is not None:
@@ -86,7 +85,7 @@ class CatalogExtractor(CombinedExtractor):
         BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
         self.trunk: Any = trunk
         self.catalog = catalog
-        #: The environment's own spaces (actions: None where they are not known), and the config's keys.
+        #: The environment's spaces (actions: None if unknown), and the config's keys.
         self.own_space = lookup.observation_space
         self.own_actions = origin.action_space if origin is not None else None
         self.config = resolution.config.given
@@ -102,17 +101,17 @@ class CatalogExtractor(CombinedExtractor):
 
 
 def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
-    """Return what turns tensors that `preprocess_obs` made back into observations.
+    """Return a function that turns tensors from `preprocess_obs` back into observations.
 
     Raises:
-        NotServedError: It would make nothing of them.
+        NotServedError: `preprocess_obs` cannot encode these observations.
     """
     if isinstance(space, spaces.Dict):
         parts = {key: _undo(child, scaled) for key, child in space.spaces.items()}
         return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
     if np.any(np.asarray(getattr(space, "start", 0)) != 0):
         raise NotServedError(
-            f"{space}: Stable-Baselines3 makes one-hots of observed choices as if they began at 0. Wrap the"
+            f"{space}: Stable-Baselines3 encodes choices as one-hots that begin at 0. Wrap the"
             " environment: for_sb3(env, model_config)."
         )
     if isinstance(space, spaces.Discrete):
@@ -130,7 +129,7 @@ def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
     """Refuse action masks, and flattened action spaces that the algorithms could not act in.
 
     Raises:
-        NotServedError: There are such.
+        NotServedError: The observation has a mask, or the action space is not supported.
     """
     found = MASK if origin is not None else key
     if isinstance(space, spaces.Dict) and found in space.spaces:

@@ -1,4 +1,4 @@
-"""Environments with flat spaces, for algorithms that take no others: `FlattenSpaces`, `for_sb3`."""
+"""Environments with flat spaces, for algorithms that require them: `FlattenSpaces`, `for_sb3`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Array = np.ndarray[Any, Any]
 
 #: Config keys of the kernel that shape encoded observations or raw actions.
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
-#: A bound that cuts nothing off.
+#: A bound that clips nothing.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
-    """Shows an environment of any spaces as one that Stable-Baselines3 takes.
+    """Wrapper that gives an environment of any spaces the flat spaces that Stable-Baselines3 needs.
 
-    Observations are encoded by the catalog's preprocessor, once, as they come; actions are the raw ones that the
-    policy drew, and are adapted here. The flat spaces know the environment's own, so that a `CatalogPolicy` finds them.
+    It encodes each observation once with the catalog's preprocessor, and adapts the raw actions that the policy drew.
+    The flat spaces hold the environment's spaces, where a `CatalogPolicy` finds them.
 
     Args:
-        env: The environment. Has it a method `action_masks()` (sb3-contrib's way to mask), and hold its observations
-            no mask, these masks are put into the observations.
-        model_config: The model config, where it shapes observations or actions.
-        catalog: The catalog the parts come from, for policies in this environment, too; the process's when None.
+        env: The environment. If it has a method `action_masks()`, as in sb3-contrib, and its observations hold no mask,
+            the masks are added to the observations.
+        model_config: The model config, which shapes observations and actions.
+        catalog: The catalog of the parts, also for policies in this environment; the process's when None.
 
     Raises:
         NotServedError: The config asks for an observation filter.
@@ -53,12 +53,12 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         masked = env.has_wrapper_attr("action_masks")
         self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked, catalog)
-        # Masks in the observation win: they are those of the observation, whenever one asks.
+        # Masks in the observation win: they always belong to the observation.
         self._outside = self.flattening.masked and self.flattening.masks.key is None
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
         self._mask: Any = None
-        if self.flattening.masked:  # an environment without masks has no such method: MaskablePPO looks for it
+        if self.flattening.masked:  # only with masks, because MaskablePPO looks for this method
             self.action_masks = self._last_mask
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -86,16 +86,16 @@ def for_sb3(
     model_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> FlattenSpaces:
-    """Flatten an environment's spaces, so that Stable-Baselines3 takes it.
+    """Flatten an environment's spaces for Stable-Baselines3.
 
-    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment of any spaces that the installed parts serve.
-    The wrappers of the installed plugins that match are put around it first (see `rlcatalog.wrap_env`). For several
+    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment of any spaces that the installed parts support.
+    Matching wrappers of the installed plugins are applied first (see `rlcatalog.wrap_env`). For several
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
         env: A single environment, its Gymnasium id, its class or a function that makes it.
-        model_config: The model config, where it shapes observations or actions; see `FlattenSpaces`.
-        catalog: The catalog the parts come from, for policies in this environment, too; the process's when None.
+        model_config: The model config, which shapes observations and actions; see `FlattenSpaces`.
+        catalog: The catalog of the parts, also for policies in this environment; the process's when None.
 
     Raises:
         ModelContractError: It is a vector environment.
@@ -111,20 +111,20 @@ def for_sb3(
 
 
 class Flattening:
-    """Encodes observations, adapts raw actions.
+    """Encoder of observations and adapter of raw actions for flat spaces.
 
     Args:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether observations without action masks get those of another source.
-        catalog: The catalog the parts come from; the process's when None.
+        masked: Whether observations without action masks get masks from another source.
+        catalog: The catalog of the parts; the process's when None.
 
     Attributes:
         observation_space: An `EncodedBox`; with masks a Dict of it under `"obs"`, and of the mask's columns under
             `"action_mask"`.
         action_space: A Discrete for one choice, a MultiDiscrete for several, else a Box of the raw values; its bounds
-            cut nothing off that the action codec would not.
+            clip only what the action codec would clip.
         masks: Reads action masks.
     """
 
@@ -157,12 +157,12 @@ class Flattening:
         setattr(self.action_space, ORIGIN, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
-        """Return an observation as Stable-Baselines3 sees it.
+        """Return an observation in the form that Stable-Baselines3 sees.
 
         Args:
             obs: The environment's observation.
-            mask: Its action mask in Gymnasium's format, where the observation does not hold it.
-            last: The episode is over: nobody will act, so a mask that allows nothing is no error.
+            mask: Its action mask in Gymnasium's format, if the observation does not hold it.
+            last: Whether the episode is over. No action follows, so a mask may allow nothing.
         """
         flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
@@ -175,12 +175,12 @@ class Flattening:
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
-    """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
+    """Return the settings of a lookup that shape encoded observations and raw actions, as plain data."""
     assert resolution.request.action is not None
     values = resolution.config
     codecs = [component for _, component in preprocessor.components()]
     keys = {key for component in codecs for key in resolution.config_keys(component)}
-    if values["custom_preprocessor"] is not None:  # a class of the user's may read anything of this
+    if values["custom_preprocessor"] is not None:  # a user's class may read anything in it
         keys.add("custom_model_config")
     return {
         "preprocessors": [f"{component.provider}:{component.name}" for component in codecs],
@@ -194,7 +194,7 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
     """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
-        ConfigError: It does not; the message names what differs.
+        ConfigError: It does not; the message names the first difference.
     """
     own = encoding_of(resolution, preprocessor)
     differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]
@@ -209,8 +209,8 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
 def flat_actions(codec: ActionCodec) -> Any:
     """Return a flat space of raw actions.
 
-    Stable-Baselines3 wants finite bounds, which PPO clips to, and SAC and TD3 squash into. The codec cuts off beyond
-    them anyway.
+    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to them
+    anyway.
     """
     if codec.whole:
         counts = list(codec.counts or ())
@@ -222,15 +222,15 @@ def flat_actions(codec: ActionCodec) -> Any:
 
 
 def is_float_box(info: SpaceInfo) -> bool:
-    """Whether a space is a single Box of numbers with a fraction."""
+    """Return whether a space is a single Box of floats."""
     return info.kind == "box" and not info.is_integer_box
 
 
 def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
     encoded = preprocessor.observation_space
     dtype = np.dtype(np.float32 if encoded.dtype in (np.float64, np.bool_) else encoded.dtype)
-    if not isinstance(encoded, spaces.Box):  # integers that reach the model as such
+    if not isinstance(encoded, spaces.Box):  # integers that reach the model unchanged
         low, high = (np.full(preprocessor.size, bound) for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max))
         return EncodedBox(low, high, dtype, origin)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
+    with np.errstate(over="ignore"):  # a bound that float32 cannot hold becomes infinite
         return EncodedBox(encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin)

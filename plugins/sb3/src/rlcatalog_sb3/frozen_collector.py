@@ -1,4 +1,4 @@
-"""Collecting with a frozen policy: actions, values and log densities by a recorded graph, where that pays."""
+"""Collection with a frozen policy: a recorded graph computes actions, values and log densities, where that pays."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 
-#: Measured on CartPole, PPO with one environment takes 0.9 times as long; from two on, stepping them takes the time.
-#: Taking over the weights costs some five steps' gain, so that A2C, which learns every five steps, loses. Recording
-#: the graph takes the time of a thousand, and who takes fewer is not to wait for it.
+#: Measured on CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. An
+#: update of the weights costs the gain of about five steps, so A2C, which learns every five steps, would lose.
+#: Recording the graph takes as long as a thousand steps, so shorter runs do without it.
 MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
 class FrozenCollector:
-    """Acts from a frozen policy while an algorithm collects; its weights are always those of now.
+    """Collector that acts with a frozen policy, whose weights are always current.
 
     Args:
         policy: The policy.
-        frozen: `"auto"`: on the CPU with one environment, from the thousandth step on, where rollouts have 64 steps or
+        frozen: `"auto"`: on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
             more; `"always"`; `"never"`.
 
     Attributes:
-        acting: What acts: the policy, or the same one frozen, whose `reason` says why it acts no faster.
+        acting: The policy that acts: `policy`, or its frozen form, whose `reason` says why it is not faster.
 
     Raises:
-        ConfigError: `frozen` is none of these.
+        ConfigError: `frozen` has another value.
     """
 
     def __init__(self, policy: Policy, frozen: str) -> None:
@@ -40,7 +40,7 @@ class FrozenCollector:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew with the policy itself: its weights have moved."""
+        """Start again with the policy itself, whose weights have moved."""
         self.acting = self.policy
         model: Any = self.policy.model
         self._weights = [*model.parameters(), *model.buffers()]
@@ -51,13 +51,13 @@ class FrozenCollector:
     def step(
         self, encoded: Tensor, mask: Tensor | None, deterministic: bool, memory: Sequence[Tensor] = ()
     ) -> Step | None:
-        """Return a step, or None where the policy itself is to take it.
+        """Return a step, or None if the policy itself must take it.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
-            deterministic: Take the most likely actions.
-            memory: What the model remembers of the B episodes; the step's state holds what it does afterwards.
+            deterministic: Whether to take the most likely actions.
+            memory: The model's memory of the B episodes; the step's state holds the next one.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -82,7 +82,7 @@ class FrozenCollector:
         return found
 
     def _frozen(self, rows: int) -> bool:
-        """Freeze the policy where it is time to, and return whether it is frozen."""
+        """Freeze the policy if it is time to, and return whether it is frozen."""
         if self.mode == "auto":
             self._steps += 1
             self._open = rows <= MOST_ENVS
@@ -95,9 +95,9 @@ class FrozenCollector:
         return self._open
 
     def _now(self) -> int:
-        """Return a number that changes with the weights: of all the ways they are written, and of where they lie."""
+        """Return a number that changes with the weights: the sum of their versions and addresses."""
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out what is frozen: a copy freezes for itself."""
+        """Leave out the frozen policy; a copy freezes its policy again."""
         return FrozenCollector, (self.policy, self.mode)

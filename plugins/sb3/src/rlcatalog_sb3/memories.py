@@ -1,4 +1,4 @@
-"""Memories (LSTM, attention, a user's own): which of them are carried, and how sb3-contrib's RecurrentPPO does it."""
+"""Memories (LSTM, attention, a user's): which ones are supported, and how sb3-contrib's RecurrentPPO carries them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
 def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str) -> None:
-    """Refuse a memory that an algorithm's loop does not carry, and a loop that carries one where there is none.
+    """Refuse a memory that the algorithm's loop does not carry, and a loop with memory for a model without one.
 
     Args:
         policy: The policy.
-        name: What has the memory, for messages.
+        name: The owner of the memory, for messages.
         where: The keys that ask for it, for messages.
         recurrent: Whether the loop carries the states of a memory.
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: It carries none, or vectors that begin as zeros alone: an LSTM's, not those of attention.
+        NotServedError: The loop carries no memory, or only vectors that begin as zeros, unlike those of attention.
         ConfigError: The loop carries states, and the model has none.
     """
     initial = policy.memory.initial
@@ -58,7 +58,7 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
 
 
 class StatePacker:
-    """Lays the vectors of a memory's state side by side, and cuts the row in two halves: an LSTM's stay what they are.
+    """Packer of a memory's state vectors into one row of two halves; an LSTM's two vectors stay as they are.
 
     Args:
         initial: The state at the start of an episode, vectors `[n]`.

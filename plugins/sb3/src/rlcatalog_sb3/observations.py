@@ -1,4 +1,4 @@
-"""Observations on their way from Stable-Baselines3 to a model."""
+"""Conversion of observations from Stable-Baselines3 for a model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Observer:
-    """Encodes batches of observations, and finds their action masks.
+    """Encoder of batches of observations, which also finds their action masks.
 
     Args:
-        policy: The policy, built for the environment's own spaces.
-        space: The observation space Stable-Baselines3 shows; flat ones, images transposed by it, or the own one.
+        policy: The policy, built for the environment's spaces.
+        space: The observation space from Stable-Baselines3: flat, with transposed images, or unchanged.
         origin: Where flat spaces come from, or None.
 
     Attributes:
@@ -34,7 +34,7 @@ class Observer:
         self._numpy = structure(space, layout)
         self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
-        # A mask that stands in the observation as its columns needs no more than a cast.
+        # A mask that is columns of the observation only needs a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
         bits = policy.resolution.request.action is not None and policy.resolution.request.action.kind == "multi_binary"
         self.columns = self.flat or (leaf is not None and leaf.shape == (policy.masks.size,) and not bits)
@@ -44,8 +44,8 @@ class Observer:
 
         Args:
             obs: Observations.
-            given: Masks from elsewhere, an array or tensor of their columns; both must allow an action.
-            check: Refuse rows in which nothing is allowed; off for stored ones, among which padding stands.
+            given: Masks that are not in the observations, an array or tensor of columns; both must allow an action.
+            check: Whether to refuse rows that allow nothing; False for stored rows, which include padding.
 
         Raises:
             ActionMaskError: A row allows nothing.
@@ -66,21 +66,21 @@ class Observer:
 def encoder(
     preprocessor: Preprocessor, space: Any, layout: str, flat: bool, preprocess: Callable[[Any], Array]
 ) -> Callable[[Any], Tensor]:
-    """Return what encodes observations: tensor operations where they do, else NumPy's way round.
+    """Return a function that encodes observations, by tensor operations where possible, else by NumPy.
 
     Args:
-        preprocessor: The preprocessor of the environment's own space.
-        space: The space Stable-Baselines3 shows.
+        preprocessor: The preprocessor of the environment's space.
+        space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
-        flat: Whether the observations are encoded already, as vectors.
-        preprocess: Encodes a batch of the environment's own observations, where tensor operations cannot.
+        flat: Whether the observations are already encoded, as vectors.
+        preprocess: Encodes a batch of the environment's observations, where tensor operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
         return lambda obs: obs[OBS].reshape(-1, *shape)
     if flat:
         return lambda obs: obs.reshape(-1, *shape)
-    # Observations of a Box may reach the model as they are.
+    # Observations of a Box may reach the model unchanged.
     if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
         if is_transposed(space, layout):
             # One copy of bytes; in this order, convolutions read floats without another.
@@ -91,7 +91,7 @@ def encoder(
 
 
 def structure(space: Any, layout: str) -> Callable[[Any], Any]:
-    """Return what turns tensors into a batch of the environment's own observations, NumPy arrays."""
+    """Return a function that turns tensors into a batch of the environment's observations, as NumPy arrays."""
     if isinstance(space, spaces.Dict):
         parts = {key: structure(child, layout) for key, child in space.spaces.items()}
         return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
@@ -106,13 +106,13 @@ def structure(space: Any, layout: str) -> Callable[[Any], Any]:
 
 
 def _tensor(array: Array | None, obs: Any) -> Tensor:
-    """Return an array as a tensor where the observations are; float64 becomes float32."""
+    """Return an array as a tensor on the observations' device; float64 becomes float32."""
     assert array is not None
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return (tensor.float() if tensor.dtype is torch.float64 else tensor).to(_device(obs))
 
 
 def _device(obs: Any) -> torch.device:
-    """Return where observations are."""
+    """Return the device of observations."""
     one: Tensor = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
     return one.device

@@ -23,33 +23,32 @@ Array = np.ndarray[Any, Any]
 
 
 class CatalogBasePolicy(BasePolicy):
-    """What the policies of this package share; not to be used by itself.
+    """Base class of this package's policies; do not use it directly.
 
     Args:
-        observation_space: The observation space Stable-Baselines3 shows.
-        action_space: The action space it shows.
+        observation_space: The observation space from Stable-Baselines3.
+        action_space: The action space from Stable-Baselines3.
         lr_schedule: Learning rate by remaining progress.
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
         model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
-        catalog: The catalog the parts come from; the one the environment was flattened with, or the process's, when
-            None.
-        frozen: Whether rollouts are collected by the policy, frozen, which acts faster: `"auto"`, where that pays;
-            `"always"`; `"never"`.
-        use_sde: Not served.
+        catalog: The catalog of the parts; when None, the one the environment was flattened with, or the process's.
+        frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (where that pays), `"always"`
+            or `"never"`.
+        use_sde: Not supported.
         optimizer_class: Class of the optimiser.
-        optimizer_kwargs: Its keyword arguments but the learning rate; `eps=1e-5` for Adam when missing, as
-            Stable-Baselines3's own policies have it.
+        optimizer_kwargs: Its keyword arguments, except the learning rate; when missing, `eps=1e-5` for Adam, as in
+            Stable-Baselines3's own policies.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
-            are translated to keys of the model config where one means the same; all else is refused.
+            are translated to model config keys of the same meaning; all others are refused.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
-        NotServedError: An algorithm builds it that has other nets or distributions than PPO's.
+        NotServedError: The algorithm that builds it uses other nets or distributions than PPO.
     """
 
     #: Whether the algorithm carries the states of a memory.
     recurrent = False
-    #: Whether the algorithm hands actions of a Box through `unscale_action`, instead of clipping them.
+    #: Whether the algorithm passes actions of a Box through `unscale_action`, instead of clipping them.
     adapts = True
 
     def __init__(
@@ -71,8 +70,8 @@ class CatalogBasePolicy(BasePolicy):
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
-                "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
-                " catalog's are chosen with custom_action_dist in model_config."
+                "use_sde=True: state-dependent exploration needs Stable-Baselines3's own distribution. Leave it"
+                " out, or choose a distribution with custom_action_dist in model_config."
             )
         if optimizer_kwargs is None:
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
@@ -87,7 +86,7 @@ class CatalogBasePolicy(BasePolicy):
             config = origin.config if model_config is None and origin is not None else model_config
             model_config = config_with_model(config, model)
         self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
-        # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
+        # A policy unscales "squashed" actions, which is the place of the action codec.
         self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model
         before_torch_optimizers()
@@ -97,11 +96,11 @@ class CatalogBasePolicy(BasePolicy):
 
     @property
     def catalog_policy(self) -> Policy:
-        """The rlcatalog policy behind this one, with the same weights: `policy.save(directory)`, `policy.act(obs)`."""
+        """The rlcatalog policy with the same weights, for `policy.save(directory)` and `policy.act(obs)`."""
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
-        """Return the environment's actions for raw ones of a Box: what the catalog's codec makes of them."""
+        """Return the environment's actions for raw actions of a Box, by the catalog's codec."""
         return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:
@@ -109,7 +108,7 @@ class CatalogBasePolicy(BasePolicy):
         raise NotServedError("reset_noise: the catalog's distributions have no state-dependent exploration (use_sde).")
 
     def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
-        """Raise: the catalog's models have no features extractor apart."""
+        """Raise: the catalog's models have no separate features extractor."""
         raise NotServedError(
             f"{type(self).__name__} has no features extractor; its model is `policy.model`, its parts are in"
             " `policy.catalog_policy`."
@@ -134,7 +133,7 @@ class CatalogBasePolicy(BasePolicy):
 
 
 class WithoutMemory(CatalogBasePolicy):
-    """What `CatalogPolicy` and `CatalogMaskablePolicy` share; masks from elsewhere are MaskablePPO's alone."""
+    """Base class of `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes `action_masks`."""
 
     def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
@@ -147,7 +146,7 @@ class WithoutMemory(CatalogBasePolicy):
         return actor_critic.values(), logp, entropy
 
     def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
-        """Return the distribution of raw actions, masked."""
+        """Return the masked distribution of raw actions."""
         return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs, action_masks))
 
     def predict_values(self, obs: Any) -> Tensor:
@@ -158,8 +157,8 @@ class WithoutMemory(CatalogBasePolicy):
 
 
 class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
-    """A policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
+    """Policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
 
-    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. Environments whose spaces
-    Stable-Baselines3 does not take are wrapped: `for_sb3(env)`. Action masks stand in the observation.
+    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If Stable-Baselines3 does
+    not support the environment's spaces, wrap it: `for_sb3(env)`. Action masks are read from the observation.
     """

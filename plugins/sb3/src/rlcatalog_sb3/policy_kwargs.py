@@ -1,4 +1,4 @@
-"""Keyword arguments of Stable-Baselines3's own policies as keys of the model config, where a key means the same."""
+"""Translation of the keyword arguments of Stable-Baselines3's policies into model config keys of the same meaning."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from rlcatalog.config import activation_name, same
 from rlcatalog.errors import ConfigError, nearest, shown
 from rlcatalog_sb3.spaces import has_images
 
-#: Modules of PyTorch, as they are without arguments → the catalog's names of activations.
+#: PyTorch modules, without arguments → the catalog's names of activations.
 ACTIVATIONS: dict[type, str] = {
     nn.Identity: "linear", nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.GELU: "gelu",
     nn.Sigmoid: "sigmoid", nn.Softplus: "softplus", nn.LeakyReLU: "leaky_relu", nn.SELU: "selu",
 }  # fmt: skip
 
 _MODEL = (
-    "the whole net is the catalog's model. Name one with custom_model in model_config, or take a policy of"
-    " Stable-Baselines3 with a CatalogExtractor."
+    "the whole net is the catalog's model. Name one with custom_model in model_config, or use a"
+    " Stable-Baselines3 policy with a CatalogExtractor."
 )
 _SDE = (
-    "it belongs to use_sde, which the catalog has not. A distribution within the bounds is"
+    "it belongs to use_sde, which the catalog does not support. For a distribution within the bounds, set"
     " custom_action_dist='squashed_gaussian' in model_config."
 )
 _MEMORIES = "vf_share_layers in model_config says whether actor and critic have one memory (True) or one each (False)."
-#: Arguments that have no key of the same meaning → what there is in their place.
+#: Arguments without a key of the same meaning → what to use instead.
 _REFUSED = {
-    "ortho_init": "it is about all layers, and the catalog's output layers always begin small (normc of std 0.01), the"
-    " value's as well. For hidden layers as Stable-Baselines3's with ortho_init=True, set"
+    "ortho_init": "it concerns all layers, and the catalog's output layers always begin small (normc of std 0.01), the"
+    " value layer included. For hidden layers like Stable-Baselines3's with ortho_init=True, set"
     " fcnet_weights_initializer='orthogonal' and fcnet_weights_initializer_config={'gain': 2**0.5} in model_config;"
-    " PyTorch's own initial values (ortho_init=False) have no name there.",
+    " PyTorch's default initial values (ortho_init=False) have no name there.",
     "features_extractor_class": _MODEL,
     "features_extractor_kwargs": _MODEL,
     "share_features_extractor": "vf_share_layers in model_config says whether actor and critic share their layers.",
@@ -42,10 +42,10 @@ _REFUSED = {
     "use_expln": _SDE,
     "squash_output": _SDE,
     "lstm_hidden_size": "it is lstm_cell_size in model_config, beside use_lstm.",
-    "n_lstm_layers": "the catalog's LSTM has one layer; put a memory of your own into custom_model.",
+    "n_lstm_layers": "the catalog's LSTM has one layer; for more, write a custom_model with a memory.",
     "shared_lstm": _MEMORIES,
     "enable_critic_lstm": _MEMORIES,
-    "lstm_kwargs": "keys of model_config that begin with lstm_ are there for the LSTM.",
+    "lstm_kwargs": "use the keys of model_config that begin with lstm_.",
 }
 
 
@@ -57,14 +57,14 @@ def translated(
     policy: str,
     recurrent: bool,
 ) -> dict[str, Any]:
-    """Return the model config with the keys that keyword arguments of Stable-Baselines3's policies stand for.
+    """Return the model config with the keys for keyword arguments of Stable-Baselines3's policies.
 
     `net_arch` gives `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` gives `fcnet_activation`, and
     `log_std_init=0.0` gives `free_log_std=True`.
 
     Args:
         keywords: The arguments.
-        config: The model config beside them.
+        config: The given model config.
         resolve: Looks up the parts for a model config.
         policy: Name of the policy, for messages.
         recurrent: Whether the policy has a memory.
@@ -78,7 +78,7 @@ def translated(
     asked = found.config.explicit
     wanted: dict[str, Any] = {**(config or {})}
     for name, value in keywords.items():
-        if value is None:  # what net_arch is where nobody sets it
+        if value is None:  # the default of net_arch
             continue
         for key, meant in _TRANSLATIONS[name](value, found, recurrent).items():
             if key not in asked:
@@ -96,7 +96,7 @@ _OWN = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs
 
 
 def _refusal(name: str, policy: str) -> ConfigError:
-    """Return the error for an argument that no key of the model config stands for, with what there is in its place."""
+    """Return the error for an argument without a model config key, which says what to use instead."""
     accepted = (*_OWN, *_TRANSLATIONS)
     if name in _REFUSED:
         return ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
@@ -111,16 +111,16 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
     what = f"net_arch={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_hiddens", found, recurrent,
-        image="Layers behind the convolutions are post_fcnet_hiddens in model_config, the convolutions conv_filters.",
+        image="In model_config, conv_filters sets the convolutions, post_fcnet_hiddens the layers after them.",
     )  # fmt: skip
     if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], Mapping):
-        (value,) = value  # as it was written before Stable-Baselines3 1.8
+        (value,) = value  # the form before Stable-Baselines3 1.8
     if isinstance(value, Mapping):
         actor, critic = value.get("pi", []), value.get("vf", [])
         if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
             raise ConfigError(
                 f"policy_kwargs: {what}: the catalog's actor and critic have layers of the same widths. Give both the"
-                " same list, or set fcnet_hiddens in model_config; other nets are a custom_model."
+                " same list, or set fcnet_hiddens in model_config. For other nets, write a custom_model."
             )
         value = actor
     widths: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
@@ -134,35 +134,35 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
     what = f"activation_fn={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_activation", found, recurrent,
-        image="The activation of convolutions is conv_activation in model_config, that of the layers behind them"
-        " post_fcnet_activation.",
+        image="In model_config, conv_activation sets the activation of convolutions, post_fcnet_activation that of"
+        " the layers after them.",
     )  # fmt: skip
     name = ACTIVATIONS.get(value) if isinstance(value, type) else None
     if name is None:
         raise ConfigError(
-            f"policy_kwargs: {what} has no name in the catalog. Those that have one:"
-            f" {', '.join(cls.__name__ for cls in ACTIVATIONS)}. Others go into model_config: fcnet_activation takes a"
-            " callable."
+            f"policy_kwargs: {what} has no name in the catalog. Known:"
+            f" {', '.join(cls.__name__ for cls in ACTIVATIONS)}. For others, set fcnet_activation in model_config to"
+            " a callable."
         )
     return {"fcnet_activation": name}
 
 
 def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the key for `log_std_init`: trained log standard deviations that do not see the observation."""
+    """Return the key for `log_std_init`: trained log standard deviations that do not depend on the observation."""
     what = f"log_std_init={_said(value)}"
     info, dist = found.request.action, found.component("action_dist")
     single = info is not None and info.kind == "box" and np.issubdtype(info.dtype, np.floating)
     if not single or not (dist.undeclared or "free_log_std" in found.config_keys(dist)):
         where = "here" if info is None else f"for {info.describe()}"
         raise ConfigError(
-            f"policy_kwargs: {what}: {dist.name}, the distribution {where}, has no log standard deviations of its own"
+            f"policy_kwargs: {what}: {dist.name}, the distribution {where}, has no separate log standard deviations"
             " (free_log_std). Leave it out."
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or value != 0:
         raise ConfigError(
             f"policy_kwargs: {what}: the catalog's begin at 0, with free_log_std=True in model_config. For another"
-            " beginning set that, and change the weight 'outputs.free_log_std.log_std' of the algorithm's"
-            " policy.model with get_weights and set_weights."
+            " initial value, set that key, and change the weight 'outputs.free_log_std.log_std' of the"
+            " algorithm's policy.model with get_weights and set_weights."
         )
     return {"free_log_std": True}
 
@@ -175,14 +175,14 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 
 
 def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
-    """Refuse layers of Stable-Baselines3's that stand elsewhere than the catalog's dense ones.
+    """Refuse Stable-Baselines3 layers that have another place in the net than the catalog's dense layers.
 
     Raises:
-        ConfigError: They do, or the model has no dense layers of that kind.
+        ConfigError: Their place differs, or the model has no such dense layers.
     """
     if recurrent:
         raise ConfigError(
-            f"policy_kwargs: {what}: Stable-Baselines3's layers stand behind the memory, the catalog's in front of it."
+            f"policy_kwargs: {what}: Stable-Baselines3's layers come after the memory, the catalog's before it."
             f" Set {key} in model_config."
         )
     if has_images(found.request.obs):
@@ -190,7 +190,7 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
     trunk = found.component("trunk")
     if not trunk.undeclared and key not in (keys := found.config_keys(trunk)):
         raise ConfigError(
-            f"policy_kwargs: {what}: {trunk.name}, the model here, reads no {key}. Set keys of its own in model_config:"
+            f"policy_kwargs: {what}: {trunk.name}, the model here, reads no {key}. Set its keys in model_config:"
             f" {', '.join(keys) or 'it has none'}."
         )
 

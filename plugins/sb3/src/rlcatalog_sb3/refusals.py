@@ -1,4 +1,4 @@
-"""Refusals: what Stable-Baselines3's loops cannot carry, by the names of the config keys that ask for it."""
+"""Refusals of what Stable-Baselines3's loops cannot carry; each names the config key that asks for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlcatalog_sb3.memories import refuse_memory
 
 
 def builder_of(policy: Any) -> type:
-    """Return the class of the object that builds a policy; to be called in the policy's constructor.
+    """Return the class of the object that builds a policy; call it in the policy's constructor.
 
-    Stable-Baselines3 does not tell a policy who builds it, so the caller of the constructor is looked at.
+    Stable-Baselines3 does not tell a policy what builds it, so this reads the caller of the constructor.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
@@ -26,7 +26,7 @@ def builder_of(policy: Any) -> type:
 
 
 def algorithm_name(builder: type, policy: Any) -> str:
-    """Return the name of the algorithm that builds a policy, or of the policy's class where none does."""
+    """Return the name of the algorithm that builds a policy, or of the policy's class if none does."""
     return (builder if _engine_classes(builder) else type(policy)).__name__
 
 
@@ -37,13 +37,13 @@ def _engine_classes(builder: type) -> set[str]:
 
 
 def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
-    """Refuse to be built by an algorithm that acts or learns otherwise than PPO and A2C do.
+    """Refuse algorithms that act or learn differently from PPO and A2C.
 
-    Stable-Baselines3 finds out what a policy lacks after a buffer is filled.
+    Without this, Stable-Baselines3 fails only after it has filled a buffer.
 
     Args:
         policy: The policy, in its constructor.
-        builder: The class of what builds it.
+        builder: The class that builds it.
         observation_space: The observation space it shows.
 
     Raises:
@@ -56,12 +56,12 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         known = "MultiInputPolicy" in getattr(builder, "policy_aliases", {})
         shown, env = ("MultiInputPolicy", env) if known else (shown, "for_sb3(env)")
     way = (
-        f'give it a trunk of the catalog: {name}("{shown}", {env}, policy_kwargs={{"features_extractor_class":'
+        f'give it a catalog trunk: {name}("{shown}", {env}, policy_kwargs={{"features_extractor_class":'
         ' CatalogExtractor, "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
         " rlcatalog_sb3."
     )
     if theirs & OWN_NETS:
-        raise NotServedError(f"{name} takes no {own}: its nets for actions and values are its own. Instead, {way}")
+        raise NotServedError(f"{name} takes no {own}: it builds separate nets for actions and values. Instead, {way}")
     if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
             f"RecurrentPPO takes no {own}, which carries no state. Give it CatalogRecurrentPolicy, with use_lstm or"
@@ -73,13 +73,13 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         )
     if "TRPO" in theirs:
         raise NotServedError(
-            f"TRPO takes no {own}: it needs distributions of torch.distributions, and the catalog's are none. Take"
+            f"TRPO takes no {own}: it needs classes of torch.distributions, and the catalog has others. Take"
             f" PPO(CatalogPolicy, env, target_kl=0.01), which bounds the divergence as well, or {way}"
         )
 
 
 def refuse_filter(resolution: Resolution) -> None:
-    """Refuse an observation filter: the loop stores observations unfiltered, and would train on other ones than acted.
+    """Refuse an observation filter: the loop stores observations unfiltered, so training would see others than acting.
 
     Raises:
         NotServedError: The config asks for one.
@@ -87,14 +87,14 @@ def refuse_filter(resolution: Resolution) -> None:
     if resolution.choices["filter"].component is not None:
         name = resolution.config["observation_filter"]
         raise NotServedError(
-            f"observation_filter={name!r}: Stable-Baselines3 stores observations as they come, so that running"
+            f"observation_filter={name!r}: Stable-Baselines3 stores unfiltered observations, so running"
             " statistics would change between acting and training. Normalise with its own"
             " stable_baselines3.common.vec_env.VecNormalize around the vector environment."
         )
 
 
 def asking(resolution: Resolution, slot: str) -> str:
-    """Name what asks for the part in a slot: the keys of its own that the config sets, else the part."""
+    """Name the config keys that ask for the part in a slot, or the part."""
     component = resolution.component(slot)
     own = set(resolution.config_keys(component)) - set(component.declaration.reads)
     return ", ".join(key for key in resolution.config.given if key in own) or component.name
@@ -109,7 +109,7 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: There is a filter, or the model asks for views or states, or has a loss of its own.
+        NotServedError: There is a filter, or the model requests views or states, or has a `custom_loss`.
         ModelContractError: It has no value branch.
         ConfigError: The loop carries states, and the model has none.
     """
@@ -123,11 +123,11 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(
-            f"{where}{name} asks for the views {views}; Stable-Baselines3 shows a policy the present alone. Leave out"
-            " what asks for them, or put them into the observation in an environment wrapper."
+            f"{where}{name} asks for the views {views}; Stable-Baselines3 shows a policy only the current step. Leave"
+            " them out, or put them into the observation in an environment wrapper."
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3's losses take no additions of a model's own. Train it with"
+            f"{name}.custom_loss: Stable-Baselines3's losses do not include a model's custom_loss. Train it with"
             " rlcatalog-ppo."
         )

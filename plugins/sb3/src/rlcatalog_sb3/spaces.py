@@ -1,4 +1,4 @@
-"""The flat spaces that Stable-Baselines3 sees, and the environment's own behind them."""
+"""The flat spaces that Stable-Baselines3 sees, and the environment's spaces that they come from."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rlcatalog import Catalog, SpaceInfo, default_catalog
 
 #: Keys of the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
-#: Where a flat action space notes its origin: wrappers of vector environments replace the observations' space alone.
+#: Attribute of a flat action space for its origin; wrappers of vector environments replace only observation spaces.
 ORIGIN = "rlcatalog_origin"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where flat spaces come from; two are equal where spaces and encoding are.
+    """Origin of flat spaces; two are equal if spaces and encoding are.
 
     Attributes:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config the environment was flattened with.
-        encoding: What of the config shapes the flat observations and actions: plain data, to be compared.
+        encoding: The settings that shape the flat observations and actions, as plain data to compare.
         catalog: The catalog it was flattened with; None for the process's.
     """
 
@@ -37,13 +37,13 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Encoded observations as flat vectors; equal only to those of equal spaces, whatever their length.
+    """Space of encoded observations as flat vectors; equal only if their origins are equal.
 
     Args:
         low: Lowest values `[size]`.
         high: Highest values `[size]`.
         dtype: Their dtype.
-        origin: Where they come from.
+        origin: Their origin.
     """
 
     def __init__(self, low: Any, high: Any, dtype: Any, origin: Origin) -> None:
@@ -61,7 +61,7 @@ class EncodedBox(spaces.Box):
 
 
 def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None:
-    """Return the origin of flat spaces, or None for spaces as environments have them."""
+    """Return the origin of flat spaces, or None for other spaces."""
     box = observation_space
     if isinstance(box, spaces.Dict) and OBS in box.spaces:
         box = box.spaces[OBS]
@@ -70,16 +70,16 @@ def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None
 
 
 class Lookup(NamedTuple):
-    """What parts are looked up by, for spaces that Stable-Baselines3 shows.
+    """Inputs of a lookup, for spaces from Stable-Baselines3.
 
     Attributes:
-        origin: Where flat spaces come from, or None.
-        catalog: The catalog that parts come from: the one given, that of a flattened environment, or the process's.
-        config: The model config: the one given, or that of a flattened environment.
-        values: It, parsed.
+        origin: Origin of flat spaces, or None.
+        catalog: The catalog of the parts: the given one, a flattened environment's, or the process's.
+        config: The model config: the given one, or a flattened environment's.
+        values: The parsed config.
         layout: Its `image_layout`.
-        observation_space: The environment's own observation space.
-        action_space: Its own action space.
+        observation_space: The environment's observation space.
+        action_space: The environment's action space.
     """
 
     origin: Origin | None
@@ -94,7 +94,7 @@ class Lookup(NamedTuple):
     def of(
         cls, observation_space: Any, action_space: Any, config: Mapping[str, Any] | None, catalog: Catalog | None
     ) -> Lookup:
-        """Return it for spaces, and what a user has given beside them."""
+        """Return the inputs for spaces, a given config and a given catalog."""
         origin = origin_of(observation_space, action_space)
         if origin is not None:
             catalog, config = catalog or origin.catalog, origin.config if config is None else config
@@ -108,9 +108,9 @@ class Lookup(NamedTuple):
 
 
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
-    """Return the model config's defaults that Stable-Baselines3's own nets have.
+    """Return defaults of the model config that match Stable-Baselines3's own nets.
 
-    Actor and critic have a net each for vectors, and share the one for images (`ActorCriticPolicy`, `net_arch`). The
+    Actor and critic have separate nets for vectors, and share one for images (`ActorCriticPolicy`, `net_arch`). The
     standard deviations of a Gaussian do not depend on the observation (`DiagGaussianDistribution`).
     """
     found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
@@ -120,18 +120,18 @@ def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]
 
 
 def has_images(info: SpaceInfo) -> bool:
-    """Whether a Box of three axes is in a space."""
+    """Return whether a space has a Box with three axes."""
     return any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in info.walk())
 
 
 def is_transposed(space: Any, layout: str) -> bool:
-    """Whether a space is that of images whose channels were moved to the front.
+    """Return whether a space has images whose channels were moved to the front.
 
-    Stable-Baselines3 does so (`VecTransposeImage`) with images of uint8 and channels last. A config that says
-    `image_layout="chw"` wants them in front.
+    Stable-Baselines3 moves them (`VecTransposeImage`) in images of uint8 with channels last. A config with
+    `image_layout="chw"` expects them in front.
 
     Args:
-        space: The space Stable-Baselines3 gives a policy.
+        space: The space that Stable-Baselines3 passes to a policy.
         layout: The model config's `image_layout`.
     """
     from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
