@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
+from rlcatalog.actions.codec import ActionCodec, Array, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 class ActionMasks:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
-from rlcatalog.observations.preprocessor import Preprocessor
+from rlcatalog.observations.preprocessor import Array, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.component import blame_part, call_target
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
-
-Array = np.ndarray[Any, Any]
 
 
 class Filter:

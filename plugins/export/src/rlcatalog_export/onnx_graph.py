@@ -11,9 +11,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_export.onnx import session_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_export.onnx import Array, session_of
 
 OPSET = 18
 #: ONNX's IR version that goes with it, which every onnxruntime of today reads.

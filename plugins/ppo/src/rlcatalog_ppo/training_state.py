@@ -17,9 +17,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import ResumeWarning, shown
 from rlcatalog_policy import Frozen
-from rlcatalog_ppo.trees import take_apart
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_ppo.trees import Array, take_apart
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]

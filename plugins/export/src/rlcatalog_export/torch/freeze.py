@@ -14,13 +14,11 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
-from rlcatalog.frameworks import Backend
+from rlcatalog.frameworks import Array, Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
-
-Array = np.ndarray[Any, Any]
 
 #: Most numbers of rows that graphs are kept for; of others the policy itself acts.
 _MOST = 16
