@@ -112,6 +112,26 @@ def initializer_name(
     return name
 
 
+def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return by kind the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments.
+
+    Args:
+        get: Returns the value of a key.
+        prefix: Beginning of the keys.
+        *kinds: What is initialised, such as `"weights"` and `"bias"`; kinds without an initialiser are left out.
+
+    Raises:
+        ConfigError: A name, or one of its arguments, is unknown.
+    """
+    named = {}
+    for kind in kinds:
+        key = f"{prefix}_{kind}_initializer"
+        arguments = dict(get(f"{key}_config") or {})
+        if (name := initializer_name(get(key), arguments, key)) is not None:
+            named[kind] = name, arguments
+    return named
+
+
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:
     """Return how many inputs each output of a weight or a bias has.
 

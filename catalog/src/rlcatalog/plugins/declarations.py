@@ -40,12 +40,14 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
-#: The config keys that count for a plain module: how it is shown images, and the layers behind it.
-PLAIN_KEYS = (
-    "module_images", "image_layout", "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
-    "post_fcnet_activation", "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
-    "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers behind a trunk.
+OUTPUT_KEYS = (
+    "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
+    "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
+    "post_fcnet_bias_initializer_config",
 )  # fmt: skip
+#: The config keys that count for a plain module: how it is shown images, and the layers behind it.
+PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):
