@@ -7,13 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
-from rlcatalog.frameworks import ops_of
+from rlcatalog.frameworks.ops import Tensor, ops_of
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models import ModelV2
 
 

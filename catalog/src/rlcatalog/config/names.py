@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
 ACTIVATIONS = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import gymnasium
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
@@ -14,9 +16,6 @@ from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
-
-if TYPE_CHECKING:
-    import gymnasium
 
 
 def assemble(

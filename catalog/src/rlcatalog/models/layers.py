@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: How many dense layers may stand behind one another: a list costs a thousandth of the layers it asks for.
 MOST_LAYERS = 10_000

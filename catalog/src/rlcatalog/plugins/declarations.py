@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rlcatalog import provided
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
-
-if TYPE_CHECKING:
-    from rlcatalog.plugins.request import Request
+from rlcatalog.plugins.request import Request
 
 #: A test that a field's value must pass, and what it must be, for messages; and a form for each field.
 Form = tuple[Callable[[Any], bool], str]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog import Filter
 from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 
 class EncodedMeanStdFilter(Filter):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
 from rlcatalog_export.onnx import Array, quiet_converters
 from rlcatalog_export.tf.policy_function import TFPolicyFunction
+from rlcatalog_policy import Policy
 from rlcatalog_tf import tf
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
-
 
 #: Where the interface lies in the folder; TensorFlow leaves this folder of it to others.
 INTERFACE = Path("assets.extra/rlcatalog.json")

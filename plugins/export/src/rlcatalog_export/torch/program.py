@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,7 @@ import torch
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 
