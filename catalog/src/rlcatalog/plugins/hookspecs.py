@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pluggy
 
-from rlcatalog.plugins import declarations
+from rlcatalog.plugins.declarations import (
+    ActionDistSpec,
+    CheckSpec,
+    CommandSpec,
+    EngineSpec,
+    EnvWrapperSpec,
+    ExporterSpec,
+    FilterSpec,
+    ModelSpec,
+    PreprocessorSpec,
+)
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
 hookspec = pluggy.HookspecMarker("rlcatalog")
@@ -12,27 +22,27 @@ hookimpl = pluggy.HookimplMarker("rlcatalog")
 
 
 @hookspec
-def rlcatalog_preprocessors() -> list[declarations.PreprocessorSpec]:  # type: ignore[empty-body]
+def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-body]
     """Return the preprocessors this plugin provides: one codec per kind of space."""
 
 
 @hookspec
-def rlcatalog_filters() -> list[declarations.FilterSpec]:  # type: ignore[empty-body]
+def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
     """Return the observation filters this plugin provides, chosen by name with `observation_filter`."""
 
 
 @hookspec
-def rlcatalog_env_wrappers() -> list[declarations.EnvWrapperSpec]:  # type: ignore[empty-body]
+def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
     """Return the environment wrappers this plugin provides, applied by `rlcatalog.wrap_env`."""
 
 
 @hookspec
-def rlcatalog_models() -> list[declarations.ModelSpec]:  # type: ignore[empty-body]
+def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
     """Return the models this plugin provides: trunks, memories and heads."""
 
 
 @hookspec
-def rlcatalog_action_dists() -> list[declarations.ActionDistSpec]:  # type: ignore[empty-body]
+def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
     """Return the action distributions this plugin provides."""
 
 
@@ -47,20 +57,20 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rlcatalog_exporters() -> list[declarations.ExporterSpec]:  # type: ignore[empty-body]
+def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
     """Return the export formats this plugin provides, each with its writer and its runner."""
 
 
 @hookspec
-def rlcatalog_commands() -> list[declarations.CommandSpec]:  # type: ignore[empty-body]
+def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands this plugin adds to the command line."""
 
 
 @hookspec
-def rlcatalog_engines() -> list[declarations.EngineSpec]:  # type: ignore[empty-body]
+def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
     """Return the engines this plugin provides: what `rlcatalog train --engine` names."""
 
 
 @hookspec
-def rlcatalog_checks() -> list[declarations.CheckSpec]:  # type: ignore[empty-body]
+def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
     """Return the checks this plugin adds to the conformance kit, such as one update under its engine."""
