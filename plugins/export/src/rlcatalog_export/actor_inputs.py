@@ -47,8 +47,8 @@ class Observations:
         seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # whoever built the policy was warned
+        # Whoever built the policy was warned.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info

@@ -76,8 +76,7 @@ def export_program(function: TorchPolicyFunction) -> Any:
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
         # It warns of what models remember of their last pass, which is the copy's.
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise

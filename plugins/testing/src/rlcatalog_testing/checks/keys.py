@@ -123,8 +123,7 @@ def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     kit = kit_of(str(part.framework))
     kit.seed(1)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             policy = part.build(example, **config)
     except _REFUSALS:
         return None
