@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
-from rlcatalog.errors import CatalogError, SavedPolicyError, reason
+from rlcatalog.errors import CatalogError, SavedPolicyError, raised_as
 from rlcatalog_policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
 from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
@@ -111,8 +111,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     return folder, state
 
 
-@contextmanager
-def blamed(what: str | Path) -> Iterator[None]:
+def blamed(what: str | Path) -> AbstractContextManager[None]:
     """Name whose state it is, whatever it makes others raise.
 
     Args:
@@ -121,9 +120,7 @@ def blamed(what: str | Path) -> Iterator[None]:
     Raises:
         SavedPolicyError: The state fits nothing here.
     """
-    try:
-        yield
-    except (CatalogError, Warning):
-        raise
-    except Exception as error:  # of a framework, an environment or a callback that is given what it did not write
-        raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error
+    # A framework, an environment or a callback is given what it did not write.
+    return raised_as(
+        lambda why: SavedPolicyError(f"{what}: its saved state does not fit: {why}."), CatalogError, Warning
+    )

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rlcatalog import ModelSpec
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import CatalogError, CatalogWarning
+from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
 from rlcatalog.plugins import Component
@@ -125,10 +125,8 @@ def _declared(component: Component) -> list[Example]:
     path = component.declaration.examples
     assert path is not None
     function = component.import_target(path)
-    try:
+    with raised_as(lambda why: component.fault(f"its examples function {path!r} raised {why}")):
         found = list(function())
-    except Exception as error:
-        raise component.fault(f"its examples function {path!r} raised {type(error).__name__}: {error}") from error
     if not found or not all(isinstance(example, Example) for example in found):
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."

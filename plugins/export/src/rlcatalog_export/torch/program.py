@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 from rlcatalog_policy import Policy
@@ -58,10 +58,8 @@ class ProgramRunner:
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
         extra = {INTERFACE: ""}
-        try:
+        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
-        except Exception as error:  # whatever a damaged archive makes it raise
-            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         if not extra[INTERFACE]:
             raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy that rlcatalog exported.")
         self.interface = extra[INTERFACE]
