@@ -89,7 +89,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     except FileNotFoundError:
         raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {TRAINING}).") from None
     check_files(folder)
-    try:
+    with raised_as(lambda why: SavedPolicyError(f"{path}: no checkpoint, or damaged: {why}."), SavedPolicyError):
         about = json.loads(data.decode())
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"no format {FORMAT!r} in it")
@@ -104,10 +104,6 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             arrays = TensorFile(file).read(digest)
         state: dict[str, Any] = put_together(about["state"], arrays)
         check_state(state)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, SavedPolicyError):
-            raise
-        raise SavedPolicyError(f"{path}: no checkpoint, or damaged: {error}.") from error
     return folder, state
 
 
