@@ -101,11 +101,8 @@ def choose_parts(
     # Ray's connectors look for max_seq_len.
     decided = {"max_seq_len", *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
-    components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
-    components += [component for _, component in resolution.preprocessor.components()]
-    components += [node.component for node in resolution.dists.walk()]
     # What the program registered is known elsewhere where the catalog goes along; a class in the config goes by itself.
-    own = [component for component in components if component.in_process]
+    own = [component for component in resolution.parts() if component.in_process]
     named = [component for component in own if any(component is c for c in asked.components())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
     if len(named) < len(own):
