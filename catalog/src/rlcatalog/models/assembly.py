@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any, cast
@@ -16,6 +15,7 @@ from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.reporting import warn_caller
 
 
 def assemble(
@@ -138,11 +138,10 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
     for part in parts:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
-            warnings.warn(
+            warn_caller(
                 f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. It is built without, as in RLlib,"
                 ' and finds them in model_config["custom_model_config"].',
                 UnreadKeysWarning,
-                stacklevel=2,
             )
 
 

@@ -6,7 +6,6 @@ for, and `check_like` that arrays fit the algorithm that goes on.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
@@ -16,6 +15,7 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import ResumeWarning, shown
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo.trees import Array, take_apart
 
@@ -166,11 +166,11 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
     """
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
-        warnings.warn(
+        warn_caller(
             f"the run collected with a frozen policy, which cannot be had here: {acting.reason}. It goes on with the"
             " policy itself, whose draws differ.",
-            ResumeWarning, stacklevel=4,
-        )  # fmt: skip
+            ResumeWarning,
+        )
 
 
 def check_generators(tree: Any) -> None:
