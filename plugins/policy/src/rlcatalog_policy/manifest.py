@@ -123,10 +123,10 @@ def decode(file: RegularFile) -> Manifest:
 def _check_files(manifest: Manifest, path: Path) -> None:
     """Raise unless the files are those of the format: it names files of its own folder alone."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
-    if missing := [file_name(role, "") for role in roles if manifest.file(role) is None]:
+    names = {role: manifest.file(role) for role in roles}
+    if missing := [file_name(role, "") for role, name in names.items() if name is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    known = {manifest.file(role) for role in roles}
-    if unknown := sorted(set(manifest.files) - known):
+    if unknown := sorted(set(manifest.files) - set(names.values())):
         raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
 
 
