@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, read_bounds, same_kind
+from rlcatalog.actions import ActionDistribution, read_bounds, same_kind, sized_by
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_bounded.plugin import beta_size, dirichlet_size
@@ -71,13 +71,10 @@ class BetaContract(SharesContract):
     axis = 1
     bounds: Any
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return beta_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(beta_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the bounds, float32 `[d]`."""
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high}
@@ -110,13 +107,10 @@ class DirichletContract(SharesContract):
     raw_kind = "values"
     axis = 2
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of values."""
-        return dirichlet_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(dirichlet_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the size of the last axis, for a Simplex of several rows."""
         shape = action.shape or ()
         return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}

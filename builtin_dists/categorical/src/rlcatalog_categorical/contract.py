@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, sized_by
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
@@ -37,15 +37,10 @@ class CategoricalContract(ActionDistribution):
     #: The framework's MultiCategorical: the distribution of several choices.
     joint: ClassVar[Any]
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(size))
 
     @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the temperature, if it is not 1."""
         temperature = read_config(config, CategoricalConfig).categorical_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
@@ -91,15 +86,10 @@ class MultiCategoricalContract(ActionDistribution):
         """Number of values of each choice."""
         return self.layout.lens
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the sum of the numbers of values."""
-        return multi_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(multi_size))
 
     @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return `input_lens`."""
         return {"input_lens": lens_of_space(action)}
 
@@ -149,10 +139,7 @@ class BernoulliContract(ActionDistribution):
         """Return the sum of the bits' divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of bits."""
-        return bernoulli_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(bernoulli_size))
 
 
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
@@ -179,15 +166,10 @@ class GumbelSoftmaxContract(ActionDistribution):
     raw_kind = "onehot"
     entropy_kind = "estimate"
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return gumbel_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(gumbel_size))
 
     @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the temperature, if it is not 1."""
         temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
@@ -227,15 +209,10 @@ class SlateMultiCategoricalContract(ActionDistribution):
         self.slates = slates_of(all_slates, nvec, action_space)
         self.slates.check_width(self.inputs.shape)
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of slates."""
-        return slates_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(slates_size))
 
     @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return `nvec`."""
         return {"nvec": slate_nvec(action)}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution
+from rlcatalog.actions import ActionDistribution, sized_by
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_deterministic.plugin import size
 
@@ -26,10 +25,7 @@ class DeterministicContract(ActionDistribution):
     maskable = False
     ops: TensorOps
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return d."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(size))
 
     def sample(self) -> Any:
         """Return the inputs `[B, d]`, without gradient."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, read_bounds, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, read_bounds, same_kind, sized_by
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_gaussian.config import limits
@@ -40,13 +40,10 @@ class DiagGaussianContract(NormalsContract):
         log_std_max: Log standard deviations above it are cut off; none when None.
     """
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the limits of the log standard deviations, if the config has any."""
         return limits(config)
 
@@ -102,13 +99,10 @@ class SquashedGaussianContract(NormalsContract):
 
     bounds: Any
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return squashed_size(SpaceInfo.read(action_space, "action"), model_config or {})
+    required_model_output_shape = staticmethod(sized_by(squashed_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high, **limits(config)}

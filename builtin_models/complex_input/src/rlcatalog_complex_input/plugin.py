@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
+from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
@@ -51,10 +52,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
             examples="rlcatalog_complex_input.examples:examples",
-            reads=(
-                "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
-                "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
-                "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
-            ),
+            reads=OUTPUT_KEYS,
         )
-    ]  # fmt: skip
+    ]

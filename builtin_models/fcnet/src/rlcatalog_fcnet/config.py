@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, activation_name, initializer_name, read_config
+from rlcatalog.config import InitConfig, NameOrCallable, activation_name, read_config, read_initializers
 from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
@@ -20,19 +21,13 @@ class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
     fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
-    fcnet_weights_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    fcnet_weights_initializer_config: InitConfig = None
     fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
-    fcnet_bias_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    fcnet_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
         activation_name(self.fcnet_activation, "fcnet_activation")
-        for values in ("weights", "bias"):
-            key = f"fcnet_{values}_initializer"
-            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+        read_initializers(partial(getattr, self), "fcnet", "weights", "bias")
 
 
 def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> OutputPlan:

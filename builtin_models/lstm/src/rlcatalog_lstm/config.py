@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, initializer_name, read_config
+from rlcatalog.config import InitConfig, NameOrCallable, read_config, read_initializers
 from rlcatalog.errors import ModelContractError
 from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
 
@@ -24,18 +25,12 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
     lstm_weights_initializer: Annotated[
         NameOrCallable, Meta(description="initialiser of its weights, gate by gate")
     ] = None
-    lstm_weights_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    lstm_weights_initializer_config: InitConfig = None
     lstm_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of its bias, gate by gate")] = None
-    lstm_bias_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    lstm_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
-        for values in ("weights", "bias"):
-            key = f"lstm_{values}_initializer"
-            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+        read_initializers(partial(getattr, self), "lstm", "weights", "bias")
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,8 @@ def plan(
     """
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
-    weights = _initial(own, "weights")
-    biases = _initial(own, "bias")
+    named = read_initializers(partial(getattr, own), "lstm", "weights", "bias")
+    weights, biases = (Initial(*named[kind]) if kind in named else None for kind in ("weights", "bias"))
     cell = CellPlan(
         inputs=trunk_width + past.width,
         size=own.lstm_cell_size,
@@ -117,10 +112,3 @@ def check_lengths(lengths: Sequence[int], steps: int) -> None:
     """
     if min(lengths, default=1) < 1 or max(lengths, default=1) > steps:
         raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
-
-
-def _initial(own: LstmConfig, values: str) -> Initial | None:
-    key = f"lstm_{values}_initializer"
-    arguments = getattr(own, f"{key}_config") or {}
-    name = initializer_name(getattr(own, key), arguments, key)
-    return None if name is None else Initial(name, arguments)

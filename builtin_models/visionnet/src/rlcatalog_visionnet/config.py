@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, initializer_name, read_config
+from rlcatalog.config import InitConfig, KernelConfig, NameOrCallable, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
 from rlcatalog_visionnet import convolutions
@@ -36,13 +37,9 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
     ] = None
     conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their kernels")] = None
-    conv_kernel_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    conv_kernel_initializer_config: InitConfig = None
     conv_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
-    conv_bias_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    conv_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
         filters = convolutions.read_filters(self.conv_filters)
@@ -52,9 +49,7 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f" {self.conv_padding!r} beside it. Leave conv_padding out, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
-        for values in ("kernel", "bias"):
-            key = f"conv_{values}_initializer"
-            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+        read_initializers(partial(getattr, self), "conv", "kernel", "bias")
         scale = self.image_scale
         if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
             raise ConfigError(
@@ -159,12 +154,9 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
 def _options(own: VisionnetConfig) -> dict[str, Any]:
     """Return activation and initialisers, as `ConvSpec` names them."""
     options: dict[str, Any] = {"activation": activation_name(own.conv_activation, "conv_activation")}
-    for values, field in (("kernel", "weights"), ("bias", "bias")):
-        key = f"conv_{values}_initializer"
-        arguments = dict(getattr(own, f"{key}_config") or {})
-        name = initializer_name(getattr(own, key), arguments, key)
-        if name is not None:
-            options |= {field: name, f"{field}_config": arguments}
+    for kind, (name, arguments) in read_initializers(partial(getattr, own), "conv", "kernel", "bias").items():
+        field = "weights" if kind == "kernel" else kind
+        options |= {field: name, f"{field}_config": arguments}
     return options
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
+from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
@@ -60,11 +61,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",
-            reads=(
-                "image_layout",
-                "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
-                "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
-                "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
-            ),
+            reads=("image_layout", *OUTPUT_KEYS),
         )
-    ]  # fmt: skip
+    ]

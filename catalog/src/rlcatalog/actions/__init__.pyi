@@ -11,6 +11,7 @@ from .distribution import (
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,
+    sized_by as sized_by,
     unbind as unbind,
 )
 from .masks import ActionMasks as ActionMasks, mask_key as mask_key

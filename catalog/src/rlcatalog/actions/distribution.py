@@ -7,14 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
-from rlcatalog.frameworks import ops_of
+from rlcatalog.frameworks.ops import Tensor, ops_of
+from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models import ModelV2
-    from rlcatalog.spaces import SpaceInfo
 
 
 class ActionDistribution:
@@ -89,16 +88,15 @@ class ActionDistribution:
         raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
 
     @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the constructor that depend on the action space, such as bounds.
+
+        A composite also takes `children`: distribution class and size of each child of the space, in order; a class
+        that is built around another: that one's.
 
         Args:
             action: The action space.
             config: The model config.
-            children: Distribution class and size of each child of the space, in order, for a composite; those of the
-                inner distribution for a class with `wraps_default`.
         """
         return {}
 
@@ -248,10 +246,20 @@ class BoundDistribution:
         return f"BoundDistribution({self.cls.__name__}, {self.options})"
 
 
+def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
+    """Return the `required_model_output_shape` of a class whose declaration has this `size`."""
+
+    def required_model_output_shape(action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    return required_model_output_shape
+
+
 def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
     """Return a class for an action space: the class itself if it needs no options, else a `BoundDistribution`."""
     describe = getattr(cls, "options_for", None)
-    options = describe(action, config, children) if describe is not None else {}
+    given = (action, config, children) if children else (action, config)
+    options = {} if describe is None else describe(*given)
     return BoundDistribution(cls, options) if options else cls
 
 

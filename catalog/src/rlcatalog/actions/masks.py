@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
+from rlcatalog.actions.codec import ActionCodec, Array, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
+from rlcatalog.frameworks.ops import Tensor
 from rlcatalog.spaces import SpaceInfo
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks.ops import Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 class ActionMasks:

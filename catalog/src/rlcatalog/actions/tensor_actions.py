@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.frameworks.ops import Tensor, TensorOps
+
 if TYPE_CHECKING:
     from rlcatalog.actions.codec import ActionCodec
-    from rlcatalog.frameworks import TensorOps
-    from rlcatalog.frameworks.ops import Tensor
 
 
 class LoweredActions:

@@ -130,51 +130,41 @@ def model_v2(
     kwargs: Mapping[str, Any] | None = None,
 ) -> ModelV2:
     """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
+    slots = catalog.slots
+
+    def find() -> dict[str, Any]:
+        parsed = catalog.parse_config(config)
+        values = FlatConfig(parsed)
+        values["custom_model"] = values["custom_model"] or default_model
+        custom = slots.named("model", values["custom_model"])
+        chosen = framework_for(framework, custom)
+        # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees its structure.
+        space, info = obs_space, SpaceInfo.read(obs_space)
+        stays = hasattr(space, "original_space") or (custom is not None and custom.undeclared)
+        is_plain = custom is not None and getattr(custom.declaration, "plain", False)
+        if not stays and (info.is_composite or (is_plain and info.kind != "box")):
+            space = catalog.preprocessor_for(space, values, check="never").observation_space
+        original = SpaceInfo.read(getattr(space, "original_space", space))
+        encoded = space.shape if SpaceInfo.read(space).kind == "box" else None
+        action = SpaceInfo.read(action_space, "action")
+        request = Request(
+            original, action, values.read_only(), chosen, encoded, num_outputs, preprocessor=preprocessor_of(space),
+            catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
+        )  # fmt: skip
+        slot_choices, unclaimed = slots.model(request, custom, None)
+        choices = {slot: choice.component for slot, choice in slot_choices.items()}
+        model_stages(choices.values(), request, num_outputs, unclaimed)  # raises where config and shapes disagree
+        dist = catalog.action_dist(action_space, config, framework=chosen)[0] if choices["head"] else None
+        return {
+            "obs_space": space, "choices": choices, "config": parsed, "framework": chosen, "unclaimed": unclaimed,
+            "action_dist": dist,
+        }  # fmt: skip
+
     what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
-    made_of = answer_of(
-        catalog.slots, what, spaces, (config, default_model),
-        lambda: _find_model(catalog, *spaces, num_outputs, config, framework, default_model),
-    )  # fmt: skip
+    made_of = answer_of(slots, what, spaces, (config, default_model), find)
     return model(
         action_space=action_space, num_outputs=num_outputs, name=name, interface=interface, kwargs=kwargs, **made_of
     )
-
-
-def _find_model(
-    catalog: Catalog,
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any],
-    num_outputs: int | None,
-    config: Mapping[str, Any] | None,
-    framework: str | None,
-    default: type | None,
-) -> dict[str, Any]:
-    """Choose the parts of a model, and return the arguments of `model`."""
-    slots, parsed = catalog.slots, catalog.parse_config(config)
-    values = FlatConfig(parsed)
-    values["custom_model"] = values["custom_model"] or default
-    custom = slots.named("model", values["custom_model"])
-    framework = framework_for(framework, custom)
-    # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees its structure.
-    stays = hasattr(obs_space, "original_space") or (custom is not None and custom.undeclared)
-    is_plain = custom is not None and getattr(custom.declaration, "plain", False)
-    if not stays and (SpaceInfo.read(obs_space).is_composite or (is_plain and SpaceInfo.read(obs_space).kind != "box")):
-        obs_space = catalog.preprocessor_for(obs_space, values, check="never").observation_space
-    original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
-    encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
-    action = SpaceInfo.read(action_space, "action")
-    request = Request(
-        original, action, values.read_only(), framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
-        catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
-    )  # fmt: skip
-    slot_choices, unclaimed = slots.model(request, custom, None)
-    choices = {slot: choice.component for slot, choice in slot_choices.items()}
-    model_stages(choices.values(), request, num_outputs, unclaimed)  # raises where the config contradicts the shapes
-    dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
-    return {
-        "obs_space": obs_space, "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
-        "action_dist": dist,
-    }  # fmt: skip
 
 
 def model(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog import provided
+from rlcatalog.choice.resolution import Resolution
 from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
-
-if TYPE_CHECKING:
-    from rlcatalog.choice.resolution import Resolution
 
 #: The slots of an explanation in display order; the trunk is called model.
 _SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")

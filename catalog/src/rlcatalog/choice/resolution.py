@@ -160,7 +160,7 @@ class Resolution:
         elif not self.component("trunk").is_indexed:  # it may have a state of its own
             read |= {"max_seq_len"}
         left = {key: "" for key in given if key not in read}
-        for component in self._readers() if given else ():
+        for component in (*self.parts(), *self.beside) if given else ():
             if component.undeclared:
                 return {}
             ignored: Mapping[str, str] = {}
@@ -177,11 +177,11 @@ class Resolution:
         left |= {key: idle[key] for key in given if key in idle}
         return {key: left[key] for key in given if key in left}
 
-    def _readers(self) -> Iterator[Component]:
+    def parts(self) -> Iterator[Component]:
+        """Yield every part that was chosen, those of the spaces' parts among them."""
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)
         yield from (component for _, component in self.preprocessor.components())
         yield from (node.component for node in self.dists.walk())
-        yield from self.beside
 
     def pinned_keys(self) -> dict[str, Any]:
         """Return config keys with the models that the model's parts chose; see `ModelSpec.pinned_keys`."""

@@ -1,5 +1,9 @@
 from .flat import read_config as read_config
-from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
+from .kernel_keys import (
+    InitConfig as InitConfig,
+    KernelConfig as KernelConfig,
+    NameOrCallable as NameOrCallable,
+)
 from .key_table import convert as convert, keys_of as keys_of
 from .names import (
     ACTIVATIONS as ACTIVATIONS,
@@ -8,5 +12,6 @@ from .names import (
     fan_in as fan_in,
     initializer_name as initializer_name,
     initializing as initializing,
+    read_initializers as read_initializers,
 )
 from .values import plain as plain, same as same

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config.names import activation_name, initializer_name
+from rlcatalog.config.names import activation_name, read_initializers
 
 #: What a config key that takes a name, a callable or None is annotated with.
 NameOrCallable = Any
+#: What a config key is annotated with that holds the arguments of the initialiser before it.
+InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments of that initialiser")]
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +74,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
                                   " trunk")] = []  # fmt: skip
     post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
     post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
-    post_fcnet_weights_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    post_fcnet_weights_initializer_config: InitConfig = None
     post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
-    post_fcnet_bias_initializer_config: Annotated[
-        dict[str, Any] | None, Meta(description="arguments of that initialiser")
-    ] = None
+    post_fcnet_bias_initializer_config: InitConfig = None
     max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
     _time_major: Annotated[
         bool, Meta(description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]")
@@ -85,9 +84,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         activation_name(self.post_fcnet_activation, "post_fcnet_activation")
-        for part in ("weights", "bias"):
-            key = f"post_fcnet_{part}_initializer"
-            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+        read_initializers(partial(getattr, self), "post_fcnet", "weights", "bias")
 
 
 #: The keys that the kernel and the engines read, whatever was chosen.

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found in any case.
 ACTIVATIONS = (
@@ -110,6 +107,26 @@ def initializer_name(
         needs = "std >= 0" if "std" in given else "a <= b"
         raise ConfigError(f"{where}: {name!r} needs {needs}, found {shown(config)}.")
     return name
+
+
+def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return by kind the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments.
+
+    Args:
+        get: Returns the value of a key.
+        prefix: Beginning of the keys.
+        *kinds: What is initialised, such as `"weights"` and `"bias"`; kinds without an initialiser are left out.
+
+    Raises:
+        ConfigError: A name, or one of its arguments, is unknown.
+    """
+    named = {}
+    for kind in kinds:
+        key = f"{prefix}_{kind}_initializer"
+        arguments = dict(get(f"{key}_config") or {})
+        if (name := initializer_name(get(key), arguments, key)) is not None:
+            named[kind] = name, arguments
+    return named
 
 
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:

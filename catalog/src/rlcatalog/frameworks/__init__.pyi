@@ -1,4 +1,5 @@
 from .contract import (
+    Array as Array,
     Backend as Backend,
     Evaluation as Evaluation,
     Learner as Learner,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rlcatalog.frameworks.ops import Tensor
+from rlcatalog.frameworks.ops import Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.contract import PolicyParts
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.frameworks.contract import Array, PolicyParts
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import gymnasium
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
@@ -14,9 +15,7 @@ from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.reporting import warn_caller
 
 
 def assemble(
@@ -139,11 +138,10 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
     for part in parts:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
-            warnings.warn(
+            warn_caller(
                 f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. As in RLlib, the class is"
                 ' built without them and can read them from model_config["custom_model_config"].',
                 UnreadKeysWarning,
-                stacklevel=2,
             )
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
 from rlcatalog.models.internals import is_model
 from rlcatalog.models.model import ModelV2
 from rlcatalog.plugins import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: The arguments of every model's constructor, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")

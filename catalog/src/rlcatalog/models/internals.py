@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog.observations import preprocessor_of
+from rlcatalog.frameworks.ops import Tensor, tensor_ops
+from rlcatalog.observations import Preprocessor, preprocessor_of
+from rlcatalog.observations.trunk_observation import TrunkObservation
 
 if TYPE_CHECKING:
-    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models.model import ModelV2
-    from rlcatalog.observations import Preprocessor
-    from rlcatalog.observations.trunk_observation import TrunkObservation
 
 
 class ModelInternals:

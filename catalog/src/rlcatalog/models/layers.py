@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog.config import KernelConfig, activation_name, initializer_name, read_config
+from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Maximum number of dense layers in a row, because a short config could otherwise request a huge model.
 MOST_LAYERS = 10_000
@@ -60,14 +57,12 @@ def dense_specs(
     """
     if len(sizes) > MOST_LAYERS:
         raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; the maximum is {MOST_LAYERS}.")
-    options: dict[str, Any] = {}
-    for values in ("weights", "bias") if sizes else ():
-        key = f"{prefix}_{values}_initializer"
-        arguments = dict(config.get(f"{key}_config") or {})
-        name = initializer_name(config.get(key), arguments, key)
-        if name is not None:
-            options |= {values: name, f"{values}_config": arguments}
-    return [DenseSpec(size, activation_name(activation, f"{prefix}_activation"), **options) for size in sizes]
+    if not sizes:
+        return []
+    options: dict[str, Any] = {"activation": activation_name(activation, f"{prefix}_activation")}
+    for kind, (name, arguments) in read_initializers(config.get, prefix, "weights", "bias").items():
+        options |= {kind: name, f"{kind}_config": arguments}
+    return [DenseSpec(size, **options) for size in sizes]
 
 
 def output_spec(size: int) -> DenseSpec:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.frameworks.ops import Tensor
 from rlcatalog.models.layers import output_plan
 from rlcatalog.models.model import ModelV2, last_values, part_of
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks.ops import Tensor
 
 
 class ModelWrapper(ModelV2):

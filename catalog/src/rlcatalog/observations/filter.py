@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
-from rlcatalog.observations.preprocessor import Preprocessor
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.observations.preprocessor import Array, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.component import blame_part, call_target
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
-
-Array = np.ndarray[Any, Any]
 
 
 class Filter:

@@ -20,6 +20,7 @@ from numpy import zeros
 
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
+from rlcatalog.frameworks.ops import Tensor, TensorOps
 from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
 from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.spaces import SpaceInfo
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.catalog import Catalog
-    from rlcatalog.frameworks import TensorOps
-    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]

@@ -10,9 +10,8 @@ from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.observations.batches import stack
 
 if TYPE_CHECKING:
-    from rlcatalog.observations.preprocessor import Preprocessor
+    from rlcatalog.observations.preprocessor import Array, Preprocessor
 
-Array = np.ndarray[Any, Any]
 
 #: The module of the base class, whose writers need no checks.
 _HOME = "rlcatalog.observations.preprocessor"

@@ -1,6 +1,7 @@
 from .class_names import part_class as part_class, part_classes as part_classes
 from .component import Component as Component
 from .declarations import (
+    OUTPUT_KEYS as OUTPUT_KEYS,
     ActionDistSpec as ActionDistSpec,
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,

@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rlcatalog import provided
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
-
-if TYPE_CHECKING:
-    from rlcatalog.plugins.request import Request
+from rlcatalog.plugins.request import Request
 
 #: A test for a field's value, and the expected form for messages.
 Form = tuple[Callable[[Any], bool], str]
@@ -40,12 +38,14 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
-#: The config keys that apply to a plain module: the form of images, and the layers after it.
-PLAIN_KEYS = (
-    "module_images", "image_layout", "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
-    "post_fcnet_activation", "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
-    "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers behind a trunk.
+OUTPUT_KEYS = (
+    "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
+    "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
+    "post_fcnet_bias_initializer_config",
 )  # fmt: skip
+#: The config keys that apply to a plain module: the form of images, and the layers after it.
+PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):

@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from rlcatalog import provided
-from rlcatalog.errors import PluginError
+from rlcatalog.errors import PluginError, raised_as
 from rlcatalog.spaces.info import KINDS, SpaceInfo
 
 
@@ -44,7 +44,5 @@ def package_of(path: str) -> str:
 
 @cache
 def _load(target: str) -> Any:
-    try:
+    with raised_as(lambda why: PluginError(f"action codec {target!r} cannot be imported: {why}")):
         return resolve_name(target)
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"action codec {target!r} cannot be imported: {type(error).__name__}: {error}") from error

@@ -19,10 +19,8 @@ from rlcatalog import MODEL_DEFAULTS, ModelV2
 from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_compat.arrays import convert_to_numpy
+from rlcatalog_compat.arrays import Array, convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
-
-Array = np.ndarray[Any, Any]
 
 #: The names of RLlib's weights, by those of ours.
 NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ import numpy as np
 from rlcatalog import provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
-from rlcatalog.frameworks import Step
+from rlcatalog.frameworks import Array, Step
 from rlcatalog.internals import mask_steps
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.actor_inputs import Observations
@@ -25,8 +25,6 @@ from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_jso
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-
-Array = np.ndarray[Any, Any]
 
 
 class ActorState(NamedTuple):

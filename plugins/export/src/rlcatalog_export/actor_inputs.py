@@ -13,7 +13,7 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog.internals import stack
-from rlcatalog.observations import Preprocessor
+from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.codecs import ObservationInput, observation_inputs
 from rlcatalog_export.interface import Interface, Port
@@ -21,8 +21,6 @@ from rlcatalog_policy import config_from_plain, with_batch_hint
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-
-Array = np.ndarray[Any, Any]
 
 
 class Observations:
@@ -49,8 +47,8 @@ class Observations:
         seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # whoever built the policy was warned
+        # Whoever built the policy was warned.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info

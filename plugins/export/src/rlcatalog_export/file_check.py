@@ -12,14 +12,13 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
 from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
-from rlcatalog_export.agreement import action_disagreement, disagreement
+from rlcatalog_export.agreement import Array, action_disagreement, disagreement
 from rlcatalog_policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog_export.actor import Actor
     from rlcatalog_export.formats import Exported
 
-Array = np.ndarray[Any, Any]
 
 _BATCHES, _STEPS = (1, 3, 8), 4
 #: Numbers without bounds are drawn up to here, as environments emit them.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog_export import Interface, read_sealed, sealed
 
 Array = np.ndarray[Any, Any]
@@ -48,8 +48,7 @@ def quiet_converters(*names: str) -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
@@ -86,10 +85,8 @@ class OnnxRunner:
 
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
-        try:
+        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             self._session = session_of(content)
-        except Exception as error:
-            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
         if interface is None:
             raise SavedPolicyError(f"{path}: an ONNX file, but not a policy that rlcatalog exported.")

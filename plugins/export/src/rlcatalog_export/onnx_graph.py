@@ -10,10 +10,8 @@ import numpy as np
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from rlcatalog.errors import NotServedError
-from rlcatalog_export.onnx import session_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.errors import NotServedError, raised_as
+from rlcatalog_export.onnx import Array, session_of
 
 OPSET = 18
 #: ONNX's IR version that goes with it, which every onnxruntime of today reads.
@@ -96,10 +94,8 @@ def bind_graph(
     Raises:
         NotServedError: onnxruntime has no kernel for some operation.
     """
-    try:
+    with raised_as(lambda why: NotServedError(f"freeze: onnxruntime cannot run this policy: {why}")):
         session = session_of(content)
-    except Exception as error:
-        raise NotServedError(f"freeze: onnxruntime cannot run this policy: {error}") from error
     binding = session.io_binding()
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
     for one in session.get_inputs():

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import exported_dtype
 from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
 from rlcatalog_export.formats import Exported
@@ -22,7 +22,6 @@ from rlcatalog_policy import History, plain_config, space_to_json
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
-Array = np.ndarray[Any, Any]
 
 #: Numbers of rows of the batches that are tried before anything is exported.
 _TRIED = (2, 3)

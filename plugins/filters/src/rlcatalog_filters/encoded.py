@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog import Filter
 from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
+from rlcatalog.reporting import warn_caller
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 
 class EncodedMeanStdFilter(Filter):
@@ -45,12 +43,11 @@ class EncodedMeanStdFilter(Filter):
         claimed = options.get("claimed", ())
         self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"), claimed)
         if not self.leaves:
-            warnings.warn(
+            warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter; leaves:"
                 f" {', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to 'NoFilter', or name"
                 " leaves in filter_include.",
                 CatalogWarning,
-                stacklevel=2,
             )
         self._filtered = np.zeros(preprocessor.size, np.bool_)
         for leaf in self.leaves:

@@ -66,12 +66,9 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
 
 def _own_parts(policy: Policy) -> Iterator[Component]:
     """Yield a policy's parts from the running program; raise if one cannot be found again."""
-    resolution, registry = policy.resolution, policy.catalog.registry
-    chosen = [choice.component for choice in resolution.choices.values()]
-    chosen += [component for _, component in resolution.preprocessor.components()]
-    chosen += [node.component for node in resolution.dists.walk()]
-    for component in chosen:
-        if component is None or not component.in_process:
+    registry = policy.catalog.registry
+    for component in policy.resolution.parts():
+        if not component.in_process:
             continue
         for cls in {code_of(value) for value in component.objects.values()}:
             where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"

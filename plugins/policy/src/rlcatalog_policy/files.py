@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlcatalog.errors import SavedPolicyError, one_line
+from rlcatalog.errors import SavedPolicyError, raised_as
 
 #: Suffix of temporary files; the holder of the lock may remove them, because their writers are gone.
 TEMPORARY = ".rlcatalog-tmp"
@@ -179,14 +179,11 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
         FileNotFoundError: There is none.
         SavedPolicyError: It is something else, larger, cannot be read, or is not JSON.
     """
-    try:
-        value = json.loads(read_file(path, most).decode())
+    content = read_file(path, most)
+    with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}")):
+        value = json.loads(content.decode())
         _check_levels(value)
-        return value
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, SavedPolicyError):
-            raise
-        raise SavedPolicyError(f"{path}: truncated or not JSON: {one_line(str(error))}") from error
+    return value
 
 
 def _check_levels(value: Any, most: int = 100) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
-from rlcatalog.frameworks import Step
+from rlcatalog.frameworks import Array, Step
 from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.policy import Policy, load_extension
-
-Array = np.ndarray[Any, Any]
 
 
 class FrozenBackend(Protocol):

@@ -13,11 +13,10 @@ import numpy as np
 
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
-Array = np.ndarray[Any, Any]
 #: Reads raw actions: of arrays, or of tensors.
 _Actions = ActionCodec | LoweredActions
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -36,6 +35,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manifest, decode
 from rlcatalog_policy.policy import Policy
@@ -271,11 +271,10 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
     names = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if names:
-        warnings.warn(
+        warn_caller(
             f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with such a policy fails,"
             " or its actions mean nothing.",
             SavedPolicyWarning,
-            stacklevel=4,
         )
 
 

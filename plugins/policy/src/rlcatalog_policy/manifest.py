@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from gymnasium import Space
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog.internals import __version__
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.space_json import space_from_json, space_to_json
@@ -80,14 +80,13 @@ def encode(manifest: Manifest) -> bytes:
         SavedPolicyError: A value of the config is not plain data, or the content is too large.
     """
     data = msgspec.structs.asdict(manifest)
-    try:
+    # JSON takes neither a whole number of thousands of digits nor a list inside itself.
+    with raised_as(
+        lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"), SavedPolicyError
+    ):
         data["config"] = {key: _encoded(value, key) for key, value in manifest.config.items()}
         data["checksum"] = checksum_of(data)
         text = json.dumps(data, indent=2, allow_nan=False).encode() + b"\n"
-    except SavedPolicyError:
-        raise
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; a list inside itself
-        raise SavedPolicyError(f"the config or a space cannot be written as JSON: {error}") from error
     if len(text) > MOST_JSON:
         raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; at most {MOST_JSON} are allowed.")
     return text
@@ -100,10 +99,8 @@ def decode(file: RegularFile) -> Manifest:
         SavedPolicyError: It is damaged, foreign, or of another format.
     """
     path = file.path
-    try:
+    with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError):
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise SavedPolicyError(f"{path}: truncated or not JSON: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
     version = data.get("format_version")
@@ -114,15 +111,11 @@ def decode(file: RegularFile) -> Manifest:
         )
     if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    try:
+    with raised_as(lambda why: SavedPolicyError(f"{path}: damaged: {why}"), SavedPolicyError):
         if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
         manifest.config = config_from_plain(manifest.config)
-    except SavedPolicyError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise SavedPolicyError(f"{path}: damaged: {error}") from error
     _check_files(manifest, path)
     return manifest
 
@@ -130,10 +123,10 @@ def decode(file: RegularFile) -> Manifest:
 def _check_files(manifest: Manifest, path: Path) -> None:
     """Raise unless the manifest names the files of the format, which are in its folder."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
-    if missing := [file_name(role, "") for role in roles if manifest.file(role) is None]:
+    names = {role: manifest.file(role) for role in roles}
+    if missing := [file_name(role, "") for role, name in names.items() if name is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    known = {manifest.file(role) for role in roles}
-    if unknown := sorted(set(manifest.files) - known):
+    if unknown := sorted(set(manifest.files) - set(names.values())):
         raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
 
 

@@ -13,7 +13,7 @@ import rlcatalog_policy  # for `Frozen`, a subclass of `Policy`
 from rlcatalog.actions import action_codec, unbind
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
-from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import Array, Backend, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances, models_inside
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog_export import Interface
     from rlcatalog_policy.frozen import Frozen
-
-Array = np.ndarray[Any, Any]
 
 
 class Policy:

@@ -8,9 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.frameworks import lengths_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.frameworks import Array, lengths_of
 
 
 def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:

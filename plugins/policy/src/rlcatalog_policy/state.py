@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy.history import History, Views, with_rows
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
-
-Array = np.ndarray[Any, Any]
 
 
 class State(NamedTuple):

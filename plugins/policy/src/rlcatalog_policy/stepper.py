@@ -9,11 +9,10 @@ import numpy as np
 from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
-    from rlcatalog.frameworks import Step
+    from rlcatalog.frameworks import Array, Step
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State
 
-Array = np.ndarray[Any, Any]
 
 #: Gymnasium's autoreset modes.
 AUTORESET = ("same_step", "next_step", "disabled")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
@@ -288,12 +288,12 @@ class OnPolicy:
         if count := len(self.begun_anew):
             self._collector.begin_anew(np.array([why is not None for why in reasons]))
             place, why = next(iter(self.begun_anew.items()))
-            warnings.warn(
+            warn_caller(
                 f"{count} of {len(reasons)} environments cannot resume their episodes and begin new ones: this run"
                 f" differs from an uninterrupted one. Environment {place}: {why}. Give the environment get_state()"
                 " and set_state(state) to resume exactly.",
-                ResumeWarning, stacklevel=2,
-            )  # fmt: skip
+                ResumeWarning,
+            )
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
         """Write the whole state into a folder, for `restore`; call it between two calls of `train`.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
-from rlcatalog.errors import CatalogError, SavedPolicyError, reason
+from rlcatalog.errors import CatalogError, SavedPolicyError, raised_as
 from rlcatalog_policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
 from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
@@ -89,7 +89,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     except FileNotFoundError:
         raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {TRAINING}).") from None
     check_files(folder)
-    try:
+    with raised_as(lambda why: SavedPolicyError(f"{path}: not a checkpoint, or damaged: {why}."), SavedPolicyError):
         about = json.loads(data.decode())
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"no format {FORMAT!r} in it")
@@ -104,15 +104,10 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             arrays = TensorFile(file).read(digest)
         state: dict[str, Any] = put_together(about["state"], arrays)
         check_state(state)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, SavedPolicyError):
-            raise
-        raise SavedPolicyError(f"{path}: not a checkpoint, or damaged: {error}.") from error
     return folder, state
 
 
-@contextmanager
-def blamed(what: str | Path) -> Iterator[None]:
+def blamed(what: str | Path) -> AbstractContextManager[None]:
     """Name the owner of a saved state in any error that the state causes.
 
     Args:
@@ -121,9 +116,7 @@ def blamed(what: str | Path) -> Iterator[None]:
     Raises:
         SavedPolicyError: The state does not fit.
     """
-    try:
-        yield
-    except (CatalogError, Warning):
-        raise
-    except Exception as error:  # of a framework, an environment or a callback that got a state it did not write
-        raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error
+    # A framework, an environment or a callback got a state that it did not write.
+    return raised_as(
+        lambda why: SavedPolicyError(f"{what}: its saved state does not fit: {why}."), CatalogError, Warning
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -12,7 +11,7 @@ from msgspec import Meta
 
 from rlcatalog.config import convert, keys_of, plain
 from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
-from rlcatalog.reporting import warn_deprecated
+from rlcatalog.reporting import warn_caller, warn_deprecated
 
 _Positive = Annotated[int, Meta(ge=1)]
 _PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps are held in memory, and its passes must end
@@ -165,11 +164,10 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
                     " or more."
                 )
         if self.minibatch_size > size:
-            warnings.warn(
+            warn_caller(
                 f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
                 f" {size}. The whole rollout is one minibatch.",
                 CatalogWarning,
-                stacklevel=4,
             )
 
 

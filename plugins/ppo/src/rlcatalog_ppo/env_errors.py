@@ -7,13 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, NonFiniteError, ObservationError, reason
-from rlcatalog.observations import rows
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.observations import Array, rows
 
 
 class EnvErrors:

@@ -10,11 +10,9 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.frameworks import frameworks
+from rlcatalog.frameworks import Array, frameworks
 from rlcatalog_ppo.loss import as_drawn
 from rlcatalog_ppo.rollout import Rollout
-
-Array = np.ndarray[Any, Any]
 
 
 class Recorder:

@@ -15,14 +15,12 @@ from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy import State, autoreset_of
-from rlcatalog_ppo.advantages import estimate_advantages, refuse_infinite
+from rlcatalog_ppo.advantages import Array, estimate_advantages, refuse_infinite
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps
-
-Array = np.ndarray[Any, Any]
 
 #: Rewards whose squares sum to less are finite as float32; with NaN the comparison is false.
 _NO_OVERFLOW = 1e76

@@ -6,7 +6,6 @@ bounds. `check_like` checks that arrays fit the algorithm that resumes.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
@@ -16,10 +15,9 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import ResumeWarning, shown
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen
-from rlcatalog_ppo.trees import take_apart
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_ppo.trees import Array, take_apart
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -172,11 +170,11 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
     """
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
-        warnings.warn(
+        warn_caller(
             f"the run collected with a frozen policy, which is not possible here: {acting.reason}. It goes on with the"
             " policy itself, whose draws differ.",
-            ResumeWarning, stacklevel=4,
-        )  # fmt: skip
+            ResumeWarning,
+        )
 
 
 def check_generators(tree: Any) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaces import OneOfValues
 from rlcatalog_preprocessors.arrays import as_array
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 
 class Flattening(Preprocessor):

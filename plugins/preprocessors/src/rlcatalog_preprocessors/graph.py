@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.arrays import as_array
 from rlcatalog_preprocessors.config import needed_limit
 from rlcatalog_preprocessors.lists import check_item
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 
 @dataclass(frozen=True, eq=False)

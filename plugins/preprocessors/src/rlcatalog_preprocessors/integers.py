@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import index as integer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy import asarray, ndarray
 
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 #: The largest integer up to which float32 holds every one.
 _EXACT_IN_FLOAT32 = 2**24

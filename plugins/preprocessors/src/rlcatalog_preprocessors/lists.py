@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import ObservationError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, batch_size, rows
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_preprocessors.config import needed_limit
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 
 def check_item(child: Preprocessor, item: Any, path: str) -> None:

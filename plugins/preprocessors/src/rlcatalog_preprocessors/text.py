@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog_preprocessors.config import limit, needed_limit
-
-if TYPE_CHECKING:
-    from rlcatalog.frameworks import TensorOps
 
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 

@@ -30,8 +30,7 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own
+    with warnings.catch_warnings(action="ignore"):  # Ray's own
         with kit.refusing(NotServedError):
             config, runner = _runner(kit.update_example(part), part.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())

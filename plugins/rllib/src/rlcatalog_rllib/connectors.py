@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from ray.rllib.connectors import module_to_env as rays
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -20,8 +19,6 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.recipe import Recipe
-
-Array = np.ndarray[Any, Any]
 
 
 class Encoding(ConnectorV2):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError, SavedPolicyError, reason
+from rlcatalog.errors import ConfigError, SavedPolicyError, raised_as
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
 
 #: Folder of Ray's checkpoint in each checkpoint of a run.
@@ -144,9 +144,6 @@ def _built(config: Any) -> Iterator[Any]:
 
 
 def _restore(trained: Any, checkpoint: Path) -> None:
-    try:
+    damaged = f"{checkpoint}: not a checkpoint, or damaged"
+    with raised_as(lambda why: SavedPolicyError(f"{damaged}: {why}"), SavedPolicyError):
         trained.restore_from_path(str((checkpoint / ALGORITHM).absolute()))
-    except SavedPolicyError:
-        raise
-    except Exception as error:
-        raise SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {reason(error)}") from error

@@ -14,9 +14,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.connectors import Pieces, pieces_of
-from rlcatalog_rllib.spaces import VIEWS, encoded_rows, rows_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_rllib.spaces import VIEWS, Array, encoded_rows, rows_of
 
 
 class EncodeEpisodes(ConnectorV2):

@@ -101,11 +101,8 @@ def choose_parts(
     # Ray's connectors read max_seq_len.
     decided = {"max_seq_len", *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
-    components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
-    components += [component for _, component in resolution.preprocessor.components()]
-    components += [node.component for node in resolution.dists.walk()]
     # Parts that the program registered are sent with the catalog; a class in the config is sent by itself.
-    own = [component for component in components if component.in_process]
+    own = [component for component in resolution.parts() if component.in_process]
     named = [component for component in own if any(component is c for c in asked.components())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
     if len(named) < len(own):

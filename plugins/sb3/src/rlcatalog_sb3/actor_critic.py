@@ -15,15 +15,13 @@ import rlcatalog
 from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_sb3.flat_spaces import check_encoding
+from rlcatalog_sb3.flat_spaces import Array, check_encoding
 from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policy_kwargs import translated
 from rlcatalog_sb3.refusals import refuse_model
 from rlcatalog_sb3.spaces import Lookup, engine_defaults
 from rlcatalog_torch import flat_sample, values_of
-
-Array = np.ndarray[Any, Any]
 
 
 class ActorCritic:

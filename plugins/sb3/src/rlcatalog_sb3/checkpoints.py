@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from rlcatalog import Policy
-from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
+from rlcatalog.errors import NonFiniteError, SavedPolicyError, raised_as
 from rlcatalog.spaces import map_tensors
 from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
@@ -134,13 +134,11 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
         SavedPolicyError: It cannot be read, or belongs to another environment.
     """
     kind = algorithm_class(name)
-    try:
+    with raised_as(lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")):
         algorithm = kind.load(checkpoint / ALGORITHM, env=env, **settings)
         if isinstance(algorithm, OffPolicyAlgorithm):
             algorithm.load_replay_buffer(checkpoint / BUFFER)
             _fill_up(algorithm.replay_buffer)
-    except Exception as error:
-        raise SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {reason(error)}") from error
     return algorithm
 
 

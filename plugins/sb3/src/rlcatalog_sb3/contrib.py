@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
+from rlcatalog.reporting import warn_caller
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.memories import StatePacker, States
 from rlcatalog_sb3.policies import CatalogBasePolicy, WithoutMemory
@@ -139,11 +139,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return the full length for each sequence, because the padding is unknown."""
         if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
             self._warned = True
-            warnings.warn(
+            warn_caller(
                 "sb3-contrib's RecurrentPPO does not say which rows are padding, and this model's batch statistics"
                 " count them. Use rlcatalog_sb3.RecurrentPPO instead.",
                 UserWarning,
-                stacklevel=2,
             )
         return torch.full((count,), steps, dtype=torch.int32)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
-from rlcatalog_policy import build
+from rlcatalog_policy import Policy, build
 from rlcatalog_testing.examples import Example, examples_of, named, quiet
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from gymnasium import spaces
 
 from rlcatalog import ModelSpec
 from rlcatalog.catalog import Catalog
-from rlcatalog.choice import Resolution
-from rlcatalog.errors import CatalogError, CatalogWarning
+from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
 from rlcatalog.plugins import Component
@@ -125,10 +124,8 @@ def _declared(component: Component) -> list[Example]:
     path = component.declaration.examples
     assert path is not None
     function = component.import_target(path)
-    try:
+    with raised_as(lambda why: component.fault(f"its examples function {path!r} raised {why}")):
         found = list(function())
-    except Exception as error:
-        raise component.fault(f"its examples function {path!r} raised {type(error).__name__}: {error}") from error
     if not found or not all(isinstance(example, Example) for example in found):
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
@@ -162,18 +159,11 @@ def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
         choices = [*resolution.choices.values(), *(plan.choice for plan in resolution.dists.walk())]
         verdicts = [verdict for choice in choices for verdict in choice.verdicts]
         return any(candidate is component and answer.rank is not None for candidate, answer in verdicts)
-    return any(part is component for part in parts_in(resolution))
+    return any(part is component for part in resolution.parts())
 
 
 def _says_what_it_fits(component: Component) -> bool:
     return component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
-
-
-def parts_in(resolution: Resolution) -> Iterator[Component]:
-    """Yield every part that a lookup chose."""
-    yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
-    yield from (plan.component for plan in resolution.dists.walk())
-    yield from (codec.component for codec in resolution.preprocessor.codecs() if codec.component is not None)
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:

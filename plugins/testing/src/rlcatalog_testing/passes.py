@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlcatalog.errors import NoMatchError, NotServedError
 from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
+from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Part, T, check, require
 from rlcatalog_testing.examples import Example, observations_of
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
-from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
+from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.models import check_values, set_weights_of, weights_of
 from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_tf.nn import values_of
@@ -18,8 +18,6 @@ from rlcatalog_tf.ops import flat_sample, flatten_rows
 from rlcatalog_tf.random import drawing_from, new_generator
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import unbuilt
-
-Array = np.ndarray[Any, Any]
 
 
 class TFBackend:

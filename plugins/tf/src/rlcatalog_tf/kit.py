@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.frameworks import Array, PolicyParts
 from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
-
-Array = np.ndarray[Any, Any]
 
 
 class TFKit:

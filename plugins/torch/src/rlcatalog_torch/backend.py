@@ -11,14 +11,12 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import entropy_of, params_given
-from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
+from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
 from rlcatalog_torch.ops import flat_sample, flatten_rows
 from rlcatalog_torch.sequences import Padding
-
-Array = np.ndarray[Any, Any]
 
 #: PyTorch's counter of in-place writes to the memory of a tensor.
 _VERSION = operator.attrgetter("_version")

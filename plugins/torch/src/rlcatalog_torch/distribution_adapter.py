@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import copyreg
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, ClassVar
@@ -129,7 +129,7 @@ class AdaptedDistribution(TorchDistribution):
         return _served(cls, SpaceInfo.read(action_space, "action"), model_config or {})[0]
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the constructor options for the space."""
         return _served(cls, action, config)[1]
 

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.frameworks import Array, PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch import flatten_rows, to_float32_at_least, values_of
 from rlcatalog_torch.backend import leaves_of
-
-Array = np.ndarray[Any, Any]
 
 
 class TorchKit:

@@ -85,6 +85,5 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
 
 def _is_served(name: str) -> bool:
     """Return whether NumPy has a name today."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return hasattr(np, name) or name in ("distutils", "testing", "f2py")

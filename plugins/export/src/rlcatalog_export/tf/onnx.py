@@ -11,7 +11,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError, reason
+from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_graph import OPSET
@@ -40,13 +40,11 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         # A dict of outputs is flattened in the order of its keys.
         names = sorted(port.name for port in function.interface.outputs)
         outputs = {tensor.name: name for tensor, name in zip(graph.outputs, names, strict=True)}
-        try:
+        with raised_as(lambda why: NotServedError(f"export: this policy has no ONNX form: {why}")):
             model, _ = tf2onnx.convert.from_graph_def(
                 graph.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
                 tensors_to_rename={**inputs, **outputs}, custom_op_handlers=CONVERTED,
             )  # fmt: skip
-        except Exception as error:  # whatever it meets in a graph
-            raise NotServedError(f"export: this policy has no ONNX form: {reason(error)}") from error
     write_model(model, function.interface, path)
     return function.written()
 

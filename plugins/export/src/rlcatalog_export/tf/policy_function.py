@@ -6,7 +6,7 @@ import copy
 import traceback
 from contextlib import AbstractContextManager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from rlcatalog.errors import CatalogError, NotServedError, reason
 from rlcatalog_export.export_error import line_of
 from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.tf.noise import TFNoise
+from rlcatalog_policy import Policy
 from rlcatalog_tf import OPS, drawing_from, tf
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
 
 
 class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]

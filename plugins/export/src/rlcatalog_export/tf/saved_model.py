@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rlcatalog.errors import NotServedError, SavedPolicyError, reason
+from rlcatalog.errors import NotServedError, SavedPolicyError, raised_as
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
-from rlcatalog_export.onnx import quiet_converters
+from rlcatalog_export.onnx import Array, quiet_converters
 from rlcatalog_export.tf.policy_function import TFPolicyFunction
+from rlcatalog_policy import Policy
 from rlcatalog_tf import tf
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
-
-Array = np.ndarray[Any, Any]
 
 #: Where the interface lies in the folder; TensorFlow leaves this folder of it to others.
 INTERFACE = Path("assets.extra/rlcatalog.json")
@@ -39,13 +32,11 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     function = TFPolicyFunction(policy)
     module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
     module.held = list(function.program.graph.variables)
-    try:
-        with quiet_converters("tensorflow"):  # it would say where files were written, which is not yet their place
-            tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
-    except OSError:
-        raise
-    except Exception as error:  # whatever TensorFlow's own errors are, of what it cannot track
-        raise NotServedError(f"export: this policy has no form as a SavedModel: {reason(error)}") from error
+    # TensorFlow has errors of its own of what it cannot track, and would say where files were written, which is not yet
+    # their place.
+    no_form = raised_as(lambda why: NotServedError(f"export: this policy has no form as a SavedModel: {why}"), OSError)
+    with no_form, quiet_converters("tensorflow"):
+        tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
     (path / INTERFACE).parent.mkdir(exist_ok=True)
     (path / INTERFACE).write_text(function.interface.to_json(), encoding="utf-8")
     seal_folder(path, _CHECKSUMS)
@@ -72,11 +63,9 @@ class SavedModelRunner:
         except (OSError, UnicodeDecodeError) as error:
             raise SavedPolicyError(f"{path}: not a policy that rlcatalog exported: {error}") from error
         self.checked = check_folder(path, _CHECKSUMS)
-        try:
+        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             self._module = tf.saved_model.load(str(path))  # which the signature does not keep alive
             self._run = self._module.signatures[_SIGNATURE]
-        except Exception as error:  # whatever a damaged folder makes it raise
-            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return the outputs of these names for inputs by name."""

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
-from rlcatalog.frameworks import Backend
+from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, raised_as, reason
+from rlcatalog.frameworks import Array, Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
-
-Array = np.ndarray[Any, Any]
 
 #: Most numbers of rows that graphs are kept for; of others the policy itself acts.
 _MOST = 16
@@ -91,15 +89,12 @@ class FrozenTorch:
         obs, mask = observations(policy, rows, rng)
         mask = None if policy.masks.key is None else mask
         reward = np.zeros(rows, np.float32)
-        try:
+        # A model may raise anything where it stumbles over what is recorded.
+        with raised_as(lambda why: NotServedError(f"freeze: the policy cannot be recorded: {why}"), CatalogError):
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             graph = self._graphs[rows, True, given["mask"] is None] = StepGraph(policy, given, True)
             outputs = graph.run(given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0))
             self._compare(graph, given, outputs)
-        except CatalogError:
-            raise
-        except Exception as error:  # a model may raise anything where it stumbles over what is recorded
-            raise NotServedError(f"freeze: the policy cannot be recorded: {reason(error)}") from error
         if self.reason is not None:
             raise NotServedError(self.reason)
 

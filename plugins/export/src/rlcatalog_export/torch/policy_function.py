@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ from rlcatalog.errors import CatalogError
 from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.torch.noise import TorchNoise
+from rlcatalog_policy import Policy
 from rlcatalog_torch import OPS
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
 
 
 class TorchPolicyFunction(PolicyFunction, nn.Module):
@@ -78,8 +76,7 @@ def export_program(function: TorchPolicyFunction) -> Any:
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
         # It warns of what models remember of their last pass, which is the copy's.
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise

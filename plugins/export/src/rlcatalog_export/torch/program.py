@@ -5,17 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 
@@ -60,10 +58,8 @@ class ProgramRunner:
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
         extra = {INTERFACE: ""}
-        try:
+        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
-        except Exception as error:  # whatever a damaged archive makes it raise
-            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         if not extra[INTERFACE]:
             raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy that rlcatalog exported.")
         self.interface = extra[INTERFACE]

@@ -14,14 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_export.noise_blocks import NoiseBlocks
+from rlcatalog_export.noise_blocks import Array, NoiseBlocks
 from rlcatalog_export.onnx_graph import bind_graph
 from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
-
-Array = np.ndarray[Any, Any]
-
 
 #: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
 #: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.

@@ -11,10 +11,8 @@ import numpy as np
 
 from rlcatalog.actions import ActionCodec
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_preprocessors.actions.kinds import DiscreteCodec
+from rlcatalog_preprocessors.actions.kinds import Array, DiscreteCodec
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
-
-Array = np.ndarray[Any, Any]
 
 
 class CompositeCodec(ActionCodec):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import LoweredActions
-
-if TYPE_CHECKING:
-    from rlcatalog.actions import ActionCodec
-    from rlcatalog.frameworks import TensorOps
+from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.frameworks import TensorOps
 
 
 class LoweredDiscrete(LoweredActions):

@@ -11,7 +11,7 @@ from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import check_outputs, check_trained, innermost
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named, parts_in
+from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named
 from rlcatalog_testing.passes import ModelTrial, every
 
 #: How parts say that they do not go together; anything else is a fault.
@@ -44,7 +44,7 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
 def _works(part: Part, example: Example, *members: Component) -> bool:
     """Check a model of several parts; return False where they are not chosen together, or say they do not go."""
     try:
-        chosen = list(parts_in(part.resolve(example)))
+        chosen = list(part.resolve(example).parts())
         if not all(member in chosen for member in members):
             return False
         trial = ModelTrial(part, example)

@@ -19,7 +19,7 @@ from rlcatalog.errors import CatalogError, ConfigError, NotServedError, Unsuppor
 from rlcatalog.internals import PLAIN_KEYS, Key
 from rlcatalog.models import weights_of
 from rlcatalog_testing.contract import Part, check, require
-from rlcatalog_testing.examples import Example, parts_in, quiet
+from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 
 MODELS = ("trunk", "memory", "head")
@@ -108,7 +108,7 @@ def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]
         with quiet():
             nets = [value for value in chosen.pinned_keys().values() if isinstance(value, dict)]
         held = [part.catalog.registry.get("model", name) for net in nets for name in net.values()]
-        return [*parts_in(chosen), *held]
+        return [*chosen.parts(), *held]
     except CatalogError:
         return []
 
@@ -123,8 +123,7 @@ def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     kit = kit_of(str(part.framework))
     kit.seed(1)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             policy = part.build(example, **config)
     except _REFUSALS:
         return None

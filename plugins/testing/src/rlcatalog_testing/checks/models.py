@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models import inner_model, set_weights_of, weights_of
-from rlcatalog_policy import load
+from rlcatalog.models import ModelV2, inner_model, set_weights_of, weights_of
+from rlcatalog_policy import Policy, load
 from rlcatalog_testing.contract import NotApplicable, Part, require
 from rlcatalog_testing.examples import Example, is_chosen, kind_of
 from rlcatalog_testing.passes import (
@@ -28,10 +28,6 @@ from rlcatalog_testing.passes import (
     twins,
     with_sharing,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from rlcatalog.models import ModelV2
-    from rlcatalog_policy import Policy
 
 
 def check_outputs(trial: ModelTrial) -> None:

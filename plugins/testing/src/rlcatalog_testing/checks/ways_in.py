@@ -12,7 +12,7 @@ from rlcatalog.errors import CatalogError
 from rlcatalog_testing.checks.action_codecs import action_trials
 from rlcatalog_testing.checks.wrappers import environments
 from rlcatalog_testing.contract import Part, check, require
-from rlcatalog_testing.examples import NAMING, kind_of, parts_in
+from rlcatalog_testing.examples import NAMING, kind_of
 
 KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "env_wrapper", "action_codec")
 
@@ -50,7 +50,7 @@ def _is_looked_up(part: Part) -> set[str]:
         for way, config in ((unnamed, bare), ("name", {**bare, name: part.component.address})):
             with suppress(CatalogError):
                 if part.component.address in [
-                    component.address for component in parts_in(reader.resolve(example, config))
+                    component.address for component in reader.resolve(example, config).parts()
                 ]:
                     found.add(way)
     return found

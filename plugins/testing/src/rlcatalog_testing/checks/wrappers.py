@@ -84,8 +84,7 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
 @check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
 def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]) -> None:
     """The wrapped environment passes Gymnasium's environment checker."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice, such as to check the innermost environment
+    with warnings.catch_warnings(action="ignore"):  # advice, such as to check the innermost environment
         check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
 
 
