@@ -218,7 +218,7 @@ def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
     rlcatalog(*train)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     said = rlcatalog(*train, "--seed", "1", code=1).stderr
-    assert "holds a run already" in said
+    assert "already contains a run" in said
     assert "--overwrite" in said
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     (out / "notes.txt").write_text("mine")

@@ -44,7 +44,7 @@ class UnreadKeysWarning(CatalogWarning):
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """An entry of the observation is named like an action mask, but not used as one."""
+    """A possible action mask is not used: an entry of the observation, or an environment's `action_masks()`."""
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):

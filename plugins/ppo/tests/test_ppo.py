@@ -1,5 +1,6 @@
 """PPO: its estimates and losses against independent ones, its interface, and a short learning run."""
 
+import inspect
 import json
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, Unknow
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.advantages import estimate_advantages
-from rlcatalog_ppo.config import parse
+from rlcatalog_ppo.config import ELSEWHERE, A2CConfig, PGConfig, PPOConfig, parse
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_runs.evaluation import play
@@ -172,7 +173,12 @@ def test_custom_loss_and_metrics_reach_the_result():
 @pytest.mark.parametrize(
     ("config", "error", "message"),
     [
-        ({"learning_rate": 1}, UnknownConfigKeyError, "Unknown PPO config key 'learning_rate'"),
+        (
+            {"learning_rate": 1},
+            UnknownConfigKeyError,
+            "Unknown PPO config key 'learning_rate'. Here it is called 'lr'.",
+        ),
+        ({"num_minibatches": 4}, UnknownConfigKeyError, "'minibatch_size', which counts the steps of one minibatch."),
         ({"gama": 1}, UnknownConfigKeyError, "Did you mean 'gamma'"),
         ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),
         ({"gamma": 1.5}, ConfigError, "'gamma'"),
@@ -183,6 +189,27 @@ def test_custom_loss_and_metrics_reach_the_result():
 def test_bad_config(config, error, message):
     with pytest.raises(error, match=message):
         PPO("CartPole-v1", config)
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, A2CConfig, PGConfig])
+def test_names_of_other_libraries_lead_to_keys_of_the_algorithm_alone(kind):
+    for name, text in ELSEWHERE.items():
+        key = text.partition(",")[0]
+        assert any(key in other.__struct_fields__ for other in (PPOConfig, A2CConfig, PGConfig))
+        with pytest.raises(UnknownConfigKeyError) as caught:
+            parse({name: 1}, kind)
+        assert (f"Here it is called {key!r}" in str(caught.value)) == (key in kind.__struct_fields__)
+
+
+def test_names_of_stable_baselines_mean_the_same_keys():
+    """The defaults of Stable-Baselines3 are valid values of these keys."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    usual = {name: parameter.default for name, parameter in inspect.signature(sb3.PPO).parameters.items()}
+    values = {ELSEWHERE[name].partition(",")[0]: usual[name] for name in ELSEWHERE.keys() & usual.keys()}
+    assert {"lr", "rollout_length", "minibatch_size", "num_epochs", "lambda_", "clip_param", "entropy_coeff",
+            "vf_loss_coeff", "grad_clip"} == values.keys()  # fmt: skip
+    config = parse({**values, "num_envs": 1})
+    assert (config.lr, config.rollout_length, config.minibatch_size) == (3e-4, 2048, 64)
 
 
 def test_a_minibatch_beyond_the_rollout_is_the_rollout():
@@ -196,6 +223,15 @@ def test_a_minibatch_beyond_the_rollout_is_the_rollout():
     algo.train()
     assert sizes == [32] * 3
     algo.stop()
+
+
+def test_a_dictionary_as_a_model_is_told_where_config_keys_go():
+    with pytest.raises(ConfigError, match=r"found a dictionary.*as config=\{'model': \{'fcnet_hiddens': \[8\]\}\}"):
+        PPO("CartPole-v1", model={"fcnet_hiddens": [8]})
+    PPO("CartPole-v1", config={"model": {"fcnet_hiddens": [8]}}).stop()
+    with pytest.raises(ConfigError, match=r"found a dictionary.*as config=\{'fcnet_hiddens': \[8\]\}"):
+        rlcatalog.build(env="CartPole-v1", model={"fcnet_hiddens": [8]})
+    rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]})
 
 
 def test_unknown_environment_names_itself():

@@ -7,10 +7,17 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import ClipReward, TransformObservation
 
-from rlcatalog.errors import ConfigError, EnvironmentFaultError, ModelContractError, ResumeWarning
+from rlcatalog.errors import (
+    ConfigError,
+    EnvironmentFaultError,
+    ModelContractError,
+    ResumeWarning,
+    UnusedMaskWarning,
+)
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Evaluation
 
@@ -317,3 +324,63 @@ def test_a_last_observation_that_is_missing_is_named():
     algo = PPO(Faulty(lambda *parts: (*parts[:4], {}), AutoresetMode.SAME_STEP), QUICK)
     with pytest.raises(EnvironmentFaultError, match=r'returned no infos\["final_obs"\], which mode SAME_STEP requires'):
         algo.train()
+
+
+# --- masks outside the observation -----------------------------------------------------------------------------------
+
+
+class Forbidding(Walk):
+    """Has the method that sb3-contrib calls; it allows the first action alone."""
+
+    def action_masks(self):
+        return np.array([True, False])
+
+
+class Batched(CartPoleVectorEnv):
+    """A vector environment without members, which returns the masks of all at once."""
+
+    def action_masks(self):
+        return np.ones((self.num_envs, 2), bool)
+
+
+class Showing(gym.ObservationWrapper):
+    """Puts the mask into the observation, as the warning says."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        mask = gym.spaces.MultiBinary(2)
+        self.observation_space = gym.spaces.Dict({"action_mask": mask, "obs": env.observation_space})
+
+    def observation(self, obs):
+        return {"action_mask": self.unwrapped.action_masks().astype(np.int8), "obs": obs}
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+@pytest.mark.parametrize("form", ["class", "wrapped", "vector", "batched", "async"])
+def test_a_mask_that_is_not_in_the_observation_is_said_once(algorithm, form):
+    long = {**SMALL, "rollout_length": 128}  # PPO's minibatches fit
+    env, config = {
+        "class": (Forbidding, long),
+        "wrapped": (lambda: ClipReward(Forbidding(), -1, 1), long),
+        "vector": (SyncVectorEnv([Forbidding] * 2), long),
+        "batched": (Batched(2), long),
+        "async": (Forbidding, {**long, "num_envs": 2, "vector": "async"}),
+    }[form]
+    with pytest.warns(UnusedMaskWarning, match=r"action_masks\(\).*under 'action_mask' of a Dict") as caught:
+        algo = algorithm(env, config)
+    assert len(caught) == 1
+    algo.stop()
+
+
+def test_a_mask_in_the_observation_is_used_without_a_warning():
+    """Nothing but the first action is then drawn; pytest makes any warning an error."""
+    algo = PPO(lambda: Showing(Forbidding()), {**QUICK, "num_envs": 2})
+    assert not np.any(algo._collector.collect(30).raw_action)
+    algo.stop()
+
+
+def test_an_attribute_of_that_name_is_no_mask():
+    class Noting(Walk):
+        action_masks = None
+
+    PPO(Noting, QUICK).stop()

@@ -44,8 +44,11 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
     assert all(np.any(weight != before[name]) for name, weight in algo.policy.model.get_weights().items())
     algo.save_checkpoint(tmp_path / "checkpoint")
     algo.train()
-    with pytest.raises(UnknownNameError, match=r"Bring its code: rlcatalog\.load"):
+    with pytest.raises(UnknownNameError, match=r"PPO\.restore\('.*checkpoint', env, model="):
+        PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
+    with pytest.raises(UnknownNameError, match=r"Bring its code: PPO\.restore\('.*checkpoint', model=") as caught:
         PPO.restore(tmp_path / "checkpoint")
+    assert "rlcatalog.load" not in str(caught.value)
     again = PPO.restore(tmp_path / "checkpoint", model=instance() if form == "instance" else model)
     again.train()
     for name, weight in algo.policy.model.get_weights().items():

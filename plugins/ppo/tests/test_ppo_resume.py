@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.wrappers import FrameStackObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.errors import CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_ppo import PPO, callbacks
 from rlcatalog_ppo.env_state import Resumable, fingerprint
 from rlcatalog_ppo.trees import put_together, take_apart
@@ -404,7 +404,7 @@ def damaged(folder):
     )
     yield "format version 9", lambda: (folder / "training.json").write_text(json.dumps({**about, "format_version": 9}))
     yield "truncated or changed", lambda: next(folder.glob("*.safetensors")).write_bytes(b"\0" * 100)
-    yield "holds no checkpoint", lambda: (folder / "training.json").unlink()
+    yield "contains no checkpoint", lambda: (folder / "training.json").unlink()
 
 
 @pytest.mark.parametrize("case", range(4))
@@ -415,6 +415,41 @@ def test_damage_is_said(case, tmp_path):
     damage()
     with pytest.raises(SavedPolicyError, match=message):
         PPO.restore(tmp_path / "checkpoint", Drift)
+
+
+def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
+    algo = PPO(Drift, SMALL)
+    last = algo.learn(50)
+    assert (algo.steps, last["timesteps_total"]) == (60, 60)
+    with pytest.warns(
+        CatalogWarning, match=r"learn\(50\) trains nothing\. 60 steps are done.* total, such as learn\(110\)"
+    ):
+        assert algo.learn(50) is last
+    with pytest.warns(CatalogWarning, match=r"such as learn\(120\)"):
+        algo.learn(60)
+    assert algo.learn(61)["timesteps_total"] == algo.steps == 90
+    algo.save_checkpoint(tmp_path)
+    again = PPO.restore(tmp_path, Drift)
+    with pytest.warns(CatalogWarning, match=r"90 steps are done.*such as learn\(170\)"):
+        assert again.learn(80) is None  # a checkpoint holds no result
+    algo.stop_training("that will do")
+    with pytest.warns(CatalogWarning, match="that will do. To train further, set algo.stopping = None"):
+        algo.learn(200)
+    algo.stopping = None
+    assert algo.learn(120)["timesteps_total"] == 120
+
+
+@pytest.mark.parametrize("save", [lambda algo: algo.save, lambda algo: algo.policy.save], ids=["algo", "policy"])
+def test_a_saved_policy_is_no_checkpoint_and_says_what_is(save, tmp_path):
+    algo = PPO(Drift, SMALL)
+    save(algo)(tmp_path)
+    with pytest.raises(SavedPolicyError, match=r"contains a saved policy, not a checkpoint") as caught:
+        PPO.restore(tmp_path, Drift)
+    assert f"rlcatalog.load({str(tmp_path)!r})" in str(caught.value)
+    assert "algo.save_checkpoint(folder)" in str(caught.value)
+    rlcatalog.load(tmp_path)
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    PPO.restore(tmp_path / "checkpoint", Drift)
 
 
 def test_what_restore_refuses(tmp_path):
@@ -430,7 +465,7 @@ def test_what_restore_refuses(tmp_path):
     class Other(PPO):
         pass
 
-    with pytest.raises(SavedPolicyError, match="was written by PPO; Other cannot go on from it"):
+    with pytest.raises(SavedPolicyError, match="was written by PPO; Other cannot resume it"):
         Other.restore(tmp_path / "checkpoint", Drift)
     assert PPO.restore(tmp_path / "checkpoint", Drift, config={"lr": 0.5}).config.lr == 0.5
 

@@ -74,7 +74,7 @@ def test_a_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
     assert json.loads((half / "run.json").read_text())["status"] == "finished"
     capsys.readouterr()
     assert train("--resume", half) == 1
-    assert "its 400 steps are done; --steps 800 would train on" in capsys.readouterr().err
+    assert "its 400 steps are done; pass --steps 800 to train further" in capsys.readouterr().err
 
 
 def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
@@ -90,11 +90,11 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["CartPole-v1"], "goes on with the run that is there; ENV_ID is its own"),
-    (["--seed", "1"], "--seed is its own"),
-    (["--model", "use_lstm=true"], "--model is its own"),
-    (["--out", "elsewhere"], "--out is its own"),
-    (["--overwrite"], "--overwrite is its own"),
+    (["CartPole-v1"], "a resumed run keeps its ENV_ID. Leave ENV_ID out."),
+    (["--seed", "1"], "keeps its --seed. Leave --seed out."),
+    (["--model", "use_lstm=true"], "keeps its --model. Leave --model out."),
+    (["--out", "elsewhere"], "keeps its --out. Leave --out out."),
+    (["--overwrite"], "keeps its --overwrite. Leave --overwrite out."),
     (["--set", "lr=fast"], "PPO config key 'lr'"),
     (["--set", "model=1"], "does not take 'model'. Use its option"),
     (["--import", "no_such_module"], "--import no_such_module"),
@@ -116,7 +116,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path, capsys):
     assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", tmp_path / "run")
     prune_checkpoints(tmp_path / "run", 0)
     assert train("--resume", tmp_path / "run", "--steps", 100) == 1
-    assert "holds no checkpoint to go on from" in capsys.readouterr().err
+    assert "contains no checkpoint to resume from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM])
@@ -133,12 +133,12 @@ def test_a_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path):
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, out + err
-    assert f"{number.name}: stopped; kept is the run after" in err
-    assert f"Go on with: rlcatalog train --resume {folder}" in err
+    assert f"Interrupted by {number.name}. The run up to step" in err
+    assert f"To continue: rlcatalog train --resume {folder}" in err
     assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
     saved = checkpoints.read(folder)[1]["steps"]
     assert saved > 0
-    assert f" {saved} steps." in err
+    assert f" step {saved:,} is saved." in err
     rlcatalog.load(folder / "policy")
     assert not command("evaluate", folder, "--episodes", "1", "--quiet")
     assert not train("--resume", folder, "--steps", saved + 50)
@@ -285,6 +285,49 @@ def test_a_run_of_a_module_goes_on_twice(tmp_path, capsys):
         assert not train("--resume", folder, "--import", "drift_env", "--steps", steps)
     config = json.loads((folder / "config.json").read_text())
     assert (config["env"], config["env_module"]) == ("Drift-v0", "drift_env")
+
+
+def test_fewer_steps_than_are_done_change_nothing(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", folder)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "status": "interrupted"}))
+    config = json.loads((folder / "config.json").read_text())
+    config["run"]["steps"] = 1000  # it was interrupted after a tenth
+    (folder / "config.json").write_text(json.dumps(config))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert train("--resume", folder, "--steps", 60) == 1
+    assert "its 100 steps are done; pass --steps 1000 to train further" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, monkeypatch):
+    (tmp_path / "corr_env.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Corr-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "run"
+
+    def forget():
+        gym.registry.pop("Corr-v0", None)
+        sys.modules.pop("corr_env", None)
+
+    try:
+        assert train("Corr-v0", "--steps", 50, *SMALL, "--out", folder) == 1
+        assert "--import PACKAGE" in capsys.readouterr().err
+        assert not train("Corr-v0", "--import", "corr_env", "--steps", 50, *SMALL, "--out", folder)
+        config = json.loads((folder / "config.json").read_text())
+        assert (config["env"], config["env_module"]) == ("Corr-v0", "corr_env")
+        forget()
+        assert train("--resume", folder, "--steps", 100) == 1
+        err = " ".join(capsys.readouterr().err.split())
+        assert "registered by the module 'corr_env'" in err
+        assert "type --import corr_env" in err
+        assert not train("--resume", folder, "--steps", 100, "--import", "corr_env")
+        assert not command("evaluate", folder, "--episodes", 1, "--quiet", "--import", "corr_env")
+    finally:
+        forget()
 
 
 def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(tmp_path):

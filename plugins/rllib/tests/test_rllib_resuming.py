@@ -65,7 +65,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
     went_on = run("train", "-e", "rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
     np.testing.assert_array_equal(begun[0], policy.values(obs))
     assert went_on.exit_code == 0
-    assert f"going on after {before[-1]} steps; RLlib restores neither environments" in went_on.output
+    assert f"resuming after {before[-1]:,} steps; RLlib restores neither environments" in went_on.output
     after = rows(tmp_path)
     assert after[: len(before)] == before
     assert after == sorted(set(after))
@@ -77,15 +77,15 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
 
 
 def test_what_cannot_go_on_is_said(tmp_path):
-    with pytest.raises(ConfigError, match="ENV_ID is its own"):
+    with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Leave ENV_ID out"):
         run("train", "CartPole-v1", "--resume", str(tmp_path))
-    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
+    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to resume"):
         run("train", "-e", "rllib")
     with pytest.raises(SavedPolicyError, match="not a folder that"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))
     told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"engine": "rllib", "steps": 64}}
     (tmp_path / "config.json").write_text(json.dumps(told))
-    with pytest.raises(SavedPolicyError, match="holds no checkpoint to go on from"):
+    with pytest.raises(SavedPolicyError, match="contains no checkpoint to resume from"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))
 
 
@@ -95,7 +95,7 @@ def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_p
     assert ended.exit_code == 0
     table = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["timesteps_total"] >= 100 for row in table] == ["evaluation" in row for row in table]
-    assert f"ended after {table[-1]['timesteps_total']} steps: the mean return of an evaluation is" in ended.output
+    assert f"ended after {table[-1]['timesteps_total']:,} steps: the mean return of an evaluation is" in ended.output
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == table[-1]["timesteps_total"] < 300
     assert len((tmp_path / "progress.csv").read_text().splitlines()) == len(table) + 1
     assert {"best", "learning_curve.png", "checkpoints"} <= {path.name for path in tmp_path.iterdir()}

@@ -55,6 +55,24 @@ def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
     assert resumed.typed == {"steps", "eval_every"}
 
 
+@pytest.mark.parametrize(("status", "steps", "further"), [
+    ("interrupted", 50, 100), ("interrupted", 49, 100), ("failed", 1, 100), ("finished", 50, 100), ("finished", 3, 100),
+])  # fmt: skip
+def test_fewer_steps_than_are_done_are_refused(run, status, steps, further):
+    """Also where a run has steps left: it would be rewritten as finished after fewer steps than it has."""
+    (run / "run.json").write_text(json.dumps({"status": status}))
+    with pytest.raises(ConfigError, match=rf"its 50 steps are done; pass --steps {further} to train further"):
+        resume(run, steps=steps)
+
+
+def test_a_killed_run_that_lacks_its_end_alone_is_resumed(run):
+    edit(run, run={**RUN, "steps": 40})
+    (run / "run.json").write_text(json.dumps({"status": "failed"}))
+    assert resume(run).options.steps == 40
+    with pytest.raises(ConfigError, match="its 50 steps are done; pass --steps 100"):
+        resume(run, steps=30)
+
+
 def test_a_folder_says_its_engine(run):
     assert engine_of(run, read_config(run)) == "other"
     assert engine_of(run, {"run": {"engine": "acme/turbo"}}) == "acme/turbo"

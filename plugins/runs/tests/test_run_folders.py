@@ -27,7 +27,7 @@ with run_folder(Path(sys.argv[1])):
 def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(tmp_path, name):
     (tmp_path / name).write_text("a run")
     for attempt in (lambda: refuse_taken(tmp_path, False), run_folder(tmp_path).__enter__):
-        with pytest.raises(RunFolderError, match="holds a run already") as caught:
+        with pytest.raises(RunFolderError, match="already contains a run") as caught:
             attempt()
         assert isinstance(caught.value, FileExistsError)
         assert str(tmp_path) in str(caught.value)

@@ -58,7 +58,7 @@ def test_a_folder_is_named_after_what_runs(arguments, end, tmp_path, monkeypatch
 
 
 def test_a_run_that_goes_on_keeps_what_is_there(tmp_path):
-    with pytest.raises(SavedPolicyError, match="holds no run to resume"), run_folder(tmp_path / "none", resume=True):
+    with pytest.raises(SavedPolicyError, match="contains no run to resume"), run_folder(tmp_path / "none", resume=True):
         pass
     assert not (tmp_path / "none").exists()
     (tmp_path / "metrics.jsonl").write_text("rows")

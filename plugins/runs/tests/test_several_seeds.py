@@ -215,7 +215,7 @@ def test_a_command_line_is_what_was_typed_without_what_each_seed_gets_anew():
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [("--seed=0", "--seed: says one seed"), ("--resume=x", "--resume: goes on")]
+    ("option", "message"), [("--seed=0", "--seed: names one seed"), ("--resume=x", "--resume: resumes one run")]
 )
 def test_one_seed_and_several_are_an_error(option, message):
     with pytest.raises(ConfigError, match=message):
@@ -240,7 +240,7 @@ def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, tmp_
         assert (folder / f"seed-{seed}.log").read_text() == "there\n"
     assert re.search(r"PPO, torch +2 +0, 1 +2\.5 +2 to 3", out)
     before = (folder / "seed-1/argv.json").read_bytes()
-    with pytest.raises(RunFolderError, match="seed-1: holds a run already"):
+    with pytest.raises(RunFolderError, match="seed-1: already contains a run"):
         toy(folder, "--seeds=1,7")
     assert not (folder / "seed-7").exists()
     assert (folder / "seed-1/argv.json").read_bytes() == before

@@ -39,6 +39,12 @@ def made(policy=CatalogPolicy, env=None, algorithm=PPO, **kwargs):
     return algorithm(policy, env or Seen(), n_steps=64, seed=0, device="cpu", policy_kwargs=kwargs)
 
 
+def test_a_dictionary_as_a_model_is_told_where_config_keys_go():
+    with pytest.raises(ConfigError, match=r"as policy_kwargs=\{'model_config': \{'fcnet_hiddens': \[8\]\}\}"):
+        made(model={"fcnet_hiddens": [8]})
+    made(model_config={"fcnet_hiddens": [8]})
+
+
 # --- the truth: Stable-Baselines3's own policy -----------------------------------------------------------------------
 
 

@@ -65,17 +65,17 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, 
         ended = run(*train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64"))
     said = ended.output
     assert ended.exit_code == 128 + number, said
-    assert f"{number.name}: stopped; kept is the run after" in said
+    assert f"Interrupted by {number.name}. The run up to step" in said
     assert f"rlcatalog train --resume {tmp_path} --engine sb3" in said
     assert read_record(tmp_path)["status"] == "interrupted"
     kept = checkpoint_steps(checkpoints_of(tmp_path)[-1])
-    assert f"after {kept} steps" in said
+    assert f"step {kept:,} is saved" in said
     assert len(checkpoints_of(tmp_path)) == 2
     policy = rlcatalog.load(tmp_path / "policy")
     first = rows(tmp_path)
 
     said = run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
-    assert f"going on after {kept} steps; Stable-Baselines3 restores neither environments nor random" in said
+    assert f"resuming after {kept:,} steps; Stable-Baselines3 restores neither environments nor random" in said
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) >= kept + 200
     steps = [int(row["time/total_timesteps"]) for row in rows(tmp_path)]
     assert steps == sorted(set(steps))
@@ -269,13 +269,13 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["CartPole-v1"], "ENV_ID is its own"),
-        (["--algo", "DQN"], "--algo is its own"),
-        (["--set", "gamma=0.9"], "--set is its own"),
-        (["--envs", "1"], "--envs is its own"),
-        (["--seed", "0"], "--seed is its own"),
-        (["--overwrite"], "--overwrite is its own"),
-        ([], "its 64 steps are done; --steps 128 would train on"),
+        (["CartPole-v1"], "keeps its ENV_ID. Leave"),
+        (["--algo", "DQN"], "keeps its --algo. Leave"),
+        (["--set", "gamma=0.9"], "keeps its --set. Leave"),
+        (["--envs", "1"], "keeps its --envs. Leave"),
+        (["--seed", "0"], "keeps its --seed. Leave"),
+        (["--overwrite"], "keeps its --overwrite. Leave"),
+        ([], "its 64 steps are done; pass --steps 128 to train further"),
     ],
 )
 def test_what_stands_beside_resume(finished, more, message):
@@ -284,7 +284,7 @@ def test_what_stands_beside_resume(finished, more, message):
 
 
 def test_what_cannot_go_on_is_said(finished, tmp_path):
-    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
+    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to resume"):
         run("train", "--engine", "sb3")
     with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
@@ -294,8 +294,8 @@ def test_what_cannot_go_on_is_said(finished, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     cases = {"a run of engine 'ppo', not of 'sb3'": {"engine": "ppo", "steps": 64}, "does not say how it was run":
-             {"engine": "sb3", "steps": "many"}, "holds no checkpoint": {"engine": "sb3", "steps": 99},
-             "does not say which engine trained it, so it cannot go on": {"command": "train-sb3", "steps": 99},
+             {"engine": "sb3", "steps": "many"}, "contains no checkpoint": {"engine": "sb3", "steps": 99},
+             "does not say which engine trained it, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
              "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
@@ -380,7 +380,7 @@ def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     assert (watched / "best" / "policy.json").is_file()
     said = run(*train(ended, algo, 1000, "--eval-every", "60", "--eval-episodes", "1", "--stop-at", "1")).output
     steps = checkpoint_steps(checkpoints_of(ended)[-1])
-    assert f"ended after {steps} steps: the mean return of an evaluation is" in said
+    assert f"ended after {steps:,} steps: the mean return of an evaluation is" in said
     assert rows(ended)[-1]["timesteps_total"] <= steps < 300
     assert read_record(ended)["status"] == "finished"
 

@@ -63,7 +63,8 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
         return gymnasium.make(env, **config)
     except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment
         unknown = isinstance(error, gymnasium.error.UnregisteredEnv) and not colon
-        hint = f" Where a package registers it when imported, name the package: PACKAGE:{env}." * unknown
+        way = f"name the package: PACKAGE:{env}, or on the command line --import PACKAGE"
+        hint = f" If a package registers it when imported, {way}." * unknown
         raise UnknownNameError(f"Environment {shown(env)} cannot be made: {reason(error)}{hint}") from error
 
 

@@ -64,14 +64,24 @@ def build(
     return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
 
 
-def config_with_model(config: Mapping[str, Any] | None, model: Any) -> Mapping[str, Any] | None:
+def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "config={}") -> Mapping[str, Any] | None:
     """Return a model config with the argument `model=` under `"custom_model"`; None changes nothing.
 
+    Args:
+        config: The config.
+        model: The argument.
+        way: How the caller's user passes a dictionary of config keys, with braces for the dictionary.
+
     Raises:
-        ConfigError: The config names another model.
+        ConfigError: The model is a dictionary, or the config names another one.
     """
     if model is None:
         return config
+    if isinstance(model, Mapping):
+        raise ConfigError(
+            f"model={shown(model)}: expected a model, such as a registered name or a class; found a dictionary. Pass"
+            f" keys of the model config as {way.format(shown(model))}."
+        )
     named = (config or {}).get("custom_model")
     if named is not None and not same(named, model):
         raise ConfigError(f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them.")

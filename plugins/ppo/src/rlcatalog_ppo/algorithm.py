@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.errors import CatalogError, CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
-from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
+from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id, warn_of_masks
 from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
@@ -91,7 +91,9 @@ class OnPolicy:
         if model is not None:
             if policy is not None:
                 raise ConfigError("model= and policy= are both given, and a policy has its model. Give one of them.")
-            self.config = replace(self.config, model=config_with_model(self.config.model, model))
+            self.config = replace(
+                self.config, model=config_with_model(self.config.model, model, "config={{'model': {}}}")
+            )
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
@@ -108,6 +110,7 @@ class OnPolicy:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
             self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
             check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
+            warn_of_masks(self._envs, self.policy.resolution, self.config.algorithm)
             device = learner_of(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
@@ -123,6 +126,7 @@ class OnPolicy:
         self._recorder = Recorder(record, self.policy) if record is not None else None
         self.steps = self.iterations = 0
         self.stopping: str | None = None
+        self._result: dict[str, Any] | None = None
         self._seconds = 0.0
         #: Whether a frozen policy collects; None: not decided before the first steps.
         self._frozen: bool | None = None
@@ -151,7 +155,7 @@ class OnPolicy:
         self.iterations += 1
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        result = {
+        result = self._result = {
             "training_iteration": self.iterations,
             "timesteps_total": self.steps,
             **self._collector.episodes.figures(),
@@ -166,26 +170,44 @@ class OnPolicy:
     def learn(self, total_steps: int) -> dict[str, Any] | None:
         """Train up to a total number of environment steps, or until a callback ends the run.
 
+        The total includes the steps that are done, unlike in Stable-Baselines3's `learn`: to train 512 steps more, call
+        `learn(algo.steps + 512)`.
+
         Args:
             total_steps: Steps since the beginning, including those before a `restore`.
 
         Returns:
-            The last result of `train`; None if nothing was left to do.
+            The last result of `train`; None if `train` has not run since the algorithm was made or restored.
+
+        Warns:
+            CatalogWarning: Nothing is trained, because these steps are done or the run was ended.
         """
-        result, error = None, None
+        way = ""
+        if self.steps >= max(total_steps, 1):
+            way = f" {self.steps:,} steps are done, and the total includes them. To train further, pass a larger total,"
+            way += f" such as learn({self.steps + max(total_steps, 1)})."
+        elif self.stopping is not None:
+            way = f" The run was ended: {self.stopping}. To train further, set algo.stopping = None first."
+        if way:
+            warn_caller(f"learn({total_steps}) trains nothing.{way}", CatalogWarning)
+        return self._learn(total_steps)
+
+    def _learn(self, total_steps: int) -> dict[str, Any] | None:
+        """Do what `learn` does, without its warning."""
+        error = None
         try:
             self._decide_frozen(self.config.total_steps or total_steps)  # before callbacks note the state
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
-                result = self.train()
+                self.train()
         except BaseException as raised:
             error = raised
             raise
         finally:
             for callback in self.callbacks:
                 callback.on_end(self, error)
-        return result
+        return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
         """Add callbacks; each gets back the state that a checkpoint holds for its class.
@@ -265,7 +287,7 @@ class OnPolicy:
         self._take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state of an algorithm with the same class, config and environment.
+        """Continue from the state of an algorithm with the same class, config and environment.
 
         Warns:
             ResumeWarning: Some environments cannot resume their episodes and begin new ones.
@@ -341,7 +363,7 @@ class OnPolicy:
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:
             raise SavedPolicyError(
-                f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot go on from it."
+                f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot resume it."
             )
         if "env_config" not in (config or {}):
             refuse_imports(
@@ -349,13 +371,19 @@ class OnPolicy:
                 advice="pass it: restore(directory, config={'env_config': …})",
             )  # fmt: skip
         catalog = catalog or default_catalog()
+        passed = env is not None
         env = registered_id(folder, state["env"]) if env is None else env
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        policy = load(source, **spaces, catalog=catalog, model=model)
+        try:
+            policy = load(source, **spaces, catalog=catalog, model=model)
+        except CatalogError as error:  # to bring code, call this function again, not `load`
+            call = f"{cls.__name__}.restore({str(directory)!r}, " + "env, " * passed
+            error.args = (str(error).replace(f"rlcatalog.load({str(source)!r}, ", call),)
+            raise
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")

@@ -64,7 +64,7 @@ class Callback:
         """Return the state to keep in checkpoints (see `trees.take_apart`), or None."""
 
     def set_state(self, state: Any) -> None:
-        """Go on from what `get_state` returned."""
+        """Continue from what `get_state` returned."""
 
 
 class Every:
@@ -128,7 +128,7 @@ class Evaluation(Callback):
         return [self.every.periods, self.best]
 
     def set_state(self, state: Any) -> None:
-        """Go on from what `get_state` returned."""
+        """Continue from what `get_state` returned."""
         self.every.periods, self.best = msgspec.convert(state, tuple[int, float | None])
 
 

@@ -10,13 +10,22 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
 from rlcatalog.errors import CatalogError, SavedPolicyError, raised_as
-from rlcatalog_policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
+from rlcatalog_policy import (
+    RegularFile,
+    TensorFile,
+    check_files,
+    checksum_of,
+    read_file,
+    read_manifest,
+    to_bytes,
+    write_file,
+)
 from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
 from rlcatalog_runs import new_checkpoint, newest_checkpoint
@@ -87,7 +96,15 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     try:
         data = read_file(path, _LONGEST)
     except FileNotFoundError:
-        raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {TRAINING}).") from None
+        what = f"contains no checkpoint to resume from (no {TRAINING})."
+        with suppress(SavedPolicyError):
+            read_manifest(folder)
+            what = (
+                f"contains a saved policy, not a checkpoint to resume from (no {TRAINING}). Load the policy with"
+                f" rlcatalog.load({str(directory)!r}). To write what restore needs, call"
+                " algo.save_checkpoint(folder) instead of algo.save(folder)."
+            )
+        raise SavedPolicyError(f"{directory}: {what}") from None
     check_files(folder)
     with raised_as(lambda why: SavedPolicyError(f"{path}: not a checkpoint, or damaged: {why}."), SavedPolicyError):
         about = json.loads(data.decode())

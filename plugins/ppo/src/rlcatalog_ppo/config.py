@@ -232,6 +232,26 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
+#: Names in the PPO of Stable-Baselines3 and of CleanRL → the key of the same meaning, and how it differs. For errors.
+ELSEWHERE = {
+    "learning_rate": "lr",
+    "n_steps": "rollout_length",
+    "num_steps": "rollout_length",
+    "batch_size": "minibatch_size",
+    "num_minibatches": "minibatch_size, which counts the steps of one minibatch",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "gae_lambda": "lambda_",
+    "clip_range": "clip_param",
+    "clip_coef": "clip_param",
+    "ent_coef": "entropy_coeff",
+    "vf_coef": "vf_loss_coeff, the weight of half the mean squared error as in CleanRL; double Stable-Baselines3's",
+    "max_grad_norm": "grad_clip",
+    "norm_adv": "normalize_advantage",
+    "n_envs": "num_envs",
+    "total_timesteps": "total_steps, which sets the schedule of the learning rate; learn(total_steps) sets the length",
+}
+
 #: Keys of the model config that RLlib keeps beside it.
 _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
 
@@ -260,9 +280,11 @@ def parse(
         if name in _BESIDE_MODEL:
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
+            here, *note = ELSEWHERE.get(name, "").partition(",")
+            hint = f" Here it is called {here!r}{''.join(note)}." if here in rows else nearest(str(key), rows)
             raise UnknownConfigKeyError(
-                f"Unknown {kind.algorithm} config key {key!r}.{nearest(str(key), rows)} Keys of the model go under"
-                f" 'model'. Known: {', '.join(rows)}."
+                f"Unknown {kind.algorithm} config key {key!r}.{hint} Keys of the model go under 'model'. Known:"
+                f" {', '.join(rows)}."
             )
         elif name == "model":
             # Parsed by the catalog, which knows its keys; classes and callables are kept.

@@ -83,7 +83,7 @@ class PPOEngine(Engine):
         # In this order what a checkpoint holds was logged before.
         self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm.learn(options.steps)
+            self.algorithm._learn(options.steps)  # without the warning: a killed run may only lack its end
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} The last good policy is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping

@@ -170,6 +170,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         where = f"step {self._steps} of its episode" if self._steps else "reset"
         return EnvironmentFaultError(f"environment {self.index} of {self.count}: {where} {what}")
 
+    def has_action_masks(self) -> bool:
+        """Return whether the environment has a method `action_masks()`."""
+        return self.has_wrapper_attr("action_masks") and callable(self.get_wrapper_attr("action_masks"))
+
     def where(self) -> dict[str, Any]:
         """Return the environment's state, a structure for `trees.take_apart`."""
         place: dict[str, Any] = {"generator": _generator(self.env)}

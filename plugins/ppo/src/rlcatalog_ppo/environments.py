@@ -13,7 +13,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
-from rlcatalog.errors import ConfigError
+from rlcatalog.choice import Resolution
+from rlcatalog.errors import ConfigError, UnusedMaskWarning
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
@@ -164,6 +166,24 @@ def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
     if not isinstance(make, EnvMaker):
         return Resumable(make(), index, count)
     return Resumable(make(index), index, count, closes=make.passed is None)
+
+
+def warn_of_masks(
+    envs: SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv, resolution: Resolution, algorithm: str
+) -> None:
+    """Warn if environments have a method `action_masks()`, which is not called, and observations without a mask.
+
+    Warns:
+        UnusedMaskWarning: They do.
+    """
+    if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
+        key = resolution.config["action_mask_key"]
+        warn_caller(
+            f"{algorithm} does not call the environment's action_masks(), so the policy chooses forbidden actions as"
+            f" well. Put the mask into the observation, under {key!r} of a Dict, in a wrapper: {{{key!r}:"
+            " env.action_masks(), 'obs': obs}.",
+            UnusedMaskWarning,
+        )
 
 
 def registered_id(folder: Path, env: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class ExternalVectorEnv(VectorWrapper):
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
         """Answer for environments that do not report their state and cannot be set back, as a `Resumable` would."""
+        if name == "has_action_masks":
+            members: Any = self.env
+            with suppress(Exception):  # it may have no members, or its own form of `call`
+                return tuple(members.call("has_wrapper_attr", "action_masks"))
+            return (callable(getattr(self.env, "action_masks", None)),)
         why = "it is in a vector environment that was passed, which does not report its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 

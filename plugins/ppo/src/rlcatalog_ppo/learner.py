@@ -178,7 +178,7 @@ class Learner:
         return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
+        """Continue from what `get_state` returned."""
         self.kl_coeff = state["kl_coeff"]
         self.optimizer.set_state(state["optimizer"])
 

@@ -62,7 +62,7 @@ class RewardScale:
         return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
-        """Go on from what `get_state` returned."""
+        """Continue from what `get_state` returned."""
         self._moments, self._sums = (np.array(state[name], np.float64) for name in ("moments", "sums"))
 
     def _learn(self, sums: Array) -> None:

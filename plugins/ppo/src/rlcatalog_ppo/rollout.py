@@ -236,7 +236,7 @@ class Collector:
         return deepcopy(whole)
 
     def set_state(self, found: Mapping[str, Any]) -> None:
-        """Go on from a state that `get_state` returned."""
+        """Continue from a state that `get_state` returned."""
         returns, lengths, total = (found["episodes"][name] for name in ("returns", "lengths", "total"))
         self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]

@@ -64,7 +64,7 @@ class RunPlan:
         settings: Keys of the algorithm, as they were typed.
         typed: Names of the options that were typed now; a resumed run takes the others from its folder.
         folder: The folder of a resumed run, or None.
-        checkpoint: The checkpoint that a resumed run goes on from, or None.
+        checkpoint: The checkpoint that a resumed run continues from, or None.
         steps: The environment steps that were taken until then.
         config: The `config.json` of a resumed run.
     """
@@ -215,12 +215,14 @@ def resumed_plan(
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / kind.checkpoint).exists():
-        raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {kind.checkpoint}).")
+        raise SavedPolicyError(f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint}).")
     # One that was killed after its last step has none left to take, but its end to write.
     record = read_record(folder)
-    if steps >= options.steps and (record is None or record["status"] == FINISHED):
+    planned = int(run["steps"])
+    if steps >= options.steps and (record is None or record["status"] == FINISHED or options.steps < planned):
+        further = planned if planned > steps else max(steps * 2, 1)
         raise ConfigError(
-            f"--resume {directory}: its {steps} steps are done; --steps {max(steps * 2, 1)} would train on."
+            f"--resume {directory}: its {steps:,} steps are done; pass --steps {further} to train further."
         )
     module = config.get("env_module")
     env_id = f"{module}:{config['env']}" if module in imported else config["env"]
@@ -242,7 +244,9 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
     """
     run = config.get("run")
     if not isinstance(run, dict) or not isinstance(run.get("engine"), str):
-        raise SavedPolicyError(f"{folder}: its config.json does not say which engine trained it, so it cannot go on.")
+        raise SavedPolicyError(
+            f"{folder}: its config.json does not say which engine trained it, so it cannot be resumed."
+        )
     return str(run["engine"])
 
 

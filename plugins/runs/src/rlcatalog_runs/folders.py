@@ -79,7 +79,7 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
     taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
         raise RunFolderError(
-            f"{folder}: holds a run already ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
+            f"{folder}: already contains a run ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
             " replace it."
         )
 
@@ -91,15 +91,15 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
     Args:
         folder: The folder.
         overwrite: Remove the run that it holds.
-        resume: Go on with the run that it holds: nothing is removed.
+        resume: Resume the run that it contains: nothing is removed.
 
     Raises:
         RunFolderError: It holds a run, or another one is being written into it.
-        SavedPolicyError: There is no run to go on with.
+        SavedPolicyError: There is no run to resume.
     """
     if resume:
         if not any(os.path.lexists(folder / name) for name in _RUN):
-            raise SavedPolicyError(f"{folder}: holds no run to resume.")
+            raise SavedPolicyError(f"{folder}: contains no run to resume.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -212,18 +212,31 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     return config
 
 
-def import_modules(names: Iterable[str]) -> None:
+def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
     """Import modules that the user named, which register environments.
 
+    Args:
+        names: The modules.
+        env_id: An environment, or None.
+
+    Returns:
+        The environment, as `module:Id` if one of the modules has registered it now.
+
     Raises:
-        UnknownNameError: One cannot be imported.
+        UnknownNameError: A module cannot be imported.
     """
+    from gymnasium import registry
+
     for name in names:
         look_here(name)
+        unknown = env_id not in registry
         try:
             importlib.import_module(name)
         except (ImportError, ValueError, TypeError) as error:
             raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
+        if unknown and env_id in registry:
+            env_id = f"{name}:{env_id}"
+    return env_id
 
 
 def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:

@@ -59,12 +59,12 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
     def interrupt(number: int, frame: Any) -> None:
         if interrupts.pending is not None:
-            print("still saving; the process ends when that is done", file=sys.stderr)
+            print("Still saving. The process ends when that is done.", file=sys.stderr)
             return
         interrupts.pending = number
         if not later:
             raise Interrupted(number)
-        print("the run ends, and is kept, when what it is computing is done", file=sys.stderr)
+        print("Stopping. The run is saved when the current computation is done.", file=sys.stderr)
 
     with signal_handler(interrupt, "SIGINT", "SIGTERM"):
         yield interrupts

@@ -40,7 +40,7 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Writer(Protocol):
     """Takes the rows of a run, one after another.
 
-    A writer of a run that goes on is opened with `after`, the steps it goes on from: rows of later steps, which a run
+    A writer of a resumed run is opened with `after`, the steps it continues from: rows of later steps, which a run
     had written before it was killed, are taken back.
     """
 
@@ -88,7 +88,7 @@ def writers(
         names: The others, as `log_names` returns them.
         folder: The run's folder.
         about: The run's resolved config, for logs that show one.
-        after: A run that goes on: the steps it goes on from.
+        after: For a resumed run: the steps it continues from.
 
     Raises:
         SavedPolicyError: What a run has written cannot be read, so that nothing can be taken back.
@@ -129,7 +129,7 @@ class MetricsFile:
     Args:
         folder: The run's folder.
         about: Not used.
-        after: A run that goes on: the steps it goes on from.
+        after: For a resumed run: the steps it continues from.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -156,7 +156,7 @@ class CsvFile:
         after: Not used.
 
     Raises:
-        SavedPolicyError: The rows of a run that goes on cannot be read.
+        SavedPolicyError: The rows of a resumed run cannot be read.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -219,7 +219,7 @@ class Wandb:
     Args:
         folder: The run's folder; its name is the run's.
         about: The run's config.
-        after: A run that goes on: the steps it goes on from.
+        after: For a resumed run: the steps it continues from.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -269,7 +269,7 @@ def _need_wandb() -> None:
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
-    """Return the id of a run: the one it had, where it goes on, or a new one."""
+    """Return the id of a run: the one it had, if it is resumed, or a new one."""
     path = folder / WANDB_ID
     try:
         found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
@@ -314,8 +314,8 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError) as error:
         raise SavedPolicyError(
-            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
-            " go on with a new one."
+            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot continue it. Move the file away to"
+            " continue with a new one."
         ) from error
     # A new file also where all rows stay: the former one may have a second name elsewhere.
     write_file(path.parent, path.name, "".join(kept).encode())

@@ -50,7 +50,7 @@ def recorded(
         folder: The run's folder.
         engine: Who trains, where it is not this project, such as `"sb3"`.
         packages: Modules whose versions matter too; those that are imported are noted.
-        resumed: The run goes on: what was noted when it began stays, and this part is added to it.
+        resumed: The run is resumed: what was noted when it began stays, and this part is added to it.
 
     Raises:
         OSError: The record cannot be written.

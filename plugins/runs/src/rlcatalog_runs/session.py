@@ -82,7 +82,7 @@ class Session:
         Args:
             steps: The steps.
             policy: The policy.
-            write: Writes what the engine goes on from into the checkpoint's folder.
+            write: Writes what the engine resumes from into the checkpoint's folder.
         """
         policy.save(self.folder / POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(steps)

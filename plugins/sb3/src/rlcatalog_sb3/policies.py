@@ -84,7 +84,7 @@ class CatalogBasePolicy(BasePolicy):
         if model is not None:
             origin = origin_of(observation_space, action_space)
             config = origin.config if model_config is None and origin is not None else model_config
-            model_config = config_with_model(config, model)
+            model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
         self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
         # A policy unscales "squashed" actions, which is the place of the action codec.
         self._squash_output = self.actor_critic.adapts and self.adapts

@@ -94,7 +94,7 @@ def train_seeds(
         threads: Threads of one run: so many fewer run at once.
         overwrite: Replace the runs that are there.
         per_seed: Names of further options that name a folder; each seed gets one of its own inside.
-        resume: Returns the command that goes on with the run in a folder.
+        resume: Returns the command that resumes the run in a folder.
 
     Raises:
         RunFolderError: A folder holds a run, or another process is writing into it.
@@ -120,7 +120,10 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            print(f"{stop}: the runs have ended. Go on with each: {resume(f'{folder}/seed-N')}", file=sys.stderr)
+            print(
+                f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}",
+                file=sys.stderr,
+            )
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:
@@ -134,8 +137,8 @@ def refuse_with_seeds(context: typer.Context) -> None:
         ConfigError: It does.
     """
     for name, why in (
-        ("seed", "says one seed, and --seeds several. Say one of them."),
-        ("resume", "goes on with one run. Resume the runs of several seeds one by one."),
+        ("seed", "names one seed, and --seeds several. Pass one of them."),
+        ("resume", "resumes one run. Resume the runs of several seeds one by one."),
     ):
         if name in context.params and is_given(context, name):
             raise ConfigError(f"--{name}: {why}")

@@ -30,7 +30,7 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
     """Train a policy; its folder holds the policy, the best policy, checkpoints, metrics and a picture."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
-    import_modules(modules)
+    registered_id = import_modules(modules, env_id)
     for name in {"model", "settings"} & set(typed):
         typed[name] = key_values(typed[name], flag_of(name))
     if "log" in typed:
@@ -38,12 +38,12 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
     if "resume" in typed:
         _resume(typed, modules)
         return
-    if env_id is None:
-        raise ConfigError("train: name an environment, such as CartPole-v1, or a run to go on with: --resume PATH.")
+    if env_id is None or registered_id is None:
+        raise ConfigError("train: name an environment, such as CartPole-v1, or a run to resume: --resume PATH.")
     name, out, overwrite = options["engine"], options["out"], options["overwrite"]
     kind = engine_class(name)
     refuse_foreign(typed, name, kind)
-    plan = new_plan(kind, name, env_id, typed)
+    plan = new_plan(kind, name, registered_id, typed)
     # Runs of the default engine's default algorithm are not named after it.
     label = plan.algorithm if "algo" in typed or name != DEFAULT_ENGINE else None
     if "seeds" in typed:
@@ -63,7 +63,7 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
 
 
 def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
-    """Go on with a run."""
+    """Resume a run."""
     directory = typed["resume"]
     _refuse_fixed(directory, FIXED & set(typed))
     folder = run_of(directory)
@@ -83,18 +83,18 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     log_names(",".join(plan.options.log) or None)  # those of the file are no better than typed ones
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
-    print(f"going on after {plan.steps} steps{why}")
+    print(f"resuming after {plan.steps:,} steps{why}")
     _run(engine, folder, typed.get("quiet", False))
 
 
 def _resume_line(name: str, kind: type[Engine], folder: Path | str) -> str:
-    """Return the command that goes on with a run."""
+    """Return the command that resumes a run."""
     return f"rlcatalog train --resume {folder}" + (f" --engine {name}" if kind.trusts_checkpoints else "")
 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
     for name in sorted(names):
-        raise ConfigError(f"--resume {directory}: goes on with the run that is there; {flag_of(name)} is its own.")
+        raise ConfigError(f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Leave {flag_of(name)} out.")
 
 
 def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> None:
@@ -109,13 +109,13 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
             session = train_run(engine, folder, show, overwrite=overwrite)
     except Interrupted as interrupt:
         print(
-            f"{interrupt}: stopped; kept is the run after {engine.steps} steps. Go on with:"
+            f"Interrupted by {interrupt}. The run up to step {engine.steps:,} is saved. To continue:"
             f" {_resume_line(plan.options.engine, type(engine), folder)}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None
     if session.stopping is not None:
-        print(f"ended after {engine.steps} steps: {session.stopping}")
+        print(f"ended after {engine.steps:,} steps: {session.stopping}")
     print(f"policy: {folder / POLICY}")
     print(f"learning curve: {folder / CURVE}")
 
