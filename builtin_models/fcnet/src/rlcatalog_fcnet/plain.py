@@ -152,7 +152,7 @@ class Plain(ModelV2):
         return _inputs_of(shown, info, channels_first, config.get("image_layout") == "chw")
 
     def _check_config(self) -> None:
-        """Raise where the config asks for what this module cannot give."""
+        """Raise if the config requests features that this module does not support."""
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
@@ -229,7 +229,7 @@ class Plain(ModelV2):
 
 
 def _codec_of(space: Any) -> Any:
-    """Return what gives encoded observations their structure, or None where they have none."""
+    """Return the codec that restores the structure of encoded observations, or None if they have no structure."""
     codec = preprocessor_of(space)
     return codec if codec is not None and codec.structured else None
 
@@ -243,7 +243,7 @@ def _brief(space: Any) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """How a leaf of the observation is turned into what a module is shown: floats, channels moved, bounds to [0, 1].
+    """Conversion of a leaf of the observation into a module's input: floats, channels moved, bounds to [0, 1].
 
     Attributes:
         axes: The axes of an image in the order in which the module reads them, or None.
@@ -274,7 +274,7 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 
 
 def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
-    """Return the space of what a module is shown of a part of the observation, and the plan of how.
+    """Return the space of a module's input for a part of the observation, and the plan of the conversion.
 
     Args:
         value: The part as models find it: of one observation, of the lowest and of the highest.

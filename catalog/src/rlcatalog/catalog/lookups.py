@@ -84,7 +84,7 @@ def find_resolution(
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
-    """Return the framework of a lookup: the given one, else that of a registered class, else the default."""
+    """Return the framework of a lookup: the given one, otherwise that of a registered class, otherwise the default."""
     if framework is not None:
         return framework_name(framework)
     custom = (c for c in named if c is not None and c.in_process and len(c.frameworks) == 1)

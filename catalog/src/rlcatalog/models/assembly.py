@@ -115,7 +115,7 @@ def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart]
 
 
 def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
-    """Make a head's trunk see only the part of the observation that the head leaves to it."""
+    """Restrict the trunk of a head to the part of the observation that the head does not read."""
     trunk._rlcatalog.unclaimed = unclaimed
     if unclaimed is not None:
         _check_no_past_observations(trunk, unclaimed)

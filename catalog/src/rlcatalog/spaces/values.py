@@ -77,7 +77,7 @@ def first_tensor(values: Any) -> Any:
 
 
 def _unbatch(values: Any) -> Any:
-    """Return a structure with a list of items, or lists of such, in place of each RepeatedValues."""
+    """Return a structure in which each RepeatedValues is a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
         return _map(values, lambda tensor: tensor, _unbatch)
     if len(values.lengths.shape):
@@ -131,7 +131,7 @@ class TupleActions(NamedTuple):
 def one_hot(
     x: np.typing.ArrayLike, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0
 ) -> np.ndarray[Any, Any]:
-    """One-hot encode integers.
+    """Encode integers as one-hot vectors.
 
     Args:
         x: Integers (or floats that hold such) of any shape.

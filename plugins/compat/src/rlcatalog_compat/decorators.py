@@ -24,7 +24,7 @@ def override(cls: Any) -> Callable[[_T], _T]:
 
 
 def _same(obj: _T) -> _T:
-    """Return the class or function as it is."""
+    """Return the class or function unchanged."""
     return obj
 
 
@@ -99,7 +99,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
 
 def log_once(key: str) -> bool:
-    """Return True at the first call with a key in this process."""
+    """Return True on the first call with a key in this process."""
     new = key not in _SEEN
     _SEEN.add(key)
     return new

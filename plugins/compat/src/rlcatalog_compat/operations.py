@@ -16,7 +16,7 @@ from rlcatalog_compat.frameworks import keras_module
 
 
 def apply(function: Callable[..., Any], inputs: Any) -> Any:
-    """Return a function's value; where an input is symbolic, that of a layer which computes it at each pass.
+    """Return a function's value; with symbolic inputs, the output of a layer that computes it at each pass.
 
     The function's defaults are read now: lists and arrays among them may change afterwards, and a symbolic tensor among
     them is an input, too.

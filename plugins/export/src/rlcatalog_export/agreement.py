@@ -72,7 +72,7 @@ def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
 
 
 def _raw_units(codec: ActionCodec) -> Array:
-    """Return the unit `[width]` in which raw actions are compared: the larger bound where they lie between two, else 1.
+    """Return the unit `[width]` for comparing raw actions: the larger bound if they have bounds, otherwise 1.
 
     They are sums with their bounds, so that the last digits that count are those of the bounds.
     """

@@ -101,7 +101,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
 
 
 def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
-    """Return random masks `[B, size]` that allow something of every choice.
+    """Return random masks `[B, size]` that allow at least one value of every choice.
 
     Args:
         masks: The masks of an action space.

@@ -78,7 +78,7 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
 
 
 def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter whose suffix a path has, or None; a suffix belongs to whom a name would.
+    """Return the exporter for a path's suffix, or None. Suffixes have owners by the rule of names.
 
     Raises:
         AmbiguousChoiceError: Two have it.

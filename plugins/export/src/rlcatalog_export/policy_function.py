@@ -113,7 +113,7 @@ class PolicyFunction:
         return encoded if self._filter is None else self._filter(encoded, self._ops)
 
     def _history(self, given: Mapping[str, Any]) -> History:
-        """Return what is remembered of past steps, the reward of the last one among it."""
+        """Return the stored data of past steps, including the last reward."""
         ops, views, t = self._ops, self.policy.views, given["steps"]
         windows = {column: given[f"window_{column}"] for column in views.windows}
         if views.reads_rewards:

@@ -156,7 +156,7 @@ class CsvFile:
         after: Not used.
 
     Raises:
-        SavedPolicyError: The rows of a run that goes on cannot be read.
+        SavedPolicyError: The run to continue has rows that cannot be read.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:

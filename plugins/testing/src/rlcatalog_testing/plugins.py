@@ -14,7 +14,7 @@ from rlcatalog.internals import normalize, scan
 
 
 class PluginEntryPoint:
-    """Replaces the entry point of an installed plugin.
+    """Replacement for the entry point of an installed plugin.
 
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.

@@ -16,7 +16,7 @@ _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get
 
 
 class Reader(cst.CSTVisitor):
-    """Records in the context which names are NumPy, TensorFlow, and RLlib modules.
+    """Visitor that records in the context which names are NumPy, TensorFlow and RLlib modules.
 
     Args:
         context: Where they are entered.
@@ -81,7 +81,7 @@ class Reader(cst.CSTVisitor):
 
 
 def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
-    """Return a class with what it says of its layers."""
+    """Return a class with the information about its layers."""
     scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
     texts: Any = m.findall(node, m.SimpleString() | m.FormattedStringText())
     calls: Any = m.findall(node, m.Call())

@@ -75,7 +75,7 @@ class _Nodes:
 
 
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
-    """Return what replaces a node by a formula of its inputs, as tf2onnx takes it."""
+    """Return a converter for tf2onnx that replaces a node by a formula of its inputs."""
 
     def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
         target, nodes = node.output[0], _Nodes(graph, name)
