@@ -25,8 +25,8 @@ class Column(NamedTuple):
     Attributes:
         raw: The raw value's column.
         value: The value it is the indicator of (a one-hot's place), or -1 for a number.
-        shift: What is taken off a number.
-        scale: What it is multiplied by then.
+        shift: Offset that is subtracted from a number.
+        scale: Factor that is applied after that.
     """
 
     raw: int

@@ -21,7 +21,7 @@ class CompositeDistribution(ActionDistribution):
     Args:
         inputs: `[B, size]`: the inputs of the parts side by side, in the space's order.
         model: The model that made them, or None; every part is given it.
-        child_distributions: What makes the parts' distributions, called with `(inputs, model)`: one for each child of
+        child_distributions: Factory of the parts' distributions, called with `(inputs, model)`: one for each child of
             the space, or one for each leaf, depth first.
         input_lens: Their numbers of inputs.
         action_space: The Tuple or Dict space.

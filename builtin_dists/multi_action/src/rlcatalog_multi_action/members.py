@@ -155,7 +155,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     """Return the layout of a composite.
 
     Args:
-        child_distributions: What makes the distributions: one for each child of the space, or one for each leaf.
+        child_distributions: Factory of the distributions: one for each child of the space, or one for each leaf.
             `Children` bring the layout along.
         input_lens: Their numbers of model outputs.
         action_space: The Tuple or Dict space, or its SpaceInfo.

@@ -103,7 +103,7 @@ class Transformer(nn.Module):
         """Return the state after the sequences: the last slots of each sequence, up to its end.
 
         Args:
-            inputs: What went into the units, the memory in front: `[S, units, slots + T, dim]`.
+            inputs: Inputs of the units, with the memory in front: `[S, units, slots + T, dim]`.
             held: Number of steps in the memory.
             seq_lens: Lengths.
         """

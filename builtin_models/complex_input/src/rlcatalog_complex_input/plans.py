@@ -45,8 +45,8 @@ class Net:
 
     Attributes:
         part: The part.
-        component: What the catalog found.
-        request: What it was asked.
+        component: The catalog's choice.
+        request: The request.
         space: The observation space to build it with: the part's own, in its dtype; for values that a filter has
             changed a float32 Box.
     """

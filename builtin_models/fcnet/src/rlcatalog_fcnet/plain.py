@@ -44,7 +44,7 @@ class Plain(ModelV2):
         **options: Keyword arguments for the class or factory: `custom_model_config`.
 
     Attributes:
-        input_space: What the module is called with, without the batch axis.
+        input_space: Space of the module's input, without the batch axis.
         is_instance: Whether it is made of an instance.
         module: The module.
         stack_class: The framework's `DenseStack`.
@@ -247,8 +247,8 @@ class Leaf:
 
     Attributes:
         axes: The axes of an image in the order in which the module reads them, or None.
-        low: What is subtracted then: a number, or an array of the shape that the module is shown.
-        span: What is divided by, or None for neither.
+        low: Offset that is subtracted after that: a number, or an array of the shape that the module is shown.
+        span: Divisor, or None for neither.
     """
 
     axes: tuple[int, ...] | None = None
@@ -279,7 +279,7 @@ def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, 
     Args:
         value: The part as models find it: of one observation, of the lowest and of the highest.
         info: Its space, where it is known: not inside of lists, texts and graphs, which are shown as dicts.
-        channels_first: How the framework reads images; None leaves everything as it is.
+        channels_first: Whether the framework's images have channels first; None leaves everything as it is.
         is_chw: Whether the environment's images have their channels first.
     """
     from gymnasium.spaces import Dict, Tuple

@@ -79,7 +79,7 @@ def plan(
     Args:
         config: The flat model config; missing keys take their defaults.
         trunk_width: Width of the trunk's output.
-        past: What the LSTM sees of the past.
+        past: Past inputs of the LSTM.
         num_outputs: Width of the output, or None for a trunk, which ends with the cell.
 
     Raises:

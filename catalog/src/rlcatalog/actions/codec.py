@@ -39,7 +39,7 @@ class ActionCodec:
     Args:
         info: The action space, or a part of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: How floats are brought into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
+        bounds: Rule that brings floats into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
             and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 

@@ -139,7 +139,7 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
 
     Args:
         slots: Holds the cache; a catalog that changes has new slots.
-        what: What is looked up, and everything else that the result depends on.
+        what: The request, and everything else that the result depends on.
         spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
         config: The config, compared by values and types.
     """

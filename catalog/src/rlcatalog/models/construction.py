@@ -125,7 +125,7 @@ def check_class(cls: Any) -> None:
 
 
 def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-    """Return the signature of a function or class if it does not accept these arguments, else None."""
+    """Return the signature of a function or class if it does not accept these arguments, otherwise None."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # one that is not written in Python

@@ -70,7 +70,7 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def first_tensor(values: Any) -> Any:
-    """Return the first array or tensor in a structure, to read a batch's size from."""
+    """Return the first array or tensor in a structure, which has the batch's size."""
     tensors: list[Any] = []
     map_tensors(values, tensors.append)
     return tensors[0]

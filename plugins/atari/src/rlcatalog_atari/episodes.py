@@ -21,7 +21,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 
     Args:
         env: The environment; where a wrapper has changed its action space, the meanings are not known.
-        meaning: What the action does.
+        meaning: Name of the action.
     """
     game: Any = env.unwrapped
     if env.action_space != game.action_space:

@@ -56,7 +56,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
     The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
 
     Args:
-        obs: The observation space that a model is built for.
+        obs: The observation space of a model.
         config: The model config; missing keys have their defaults.
     """
     settings = read_config(config, AtariConfig)

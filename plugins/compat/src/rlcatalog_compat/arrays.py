@@ -64,7 +64,7 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     """Convert tensors, or a structure of tensors, to arrays.
 
     Args:
-        x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of such.
+        x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
         reduce_type: Whether 64 bits become 32.
         reduce_floats: An older name of `reduce_type`, for floats alone; has no effect.
     """

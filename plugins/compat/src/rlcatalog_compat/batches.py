@@ -37,7 +37,7 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
 class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
-    Columns are arrays, tensors, or structures of such; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
+    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
     have one row per sequence and are left out where rows are counted. `"dones"` are the `"terminateds"` where there are
     none.
 

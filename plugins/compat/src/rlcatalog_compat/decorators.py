@@ -56,8 +56,8 @@ def deprecation_warning(
     """Warn that something is deprecated, or raise.
 
     Args:
-        old: What is deprecated.
-        new: What to use instead.
+        old: Deprecated name or call.
+        new: Replacement.
         help: A text that replaces the hint at `new`.
         error: True for a ValueError, or an exception to raise.
 
@@ -76,7 +76,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
     Args:
         old: The name, or the decorated object itself where there are no parentheses.
-        new: What to use instead.
+        new: Replacement.
         help: A text that replaces the hint at `new`.
         error: See `deprecation_warning`.
     """

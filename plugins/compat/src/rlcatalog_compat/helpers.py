@@ -75,7 +75,7 @@ def deep_update(
 
     Args:
         original: The dictionary to change.
-        new_dict: What to write into it.
+        new_dict: Dictionary to merge.
         new_keys_allowed: Whether `new_dict` may add keys.
         allow_new_subkey_list: Keys whose dictionaries may.
         override_all_if_type_changes: Keys whose dictionary is replaced where its `"type"` differs.

@@ -22,7 +22,7 @@ def apply(function: Callable[..., Any], inputs: Any) -> Any:
     them is an input, too.
 
     Args:
-        function: What is computed of the inputs.
+        function: Function of the inputs.
         inputs: A tensor, or a list or dict of tensors, possibly with other values.
     """
     keras: Any = keras_module()

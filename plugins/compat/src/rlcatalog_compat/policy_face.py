@@ -34,7 +34,7 @@ def act(
     Args:
         policy: The policy.
         observation: As the environment gives it.
-        state: What the last call returned; or arrays, as the model's `get_initial_state` returns them; nothing at the
+        state: Result of the last call; or arrays, as the model's `get_initial_state` returns them; nothing at the
             start of an episode.
         prev_action: The last action; a state that was returned knows it already.
         prev_reward: The last reward.

@@ -116,7 +116,7 @@ def pad_batch_to_sequences_of_same_size(
         batch: A `SampleBatch`.
         max_seq_len: Longest sequence.
         shuffle: Whether the order is changed at random.
-        batch_divisibility_req: Number of rows that a batch without states must be a multiple of; it is padded to it.
+        batch_divisibility_req: Divisor of the number of rows of a batch without states; it is padded to it.
         feature_keys: Columns to pad; all but those of states when None.
         view_requirements: The model's views: sequences are padded to the longest one's length where a state is viewed
             at one step, to `max_seq_len` otherwise.

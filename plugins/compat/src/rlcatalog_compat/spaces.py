@@ -70,7 +70,7 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
     """Return a value with the dtypes of a sample of its space.
 
     Args:
-        element: A value, or a structure of such.
+        element: A value, or a structure of values.
         sampled_element: A sample, in the same structure.
 
     Raises:

@@ -47,7 +47,7 @@ class Actor:
         observation_space: The environment's observation space, where the file cannot hold it (a plugin's own kind).
         action_space: The same for actions.
         seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
-        catalog: Where formats and codecs are found; the default one when missing.
+        catalog: Catalog of formats and codecs; the default one when missing.
         runner: What runs the file, in place of `path`.
 
     Attributes:
@@ -56,11 +56,11 @@ class Actor:
         action_space: Its action space.
         action_codec: Maps raw actions to the environment's.
         masks: Reads action masks.
-        rng: The generator that actions are drawn from.
+        rng: Generator for sampling actions.
 
     Raises:
         SavedPolicyError: The file cannot be read.
-        MissingPluginError: What is needed to run the file is not installed.
+        MissingPluginError: A package that running the file needs is not installed.
     """
 
     def __init__(

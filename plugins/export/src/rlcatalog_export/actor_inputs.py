@@ -27,10 +27,10 @@ class Observations:
     """Converter of batches of observations into the inputs of a file.
 
     Args:
-        catalog: Where codecs are found.
+        catalog: Catalog of codecs.
         interface: The interface.
         info: The observation space.
-        masks: What reads the action masks in it.
+        masks: Reader of the action masks in it.
 
     Attributes:
         preprocessor: The codec of the policy's observations, which checks them.

@@ -33,8 +33,8 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
     Args:
         policy: The policy.
-        expected: What the policy computes, arrays by name; those that are compared.
-        actual: What the graph computes, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
+        expected: Results of the policy, arrays by name; those that are compared.
+        actual: Results of the graph, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
             compared.
     """
     for name, one in expected.items():

@@ -28,7 +28,7 @@ class Exported:
 
     Attributes:
         interface: Its inputs and outputs.
-        policy: A copy of the policy, which the file is compared with.
+        policy: Copy of the policy for the comparison with the file.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
             None if it cannot, and only what is not drawn is compared.
     """

@@ -73,7 +73,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         mask_apart: Whether the mask is no part of what the model is shown.
         mask_columns: Path and number of values of each choice that the columns of a mask stand for.
         raw_kinds: Path → how raw actions of a leaf are to be read.
-        action_bounds: How floats meet their bounds.
+        action_bounds: Rule that brings floats into their bounds.
         encoding: The config keys that the codecs of observations read.
         config: The keys of the model config that are not at their default.
         parts: Slot → `"distribution/name"`.

@@ -22,10 +22,10 @@ class Noise:
     Args:
         rows: B, the number of rows of the batch; None if it is not known.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
+        widths: Random numbers per row of each draw, from an earlier count; where the number of rows is not known.
 
     Attributes:
-        widths: How many numbers a row each draw so far has taken.
+        widths: Random numbers per row of each draw so far.
         math: The framework's functions, under the names of NumPy.
     """
 

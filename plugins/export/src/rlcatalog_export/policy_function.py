@@ -40,7 +40,7 @@ class PolicyFunction:
             distribution takes masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
-        widths: How many random numbers a row each draw takes.
+        widths: Random numbers per row of each draw.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
@@ -199,7 +199,7 @@ class PolicyFunction:
 
         Args:
             outputs: Output name → dtype and shape of one row, as a run gave them, in the order of the outputs.
-            noise: How many random numbers a row takes.
+            noise: Random numbers per row.
         """
         policy, resolution = self.policy, self.policy.resolution
         inputs = list(self.inputs)

@@ -24,7 +24,7 @@ class EncodedMeanStdFilter(Filter):
     It learns only when called with `update=True`, which `Policy.act` never does.
 
     Args:
-        preprocessor: Whose output is filtered.
+        preprocessor: Preprocessor whose output is filtered.
         options: The model config; see `FiltersConfig`.
 
     Attributes:

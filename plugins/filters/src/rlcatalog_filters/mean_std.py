@@ -18,7 +18,7 @@ EPSILON = 1e-6
 class MeanStdFilter:
     """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, cut off at `clip`. Before the first value there is nothing to subtract or divide by:
+    `(x - mean) / (std + 1e-6)`, cut off at `clip`. Before the first value, there are no statistics:
     values are then only cut off. The first value itself becomes 0 (see `RunningStat.var`).
 
     Args:
@@ -26,7 +26,7 @@ class MeanStdFilter:
             observations of that structure. A leaf of None is handed on as it is.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
-        clip: Where results are cut off, or None.
+        clip: Limit of the results, or None.
 
     Attributes:
         running_stats: Statistics of all observations: a `RunningStat`, or a structure of them.
@@ -179,7 +179,7 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
     Args:
         stat: The statistics; without any, values stay what they are.
         demean: Whether the mean is subtracted.
-        destd: Whether the standard deviation is divided by.
+        destd: Whether to divide by the standard deviation.
     """
     zeros, ones = np.zeros(stat.shape), np.ones(stat.shape)
     if stat.n == 0:

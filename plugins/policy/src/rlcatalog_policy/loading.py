@@ -74,7 +74,7 @@ def load(
         observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
-        catalog: The catalog to find the parts in; the process's when None.
+        catalog: The catalog of the parts; the process's when None.
 
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.

@@ -39,7 +39,7 @@ class Check:
         name: What it is called: `output_width`.
         kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
-        hint: What an author does about it.
+        hint: Advice for authors.
         run: Raises where a part breaks it.
         each: What of a part `run` is called with, one by one, each the argument or a tuple of them; None: the part. A
             check applies to a part if it does to one of these.
@@ -100,7 +100,7 @@ class Part:
 
     Attributes:
         component: The part.
-        catalog: The catalog it is tried in.
+        catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
         shared: What its checks keep for one another, in every framework: examples, policies, and their own.
     """

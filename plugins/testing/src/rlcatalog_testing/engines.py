@@ -65,7 +65,7 @@ def check_same_outputs(
         reference: A policy; its weights are copied into the engines' policies, and its actions are scored.
         engines: Name → the policy that the engine acts with, and the engine.
         observations: A vector environment's batch of observations.
-        tolerance: How far numbers may be apart, absolutely and relatively.
+        tolerance: Absolute and relative tolerance.
 
     Raises:
         AssertionError: The results of an engine differ; the message names it and what differs.

@@ -117,7 +117,7 @@ def cases(
 
     Args:
         distribution: Its name.
-        catalog: The catalog it is loaded in; the process's own when None.
+        catalog: The catalog that loads it; the process's own when None.
         expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
@@ -208,11 +208,11 @@ def check_plugin(
 
     Args:
         distribution: Its name: `"acme-resnet"`.
-        catalog: The catalog it is loaded in; the process's own when None.
+        catalog: The catalog that loads it; the process's own when None.
         expected: Names of cases that are expected to fail, with the reason.
 
     Returns:
-        How each case ended.
+        Result of each case.
 
     Raises:
         ConformanceError: A case failed that was not expected to, or passed that was.

@@ -18,7 +18,7 @@ class PluginEntryPoint:
 
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
-        distribution: Name of the distribution it pretends to come from.
+        distribution: Name of the distribution that it replaces.
         name: Entry-point name; the distribution's when missing.
         version: The distribution's version.
         requires: Its `Requires-Dist` lines.

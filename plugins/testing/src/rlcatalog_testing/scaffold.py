@@ -43,7 +43,7 @@ class Kind:
 
     Attributes:
         component: The kind of component, as the registry calls it.
-        about: What the generated part is, a phrase.
+        about: Short description of the generated part.
         keys: Its config keys.
         frameworks: Whether its code is a framework's.
         suffix: The suffix after the package's name in the part's name.

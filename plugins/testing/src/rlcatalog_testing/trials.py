@@ -34,7 +34,7 @@ class Trial:
         size: Number of its inputs.
         codec: The codec of the action space.
         ops: The framework's tensor operations.
-        kit: What the framework brings for the kit.
+        kit: The framework's code for the kit.
     """
 
     def __init__(self, part: Part, example: Example) -> None:

@@ -70,7 +70,7 @@ class Context:
     Attributes:
         modules: Name → the module it stands for: one of the constants above.
         mirrored: Name → the module of RLlib's it stands for, `ray.` left out; `""` for `ray` itself.
-        notes: What could not be ported.
+        notes: Places that could not be ported.
         classes: The classes around the place, from the outside in.
         gym: Name → the path below gym that it stands for; `""` for gym itself.
         patched: Dotted names that the file assigns to: they are its own from then on.
@@ -127,7 +127,7 @@ class Rewriter(cst.CSTTransformer):
     """Rewriter of a file, which records the places that could not be ported.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
     """
 
     METADATA_DEPENDENCIES: ClassVar[Collection[Any]] = (PositionProvider,)

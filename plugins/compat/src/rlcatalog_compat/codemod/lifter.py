@@ -33,7 +33,7 @@ class Lifter(Rewriter):
 
     Args:
         module: The file.
-        context: What its names stand for.
+        context: Context with the meaning of its names.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:

@@ -41,8 +41,8 @@ class Ported:
     """A file, rewritten.
 
     Attributes:
-        content: What it should hold.
-        notes: What could not be ported, by lines of the file as it was.
+        content: New content.
+        notes: Places that could not be ported, by lines of the original file.
     """
 
     content: bytes
@@ -87,7 +87,7 @@ class _Porter(Rewriter):
     """Transformer that applies the rules to a file.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
     """
 
     METADATA_DEPENDENCIES = (PositionProvider, ExpressionContextProvider)

@@ -1,4 +1,4 @@
-"""What a file's names stand for, found before anything is rewritten."""
+"""Meaning of a file's names, read before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reader(cst.CSTVisitor):
     """Visitor that records in the context which names are NumPy, TensorFlow and RLlib modules.
 
     Args:
-        context: Where they are entered.
+        context: Context that receives them.
     """
 
     def __init__(self, context: Context) -> None:

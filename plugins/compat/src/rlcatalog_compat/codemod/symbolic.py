@@ -17,7 +17,7 @@ class Symbolic:
 
     Args:
         module: The file.
-        context: What its names stand for.
+        context: Context with the meaning of its names.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:

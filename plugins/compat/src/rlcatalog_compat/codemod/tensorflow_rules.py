@@ -53,7 +53,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
         node: An attribute, a subscript or a call, its parts rewritten.
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
@@ -93,7 +93,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     """Return the call of a TensorFlow 1 layer as the call of a layer that the model keeps.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
         node: The call, in a method of a class.
         once: Whether the call runs once per pass of the model: only then a layer needs no name.
 

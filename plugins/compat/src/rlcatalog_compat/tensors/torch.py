@@ -22,7 +22,7 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
 
     Args:
         x: Anything; None, and arrays of objects or texts, stay what they are.
-        device: Where the tensors go.
+        device: Device of the tensors.
         pin_memory: Whether their memory is pinned, where there is a GPU.
     """
 
@@ -124,7 +124,7 @@ def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None,
 
     Args:
         lengths: Lengths `[S]`.
-        maxlen: Length they are padded to; the longest one's when None.
+        maxlen: Padded length; the longest one's when None.
         dtype: Dtype; booleans when None.
         time_major: Whether time comes first.
     """

@@ -53,8 +53,8 @@ class _Nodes:
     """Nodes that replace a TensorFlow node.
 
     Args:
-        graph: What tf2onnx converts.
-        name: What the nodes' names begin with.
+        graph: Input of tf2onnx.
+        name: Prefix of the nodes' names.
     """
 
     def __init__(self, graph: Any, name: str) -> None:

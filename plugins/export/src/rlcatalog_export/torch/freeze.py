@@ -32,7 +32,7 @@ class FrozenTorch:
 
     Args:
         policy: The policy.
-        rows: How many rows it will act in.
+        rows: Number of rows per step.
         seed: Seed for sampling actions.
 
     Attributes:

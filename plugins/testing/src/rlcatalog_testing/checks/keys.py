@@ -153,7 +153,7 @@ def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[di
     Args:
         key: The key.
         catalog: Whose schema they must pass.
-        given: The config they are changes of.
+        given: The original config.
     """
     now = given.get(key.name, key.default)
     whole, arguments = key.name.removesuffix("_config"), []
