@@ -29,6 +29,7 @@ TARGET = ROOT / "docs/examples"
 RECORDS = TARGET / "records.json"
 #: What an example is run with for its page; all others with `--iterations 8`.
 ARGUMENTS = {
+    "action_masking": ["--iterations", "100"],
     "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
     "complex_struct_space": ["--framework", "torch"],
     "custom_model_api": ["--framework", "torch"],
@@ -168,10 +169,10 @@ def pages() -> dict[Path, str]:
         rows.append(f"| [{title(name)}]({name}.md) | {shows(path)[0]} |")
     found[TARGET / "index.md"] = "\n".join([
         "# Examples", "",
-        "Short programs, each with what it printed when it was run for a while on two cores of a busy machine. Left",
-        "alone, without options, they train until something is learned. Most take `--framework tf`.", "",
-        "One is no program: [a page](../../examples/browser/README.md) that plays CartPole in a browser, from the file",
-        "that [an export](../export.md) writes.", "",
+        "Short programs, each with the output of a short run on two cores of a busy machine. Without options, they",
+        "train until they have learned something. Most take `--framework tf`.", "",
+        "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the file that",
+        "[an export](../export.md) writes.", "",
         *rows, "", "```{toctree}", ":hidden:", "", *examples(), "```", "",
     ])  # fmt: skip
     return found

@@ -18,9 +18,9 @@ class AutoregressiveHead(ModelV2):
     reads the same features or, with `vf_share_layers=False`, those of a separate trunk.
 
     Args:
-        *args: See `ModelV2`. With `num_outputs=None` the trunk's features are passed on.
-        trunk: The model it is built around.
-        value_trunk: Another one for the value alone, or None.
+        *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
+        trunk: The wrapped model.
+        value_trunk: A separate trunk for the value alone, or None.
         action_dist: The distribution it serves.
 
     Attributes:
@@ -69,7 +69,7 @@ class AutoregressiveHead(ModelV2):
 
 
 def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
-    """Return the layout of the distribution that a head is built for.
+    """Return the layout of a head's distribution.
 
     Raises:
         ConfigError: The distribution is not autoregressive.

@@ -85,7 +85,7 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether current results can be differentiated later, but samples cannot."""
+        """Return whether current results can be differentiated later, but samples cannot."""
         raise NotImplementedError
 
     @staticmethod
@@ -221,10 +221,10 @@ class JointDistribution(ActionDistribution):
     # --- entropy and divergence ------------------------------------------------------------------------------------
 
     def entropy(self) -> Any:
-        """Return the entropy `[B]`, summed over all combinations of the parts before the last.
+        """Return the exact entropy `[B]`: a sum over all combinations of values of all parts except the last.
 
         Raises:
-            NoClosedFormError: There are more than `autoregressive_exact`, or a part's entropy has no closed form.
+            NoClosedFormError: More than `autoregressive_exact` combinations, or a part without a closed-form entropy.
         """
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))

@@ -25,8 +25,8 @@ class Column(NamedTuple):
     Attributes:
         raw: The raw value's column.
         value: The value it is the indicator of (a one-hot's place), or -1 for a number.
-        shift: What is taken off a number.
-        scale: What it is multiplied by then.
+        shift: Offset that is subtracted from a number.
+        scale: Factor that is applied after that.
     """
 
     raw: int
@@ -45,10 +45,10 @@ class ActionPart:
         draw: Draws from it, called with the same.
         params: Columns of its parameters.
         raw: Columns of its raw values.
-        encoded: Columns of what later parts see of it.
-        single: Whether its distribution takes raw values as `[B]`: one whole number, whose one-hot later parts see.
-        counts: Number of values of each raw value, where all are choices; else empty.
-        masks: Says which columns of a mask stand for which choice.
+        encoded: Columns that later parts see of this part.
+        single: Whether its distribution takes raw values as `[B]`: an integer, whose one-hot later parts see.
+        counts: Number of values of each raw value, where all are choices; otherwise empty.
+        masks: Mapping from the columns of a mask to choices.
         bits: Whether a parameter stands for two of them: that a bit may be 0, and that it may be 1.
         rank: Its place in the order of drawing.
         place: Its place in the space's order.

@@ -1,4 +1,4 @@
-"""Declarations: the distribution, and the head that serves it; one key asks for both."""
+"""Declarations: the distribution, and the head that serves it; one key switches both on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
 
 
 def match(request: Request) -> Match:
-    """Say whether parts of an action shall depend on one another."""
+    """Match if the config makes the parts of an action depend on one another."""
     if request.config["use_autoregressive"]:
         return Match(Rank.SPECIFIC, "use_autoregressive is set")
     if request.config["custom_action_dist"] == "autoregressive":
@@ -28,7 +28,7 @@ def match_dist(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> int:
-    """Return the number of model outputs: those of independent parts, and one for each unit of the first hidden layer.
+    """Return the number of model outputs: those for independent parts, and one per unit of the first hidden layer.
 
     Args:
         action: The action space.

@@ -77,7 +77,7 @@ class Conditionals:
 
 
 class Run:
-    """Goes through the parts in sampling order; computes each unit once.
+    """One pass over the parts in sampling order, which computes each unit once.
 
     Args:
         made: The layers.
@@ -104,7 +104,7 @@ class Run:
         return tf.concat(self.done[layer], axis=1)
 
     def note(self, part: ActionPart, value: Any) -> None:
-        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
         made, columns = self.made, part.encoded
         if part.single:  # its row of the weights is all there is to add
             self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
@@ -131,7 +131,7 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether a tape may be recording now that did not record the sampling; in a trace, one tape records both."""
+        """Return whether a tape may be recording that missed the sampling; in a trace, one tape records both."""
         return bool(tf.executing_eagerly())
 
     @staticmethod

@@ -100,7 +100,7 @@ class Conditionals(nn.Module):
 
 
 class Run:
-    """Goes through the parts in sampling order; computes each unit once, without gradient.
+    """One pass over the parts in sampling order, which computes each unit once, without gradient.
 
     Args:
         made: The layers.
@@ -129,7 +129,7 @@ class Run:
         return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
 
     def note(self, part: ActionPart, value: Tensor) -> None:
-        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
         if part.single:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
@@ -155,7 +155,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Whether current results can be differentiated later."""
+        """Return whether current results can be differentiated later."""
         return torch.is_grad_enabled()
 
     @staticmethod

@@ -129,5 +129,5 @@ def wrong_components(components: int, size: int) -> ConfigError:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two tensors or arrays are the same."""
+    """Return whether two tensors or arrays are the same."""
     return one.shape == other.shape and bool((one == other).all())

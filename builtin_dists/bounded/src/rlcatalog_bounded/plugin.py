@@ -26,7 +26,7 @@ def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 
 def match_simplex(request: Request) -> Match:
-    """Say whether the action space is a Simplex."""
+    """Match if the action space is a Simplex."""
     action = request.action
     if action is not None and action.kind == "simplex":
         return Match(Rank.GENERIC, f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values")

@@ -14,7 +14,7 @@ from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 
 
 class _Shares(SharesContract):
-    """What Beta and Dirichlet have in common; see `SharesContract`."""
+    """Shared code of Beta and Dirichlet; see `SharesContract`."""
 
     framework_of_class, ops = "tf", OPS
 

@@ -16,7 +16,7 @@ from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_le
 
 
 class _Shares(TorchDistribution, SharesContract):
-    """What Beta and Dirichlet have in common; see `SharesContract`."""
+    """Shared code of Beta and Dirichlet; see `SharesContract`."""
 
     concentration: Tensor
 

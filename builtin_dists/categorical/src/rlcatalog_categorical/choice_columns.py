@@ -17,7 +17,7 @@ from rlcatalog_categorical.plugin import input_lens as lens_of_space
 
 @dataclass(frozen=True, eq=False)
 class ChoiceColumns:
-    """How `[B, total]` logits become `[B, k, longest]`.
+    """Rule that turns `[B, total]` logits into `[B, k, longest]`.
 
     Attributes:
         lens: Number of values of each choice.
@@ -91,7 +91,7 @@ def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
-    """Return the given lengths as a tuple in C order, else those of the action space.
+    """Return the given lengths as a tuple in C order, otherwise those of the action space.
 
     Raises:
         ConfigError: Neither is given.

@@ -18,8 +18,8 @@ class Slates:
     """A list of slates, made once and given to many distributions.
 
     Args:
-        table: The slates `[S, k]`: whole numbers from 0, no row twice.
-        items: Number of items to choose from; one more than the largest when missing.
+        table: The slates `[S, k]`: integers from 0, no row twice.
+        items: Number of available items; one more than the largest when missing.
 
     Attributes:
         table: The slates, int64 `[S, k]`.
@@ -99,7 +99,7 @@ def selections(items: int, places: int) -> Slates:
 
 
 def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) -> Slates:
-    """Return the list of slates: as given, else all of `nvec`, else all of the action space.
+    """Return the list of slates: as given, otherwise all of `nvec`, otherwise all of the action space.
 
     Raises:
         ConfigError: None of them is given.

@@ -40,7 +40,7 @@ def race(probs: Tensor) -> Tensor:
 
 
 class _Choices(TorchDistribution):
-    """Normalised log probabilities `[..., n]` of choices, and what is computed of them at first use."""
+    """Normalised log probabilities `[..., n]` of choices, and what is computed of them on first use."""
 
     log_probs: Tensor
     last_sample: Tensor
@@ -114,7 +114,7 @@ class Categorical(_Choices, contract.CategoricalContract):
 
 @lru_cache(maxsize=256)
 def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the column behind each place, and what is added there: -inf where it is padding, else 0."""
+    """Return the column behind each place, and what is added there: -inf where it is padding, otherwise 0."""
     # Outside of inference mode, or what is remembered could not be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)

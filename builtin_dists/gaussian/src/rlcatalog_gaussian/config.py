@@ -36,13 +36,13 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
     """Return the clip range of log standard deviations: the requested limits, within [least, most].
 
     Args:
-        low: Lower limit asked for, or None.
-        high: Upper limit asked for, or None.
-        least: Lowest limit there is, in use when None is asked for.
-        most: Highest limit there is.
+        low: Requested lower limit, or None.
+        high: Requested upper limit, or None.
+        least: Lowest possible limit, which None means.
+        most: Highest possible limit.
 
     Raises:
-        ConfigError: The limits asked for are in the wrong order.
+        ConfigError: The requested limits are in the wrong order.
     """
     if low is not None and high is not None and low > high:
         raise ConfigError(f"log_std_min must not be above log_std_max, found {low} and {high}.")
@@ -54,7 +54,7 @@ def squashed_clipping(low: float | None, high: float | None) -> tuple[float, flo
     """Return the clip range for a squashed Gaussian; RLlib's limits for None.
 
     Raises:
-        ConfigError: The limits asked for are in the wrong order.
+        ConfigError: The requested limits are in the wrong order.
     """
     least, most = SQUASHED_LOG_STD
     low, high = least if low is None else low, most if high is None else high

@@ -121,5 +121,5 @@ class SquashedGaussianContract(NormalsContract):
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two tensors or arrays are the same."""
+    """Return whether two tensors or arrays are the same."""
     return one.shape == other.shape and bool((one == other).all())

@@ -24,7 +24,7 @@ _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 
 def match(request: Request) -> Match:
-    """Say whether the action space is a Box of floats."""
+    """Match if the action space is a Box of floats."""
     action = request.action
     if action is None or action.kind != "box":
         return Match(None, f"takes Box, not {action.kind if action else 'nothing'}")

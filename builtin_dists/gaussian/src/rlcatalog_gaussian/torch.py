@@ -21,7 +21,7 @@ _LOG_2 = math.log(2)
 
 
 class _Normals(TorchDistribution, NormalsContract):
-    """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, at first use."""
+    """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, on first use."""
 
     mean: Tensor
     log_std: Tensor

@@ -21,7 +21,7 @@ class CompositeDistribution(ActionDistribution):
     Args:
         inputs: `[B, size]`: the inputs of the parts side by side, in the space's order.
         model: The model that made them, or None; every part is given it.
-        child_distributions: What makes the parts' distributions, called with `(inputs, model)`: one for each child of
+        child_distributions: Factory of the parts' distributions, called with `(inputs, model)`: one for each child of
             the space, or one for each leaf, depth first.
         input_lens: Their numbers of inputs.
         action_space: The Tuple or Dict space.
@@ -69,7 +69,7 @@ class CompositeDistribution(ActionDistribution):
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
-        """The parts' distributions, depth first and in the space's order; created at first use."""
+        """The parts' distributions, depth first and in the space's order; created on first use."""
         own = {group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)}
         pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
         return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
@@ -99,7 +99,7 @@ class CompositeDistribution(ActionDistribution):
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return `inputs` with each part's columns of the mask baked in.
+        """Return `inputs` with the mask applied to each part's columns.
 
         Raises:
             ActionMaskError: The mask has another number of columns.
@@ -141,7 +141,7 @@ class CompositeDistribution(ActionDistribution):
         return sample
 
     def _structure(self, drawn: list[Any]) -> Any:
-        """Return what the groups drew as the space's structure, and remember both."""
+        """Return the samples of the groups in the structure of the space, and store both."""
         values: list[Any] = [None] * len(self.layout.leaves)
         for group, value in zip(self.layout.groups, drawn, strict=True):
             if group.is_leaf:
@@ -163,7 +163,7 @@ class CompositeDistribution(ActionDistribution):
     def join(self, actions: Any) -> Any:
         """Return a structure of actions as one flat tensor `[B, width]`, leaf by leaf; see `split`.
 
-        Whole numbers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
+        Integers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))

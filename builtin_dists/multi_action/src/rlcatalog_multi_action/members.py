@@ -16,7 +16,7 @@ _SEQUENCES = (list, tuple)
 
 
 class Cut:
-    """How the columns of `[B, n]` are ordered and split into pieces of `widths`."""
+    """Order and split of the columns of `[B, n]` into pieces of `widths`."""
 
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
@@ -32,7 +32,7 @@ class Leaf:
     Attributes:
         path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
-        whole: Whether they are whole numbers.
+        whole: Whether they are integers.
         single: Whether raw actions are `[B]`, those of a single Discrete, and not `[B, width]`.
     """
 
@@ -69,7 +69,7 @@ class Member:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether raw actions are whole numbers."""
+        """Whether raw actions are integers."""
         return all(leaf.whole for leaf in self.leaves)
 
     @cached_property
@@ -84,7 +84,7 @@ class Member:
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
     def masked(self, inputs: Any, mask: Any) -> Any:
-        """Return inputs with a mask baked in."""
+        """Return inputs with a mask applied."""
         cls, options = unbind(self.dist)
         return cls.masked(inputs, mask, **options) if self.mask_width else inputs
 
@@ -155,7 +155,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     """Return the layout of a composite.
 
     Args:
-        child_distributions: What makes the distributions: one for each child of the space, or one for each leaf.
+        child_distributions: Factory of the distributions: one for each child of the space, or one for each leaf.
             `Children` bring the layout along.
         input_lens: Their numbers of model outputs.
         action_space: The Tuple or Dict space, or its SpaceInfo.
@@ -184,7 +184,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
 
 
 def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
-    """Return the leaves' values, depth first, out of the structure of a Tuple or Dict.
+    """Return the values of the leaves of a Tuple or Dict, depth first.
 
     Raises:
         ModelContractError: The structure is another.

@@ -10,7 +10,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 
 
 def match(request: Request) -> Match:
-    """Say whether the action space is a Tuple or a Dict."""
+    """Match if the action space is a Tuple or a Dict."""
     action = request.action
     if action is None or not action.is_composite:
         return Match(None, f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
@@ -20,7 +20,7 @@ def match(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Refuse: only the catalog, which chooses the children's distributions, knows the sum of their sizes."""
+    """Raise an error: only the catalog, which chooses the children's distributions, knows the sum of their sizes."""
     raise UnsupportedSpaceError(
         f"{action.path}: multi_action only joins the parts of a Tuple or Dict, found {action.describe()}. Name"
         " multi_action for such a space, or call Catalog.action_dist() for the size of this one."

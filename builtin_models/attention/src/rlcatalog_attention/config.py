@@ -84,7 +84,7 @@ def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
 
 
 def _checked(own: AttentionConfig) -> AttentionConfig:
-    """Return sizes, unless the memory they ask for is beyond measure."""
+    """Return the sizes, unless they need an absurd amount of memory."""
     if (held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim) > MOST_HELD:
         raise ConfigError(
             f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of"
@@ -102,7 +102,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
         num_outputs: Width of the model's output, or None for a trunk.
 
     Raises:
-        ConfigError: A key that a memory has no place for; see `rlcatalog.models.memory_outputs`.
+        ConfigError: A key that a memory does not support; see `rlcatalog.models.memory_outputs`.
     """
     own = _checked(read_config(config, AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
@@ -119,7 +119,7 @@ def net_plan(
         sizes: Its sizes, as the caller gave them.
 
     Raises:
-        ConfigError: A size out of range, or a key of the config that the model has no place for.
+        ConfigError: A size out of range, or a config key that the model does not support.
     """
     if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(

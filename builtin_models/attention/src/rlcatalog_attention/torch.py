@@ -100,11 +100,11 @@ class Transformer(nn.Module):
         return (later < 0) | (later > key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
-        """Return the state after the sequences: of each, the last slots up to its end.
+        """Return the state after the sequences: the last slots of each sequence, up to its end.
 
         Args:
-            inputs: What went into the units, the memory in front: `[S, units, slots + T, dim]`.
-            held: Number of steps the memory held.
+            inputs: Inputs of the units, with the memory in front: `[S, units, slots + T, dim]`.
+            held: Number of steps in the memory.
             seq_lens: Lengths.
         """
         if seq_lens is None or inputs.shape[2] == self.slots + 1:
@@ -162,7 +162,7 @@ class Attention(nn.Module):
         return F.linear(found, self.output).relu()
 
     def _sequences(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Return what the heads found, side by side."""
+        """Return the concatenated outputs of the heads."""
         sequences, keys, _ = seen.shape
         length = hidden.shape[1]
         normal = self.norm(seen)
@@ -180,7 +180,7 @@ class Attention(nn.Module):
         return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
 
     def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Do the same for one step per sequence: the same sums in another order.
+        """Compute the same for one step per sequence, with the sums in another order.
 
         With one query it is cheaper to transform the query, (K n)·q = n·(Kᵀ q), than to project each step of the
         window. Nothing is stored between steps that could become outdated when the weights change.

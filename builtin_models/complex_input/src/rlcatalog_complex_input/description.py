@@ -15,7 +15,7 @@ from rlcatalog_complex_input.plans import Net, Plan, plan as make_plan
 
 
 def planned(request: Request) -> Plan | None:
-    """Return the plan for a request, or None if the config does not say how the observations were encoded.
+    """Return the plan for a request, or None if the config does not determine how observations are encoded.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.

@@ -29,7 +29,7 @@ class ComplexInput(ModelV2):
         ops: The framework's tensor operations.
         stack_class: Its stack of dense layers.
         outputs_class: Its `OutputLayers`.
-        list_class: What it holds several layers in.
+        list_class: Container for several layers.
         dtype_of: Returns the dtype of a model's weights.
     """
 
@@ -116,7 +116,7 @@ def build_net(model: Any, net: Net, name: str) -> Any:
 
     Raises:
         ModelContractError: It does not announce the width of its features.
-        NotServedError: It has a state, or asks for more than the current observation.
+        NotServedError: It has a state, or requests more than the current observation.
     """
     cls = net.component.load(model.framework)
     config = net.request.config

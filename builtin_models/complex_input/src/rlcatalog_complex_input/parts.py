@@ -39,10 +39,10 @@ class ObservationPart:
     Attributes:
         index: Number of its net.
         path: Its path: `obs['camera']`; items of a list as `obs['units'][:]`.
-        steps: Keys and positions that lead to it, from the observation or from the item of the list it is in.
+        steps: Keys and positions on the way to it, from the observation or from the item of its list.
         depth: The number of nested lists around it.
         shape: Shape of the net's input, without axes for batch and places.
-        hot: What makes its integers one-hots, for Discrete and MultiDiscrete; else None.
+        hot: Encoder of its integers as one-hots, for Discrete and MultiDiscrete; otherwise None.
         integers: Shape of its integers, for those.
         columns: Its columns in the encoded observation, or item, when its net reads those: Text, Graph, OneOf.
         codec: Its preprocessor, for those.
@@ -69,7 +69,7 @@ class Items:
         steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of an item; none for items without values.
-        columns: The items' columns in what is around them, when a part among them is read from there; else None.
+        columns: The items' columns in what is around them, when a part among them is read from there; otherwise None.
         item_size: Width of one encoded item.
     """
 
@@ -109,7 +109,7 @@ def read(
         obs: Observations as models see them: a tensor, or a structure of tensors.
         flat: The same encoded, `[B, size]`; None if they came as structures.
         ops: The framework's tensor operations.
-        inputs: What is found goes here.
+        inputs: List that collects the results.
         around: Which places of the list around the parts are filled, `[N]`; None without a list.
     """
     for part in parts:
@@ -136,7 +136,7 @@ def read(
 
 
 def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
-    """Whether a Discrete or MultiDiscrete came as integers rather than as one-hots."""
+    """Return whether a Discrete or MultiDiscrete came as integers rather than as one-hots."""
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
         return False
@@ -194,7 +194,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.
         codec: The preprocessor, of a size that is not 0.
         ops: The framework's tensor operations.
-        dtype: The dtype to encode in.
+        dtype: The dtype of the encoded values.
     """
     if not codec.structured:
         return ops.cast(ops.rows(values, (codec.size,)), dtype)

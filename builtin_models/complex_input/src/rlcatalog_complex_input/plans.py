@@ -45,8 +45,8 @@ class Net:
 
     Attributes:
         part: The part.
-        component: What the catalog found.
-        request: What it was asked.
+        component: The catalog's choice.
+        request: The request.
         space: The observation space to build it with: the part's own, in its dtype; for values that a filter has
             changed a float32 Box.
     """
@@ -119,7 +119,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
 
 
 class _Finder:
-    """Walks over an observation.
+    """Visitor of the parts of an observation.
 
     Attributes:
         leaves: Each part with its preprocessor and the lowest and highest encoded values, `[2, size]`.
@@ -197,7 +197,7 @@ class _Finder:
 
 
 def _one_hots(info: SpaceInfo) -> OneHots | None:
-    """Return what makes integers of a Discrete or MultiDiscrete one-hots; None for other spaces."""
+    """Return the encoder that turns integers of a Discrete or MultiDiscrete into one-hots; None for other spaces."""
     if info.kind not in ("discrete", "multi_discrete"):
         return None
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
@@ -207,7 +207,7 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
-    """Ask the catalog for the net of a part; an error says how the part is called in `input_nets`."""
+    """Return the catalog's net for a part; an error names the part as `input_nets` does."""
     path = request.obs.path
     try:
         component = (request.catalog or default_catalog()).trunk(request, name)

@@ -7,7 +7,7 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
-    """Say how well the network fits: Dict and Tuple observations with an image in them."""
+    """Match Dict and Tuple observations that contain an image."""
     if request.encoded_shape is None:
         return Match(
             None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"

@@ -44,7 +44,7 @@ class Plain(ModelV2):
         **options: Keyword arguments for the class or factory: `custom_model_config`.
 
     Attributes:
-        input_space: What the module is called with, without the batch axis.
+        input_space: Space of the module's input, without the batch axis.
         is_instance: Whether it is made of an instance.
         module: The module.
         stack_class: The framework's `DenseStack`.
@@ -152,7 +152,7 @@ class Plain(ModelV2):
         return _inputs_of(shown, info, channels_first, config.get("image_layout") == "chw")
 
     def _check_config(self) -> None:
-        """Raise where the config asks for what this module cannot give."""
+        """Raise if the config requests features that this module does not support."""
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
@@ -229,7 +229,7 @@ class Plain(ModelV2):
 
 
 def _codec_of(space: Any) -> Any:
-    """Return what gives encoded observations their structure, or None where they have none."""
+    """Return the codec that restores the structure of encoded observations, or None if they have no structure."""
     codec = preprocessor_of(space)
     return codec if codec is not None and codec.structured else None
 
@@ -243,12 +243,12 @@ def _brief(space: Any) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """How a leaf of the observation is turned into what a module is shown: floats, channels moved, bounds to [0, 1].
+    """Conversion of a leaf of the observation into a module's input: floats, channels moved, bounds to [0, 1].
 
     Attributes:
         axes: The axes of an image in the order in which the module reads them, or None.
-        low: What is subtracted then: a number, or an array of the shape that the module is shown.
-        span: What is divided by, or None for neither.
+        low: Offset that is subtracted after that: a number, or an array of the shape that the module is shown.
+        span: Divisor, or None for neither.
     """
 
     axes: tuple[int, ...] | None = None
@@ -274,12 +274,12 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 
 
 def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
-    """Return the space of what a module is shown of a part of the observation, and the plan of how.
+    """Return the space of a module's input for a part of the observation, and the plan of the conversion.
 
     Args:
         value: The part as models find it: of one observation, of the lowest and of the highest.
         info: Its space, where it is known: not inside of lists, texts and graphs, which are shown as dicts.
-        channels_first: How the framework reads images; None leaves everything as it is.
+        channels_first: Whether the framework's images have channels first; None leaves everything as it is.
         is_chw: Whether the environment's images have their channels first.
     """
     from gymnasium.spaces import Dict, Tuple

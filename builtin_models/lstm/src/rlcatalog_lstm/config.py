@@ -61,7 +61,7 @@ class CellPlan:
 
 
 def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
-    """Return what the LSTM sees of the past.
+    """Return the past inputs of the LSTM.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -79,11 +79,11 @@ def plan(
     Args:
         config: The flat model config; missing keys take their defaults.
         trunk_width: Width of the trunk's output.
-        past: What the LSTM sees of the past.
+        past: Past inputs of the LSTM.
         num_outputs: Width of the output, or None for a trunk, which ends with the cell.
 
     Raises:
-        ConfigError: A key that an LSTM has no place for; see `rlcatalog.models.memory_outputs`.
+        ConfigError: A key that an LSTM does not support; see `rlcatalog.models.memory_outputs`.
     """
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
@@ -105,7 +105,7 @@ def check_lengths(lengths: Sequence[int], steps: int) -> None:
 
     Args:
         lengths: Their lengths.
-        steps: Length they are padded to.
+        steps: Padded length.
 
     Raises:
         ModelContractError: A length is not between 1 and `steps`.

@@ -1,4 +1,4 @@
-"""The LSTM around a trunk: code for both frameworks.
+"""LSTM around a trunk: the code that both frameworks share.
 
 A framework's class derives from it and from the framework's own base class of models, which comes last.
 """
@@ -20,7 +20,7 @@ class AroundTrunk(ModelV2):
 
     Args:
         *args: See `ModelV2`.
-        trunk: The model it is built around.
+        trunk: The wrapped model.
 
     Attributes:
         cell_class: The framework's `LSTMCell`.
@@ -54,7 +54,7 @@ class AroundTrunk(ModelV2):
         return outputs(features), new_state
 
     def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
-        """Return what the cell sees, `[S * T, width]`, its state, and the lengths of sequences; None: single steps."""
+        """Return the inputs of the cell, `[S * T, width]`, its state, and sequence lengths (None for single steps)."""
         raise NotImplementedError
 
     def value_function(self) -> Any:

@@ -113,7 +113,7 @@ def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: 
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        found: What the head reads.
+        found: Inputs of the head.
         width: Width of the trunk's output.
         num_outputs: Width of the output, or None for features.
 

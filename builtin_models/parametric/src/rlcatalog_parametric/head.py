@@ -20,9 +20,9 @@ class ParametricHead(ModelV2):
 
     Args:
         *args: See `ModelV2`.
-        trunk: The model it is built around; it sees what the head leaves of the observation.
-        value_trunk: Another one for the value, or None.
-        action_dist: What makes the action distribution; it says what a mask does to its inputs.
+        trunk: The wrapped model; it sees the parts of the observation that the head does not read.
+        value_trunk: A separate trunk for the value, or None.
+        action_dist: Maker of the action distribution, which defines how a mask changes its inputs.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -74,7 +74,7 @@ class ParametricHead(ModelV2):
         return self.trunk.get_initial_state()  # type: ignore[no-any-return]
 
     def _allowed(self, obs: Any) -> Any:
-        """Return which values are allowed, booleans `[B, m]`; None if the observation does not say."""
+        """Return which values are allowed, booleans `[B, m]`; None if the observation does not determine it."""
         allowed = None if self._shown is None else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
         if self.layout.listed:
             listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
@@ -87,7 +87,7 @@ class ParametricHead(ModelV2):
         raise NotImplementedError
 
     def _keep_constants(self) -> None:
-        """Keep what `_unmasked` compares with where the model is."""
+        """Store the constants of `_unmasked` on the model's device."""
 
     def _unmasked(self, leaves: list[Any]) -> Any:
         """Return which values the tensors of a mask allow, booleans `[B, m]`."""

@@ -16,7 +16,7 @@ from rlcatalog_parametric.config import HeadInputs, layout
 
 
 class ShownMask:
-    """Maps values of an encoded mask to columns of `rlcatalog.actions.masks`.
+    """Mapping of values of an encoded mask to columns of `rlcatalog.actions.masks`.
 
     Args:
         action: The action space.
@@ -55,7 +55,7 @@ class ShownMask:
 def read(
     obs_space: Any, action_space: Any, config: Mapping[str, Any]
 ) -> tuple[HeadInputs, ShownMask | None, ActionMasks | None]:
-    """Return what a head finds in the observations of a space.
+    """Return the entries that a head reads from the observations of a space.
 
     Args:
         obs_space: The space of encoded observations.

@@ -8,7 +8,7 @@ from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
 def match(request: Request) -> Match:
-    """Say whether the observation holds embeddings of the actions, or an action mask."""
+    """Match observations that hold embeddings of the actions, or an action mask."""
     from rlcatalog_parametric.config import embeddings_key
 
     wanted, config = request.config["use_parametric"], request.config

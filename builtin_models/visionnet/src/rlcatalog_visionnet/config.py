@@ -82,7 +82,7 @@ def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
 
     Args:
         config: The flat model config.
-        dtype: NumPy dtype of the space of the images that the network is built for.
+        dtype: NumPy dtype of the network's image space.
     """
     scale = read_config(config, VisionnetConfig).image_scale
     if scale is None:

@@ -181,7 +181,7 @@ def _pair(value: Any) -> Pair | None:
 def derived(size: Pair, padding: str | None) -> list[Filter]:
     """Return a list for an image of any size, which reduces it to 1x1.
 
-    The kernel depends on the side of each axis: 8 at stride 4 over 44, 4 at stride 2 over 11, else 3 at stride 1.
+    The kernel depends on the side of each axis: 8 at stride 4 over 44, 4 at stride 2 over 11, otherwise 3 at stride 1.
     Layers follow until no side is over 11, at least two, with 16, then 32, then 64 channels. A last layer of 256
     channels covers the rest. For 84x84 and 42x42 these are RLlib's lists.
 
@@ -225,10 +225,10 @@ def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str |
 
 
 def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> list[Filter]:
-    """Return a list close to a given one that reduces the image to 1x1.
+    """Return a list of convolutions, close to the given list, that reduces the image to 1x1.
 
-    A last kernel that covers half of its input or more was meant to cover all of it; else a layer is added. Where a
-    kernel before the last does not fit, it is the list that `derived` returns.
+    A last kernel that covers half of its input or more was meant to cover all of it; otherwise a layer is added. Where
+    a kernel before the last does not fit, it is the list that `derived` returns.
     """
     body = lay_out(filters, size, 1, padding, {})
     last = body[-1]

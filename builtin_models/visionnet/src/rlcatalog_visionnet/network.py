@@ -12,7 +12,7 @@ from rlcatalog_visionnet.config import pixel_factor, plan
 
 
 class Vision(ModelV2):
-    """Convolutions, dense layers if asked for, then logits and a value.
+    """Convolutions, dense layers if configured, then logits and a value.
 
     `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
     that reads what the logits layer reads or, with `vf_share_layers=False`, a separate stack. Built as a trunk

@@ -7,7 +7,7 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
-    """Say how well the network fits: images only."""
+    """Match images only."""
     shape = request.encoded_shape
     if shape is None:
         why = "takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"

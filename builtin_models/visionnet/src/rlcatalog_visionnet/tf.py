@@ -114,7 +114,7 @@ class ConvLogits(Conv):
 
 
 class VisionNetwork(Vision, TFModelV2):
-    """Convolutions, dense layers if asked for, then logits and a value; see `Vision`."""
+    """Convolutions, dense layers if configured, then logits and a value; see `Vision`."""
 
     convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 

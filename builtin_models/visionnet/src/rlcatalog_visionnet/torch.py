@@ -42,7 +42,7 @@ class Conv(nn.Conv2d):
         self.activate = torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
 
     def reset_parameters(self) -> None:
-        """Do nothing: the initial values are the spec's."""
+        """Do nothing: the spec already gave the initial values."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, C, H, W]` to the next map."""
@@ -130,7 +130,7 @@ class ConvLogits(Conv):
 
 
 class VisionNetwork(Vision, TorchModelV2):
-    """Convolutions, dense layers if asked for, then logits and a value; see `Vision`."""
+    """Convolutions, dense layers if configured, then logits and a value; see `Vision`."""
 
     convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 

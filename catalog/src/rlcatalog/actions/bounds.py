@@ -71,7 +71,7 @@ def hashable_bound(bound: float | Array) -> bytes | float:
 
 @lru_cache(maxsize=256)
 def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> Interval:
-    """Return the interval between two bounds. The result is cached, because every step asks for it.
+    """Return the interval between two bounds. The result is cached, because every step needs it.
 
     Args:
         low: Lower bounds, each a `hashable_bound`.

@@ -39,7 +39,7 @@ class ActionCodec:
     Args:
         info: The action space, or a part of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: How floats are brought into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
+        bounds: Rule that brings floats into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
             and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 
@@ -50,8 +50,9 @@ class ActionCodec:
         scalar: Whether raw actions have the shape `[B]`, as for a single Discrete.
         whole: Whether raw values are choices, which are stored as int64.
         clips: Whether `adapt` brings all finite raw values into the space.
-        paths: Path of each part that a distribution may draw separately: one per choice, else the path of the space.
-        counts: Number of choices of each raw value, which is a whole number from 0; None for floats.
+        paths: Path of each part that a distribution may draw separately: one per choice, otherwise the path of the
+            space.
+        counts: Number of choices of each raw value, which is an integer from 0; None for floats.
         choices: Path and number of values of every choice that a mask can restrict, in the order of its columns.
 
     Raises:
@@ -146,7 +147,7 @@ class ActionCodec:
     def limits(self) -> tuple[Array, Array]:
         """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite where it does not clip.
 
-        Whole numbers count from 0.
+        Integers count from 0.
         """
         if self.counts is None:
             return np.full(self.width, -np.inf), np.full(self.width, np.inf)
@@ -161,7 +162,7 @@ class ActionCodec:
         """Check that a distribution could draw these raw actions `[B, width]`. Floats outside the bounds pass.
 
         Raises:
-            ActionError: A value is NaN or infinite, or is not one of the whole numbers that `counts` allows.
+            ActionError: A value is NaN or infinite, or is not one of the integers that `counts` allows.
         """
         # A fast check for the usual case, because training checks every minibatch.
         if self.counts is None:

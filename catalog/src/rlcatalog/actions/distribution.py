@@ -51,7 +51,7 @@ class ActionDistribution:
     # --- to implement ----------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw new raw actions without gradient: `[B]` for a single Discrete, else `[B, width]`."""
+        """Draw new raw actions without gradient: `[B]` for a single Discrete, otherwise `[B, width]`."""
         raise NotImplementedError(f"{type(self).__name__} must implement sample().")
 
     def rsample(self) -> Any:
@@ -118,7 +118,7 @@ class ActionDistribution:
         Its raw actions are the concatenated raw actions of the members.
 
         Args:
-            members: Options and number of inputs of each.
+            members: Options and number of inputs for each part.
 
         Returns:
             The class, or a `BoundDistribution`, and slices of inputs: index of the member, first column, end column.
@@ -256,7 +256,7 @@ def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..
 
 
 def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
-    """Return a class for an action space: the class itself if it needs no options, else a `BoundDistribution`."""
+    """Return a class for an action space: the class itself if it needs no options, otherwise a `BoundDistribution`."""
     describe = getattr(cls, "options_for", None)
     given = (action, config, children) if children else (action, config)
     options = {} if describe is None else describe(*given)
@@ -292,7 +292,7 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     Args:
         dist: The distribution. Its entropy is estimated if it has no closed form, or does not define `entropy`.
         flat: A function that converts a sample into the stored form that `logp` takes.
-        asked: Whether to compute the entropy; else it is None, and the kind is the `entropy_kind` of the class.
+        asked: Whether to compute the entropy; otherwise it is None, and the kind is the `entropy_kind` of the class.
     """
     kind = getattr(dist, "entropy_kind", "exact")
     if not asked:

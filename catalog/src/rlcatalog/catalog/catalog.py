@@ -39,7 +39,7 @@ class Catalog:
     """Installed and registered parts, and the lookups that choose from them.
 
     Args:
-        entry_points: Entry points to load plugins from; None loads all of the process, an empty list none.
+        entry_points: Entry points of the plugins to load; None loads all of the process, an empty list none.
         environ: Environment variables that disable or allow plugins; None reads those of the process.
         prefer: Distributions whose parts count as listed and win ties, most preferred first; added to
             `RLCATALOG_PREFER_PLUGINS`.
@@ -195,9 +195,9 @@ class Catalog:
             obs_space: The environment's observation space.
             action_space: Its action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None takes the framework of a custom class, else the installed one, torch
-                before tf.
-            pins: The choices of an earlier lookup, to repeat.
+            framework: `"torch"` or `"tf"`; None takes the framework of a custom class, otherwise the installed one,
+                torch before tf.
+            pins: The choices of an earlier lookup, which this lookup repeats.
             defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a part does
                 not support one, the default of the catalog applies.
 
@@ -261,7 +261,7 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Look up parts and build something from them; `rlcatalog.build` calls it.
+        """Look up parts and build an object from them. `rlcatalog.build` calls it.
 
         If the lookup or `build` fails with the defaults, it is tried without each of them, then without all.
 

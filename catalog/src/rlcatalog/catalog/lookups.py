@@ -84,7 +84,7 @@ def find_resolution(
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
-    """Return the framework of a lookup: the given one, else that of a registered class, else the default."""
+    """Return the framework of a lookup: the given one, otherwise that of a registered class, otherwise the default."""
     if framework is not None:
         return framework_name(framework)
     custom = (c for c in named if c is not None and c.in_process and len(c.frameworks) == 1)
@@ -139,7 +139,7 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
 
     Args:
         slots: Holds the cache; a catalog that changes has new slots.
-        what: What is looked up, and everything else that the result depends on.
+        what: The request, and everything else that the result depends on.
         spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
         config: The config, compared by values and types.
     """

@@ -39,8 +39,8 @@ class ModelCatalog:
             action_space: The action space.
             config: The model config; `custom_action_dist` names a distribution.
             dist_type: Name or class of a distribution; `custom_action_dist` wins over it.
-            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, else the installed one, torch
-                before tf.
+            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, otherwise the installed one,
+                torch before tf.
             **kwargs: Accepted for RLlib's signature.
         """
         return default_catalog().action_dist(action_space, config, dist_type, framework)
@@ -56,7 +56,7 @@ class ModelCatalog:
             framework: Accepted for RLlib's signature; the result is a NumPy dtype.
 
         Returns:
-            For Tuple and Dict the flat form `[B, width]`: int32 if all parts are Discrete, else float32.
+            For Tuple and Dict the flat form `[B, width]`: int32 if all parts are Discrete, otherwise float32.
 
         Raises:
             UnsupportedSpaceError: Actions of this kind have no fixed size.
@@ -83,8 +83,8 @@ class ModelCatalog:
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, else the installed one, torch
-                before tf.
+            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, otherwise the installed one,
+                torch before tf.
             name: The model's name.
             model_interface: A mixin that adds methods for an algorithm.
             default_model: A class to use if the config names no custom model.

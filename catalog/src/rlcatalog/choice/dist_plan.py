@@ -98,7 +98,7 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
         slots: The components.
         request: The request.
         names: The distributions that the caller names.
-        pins: The choices of an earlier lookup, to repeat.
+        pins: The choices of an earlier lookup, which this lookup repeats.
 
     Raises:
         UnsupportedSpaceError: No distribution takes the space or a part of it, or a named distribution fits no part;

@@ -120,7 +120,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Section:
-    """Section of an explanation: one slot, the observation or the action. All output formats show the same sections.
+    """Section of an explanation: a slot, the observation or the action. All output formats show the same sections.
 
     Attributes:
         title: Slot and part, such as `"model: fcnet"`; `"memory: -"` where the slot is empty.
@@ -213,7 +213,7 @@ def _rows(section: Section, all: bool) -> Iterator[Row]:
 
 
 def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return the section of a slot: the given lines, then the stages of its part, at most `most` of each."""
+    """Return the section of a slot: the given lines, then the stages of its part. It shows at most `most` of each."""
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":

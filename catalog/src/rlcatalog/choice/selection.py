@@ -1,7 +1,7 @@
 """Rule of choice: which part fills a slot. The first step that finds a part decides.
 
 1. The part that the config names, by its name or by a switch that is on.
-2. A part that the running program registered with a match, at any rank.
+2. A part that the running program registered with a `match` function, whatever its rank.
 3. The listed part with the best rank. Listed are the parts of the public index and of preferred distributions, which
    win ties. A part for a space class that its package defines competes with them.
 4. The best rank of all other parts, only in slots that cannot stay empty.
@@ -143,7 +143,7 @@ def _distance(component: Component, request: Request) -> int:
 
 
 def _is_at_home(component: Component, request: Request) -> bool:
-    """Whether a part is for a class of space that its own package defines."""
+    """Return whether a part is for a class of space that its own package defines."""
     space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = component.declaration.kinds

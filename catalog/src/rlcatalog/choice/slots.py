@@ -210,7 +210,7 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
 
 
 def slot_of(component: Component) -> str:
-    """Return the slot of a component: for a model its declared slot, else its kind."""
+    """Return the slot of a component: for a model its declared slot, otherwise its kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 

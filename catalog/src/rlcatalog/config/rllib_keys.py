@@ -35,7 +35,7 @@ def translate(key: str, value: Any) -> Any:
 
 
 def asks_nothing(key: str, value: Any) -> bool:
-    """Whether an unknown RLlib key has no effect: it holds RLlib's default, or a marker for "not given".
+    """Return whether an unknown RLlib key has no effect: it holds RLlib's default, or a marker for "not given".
 
     Args:
         key: The key.

@@ -73,12 +73,12 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_space(value: Any) -> bool:
-    """Whether a value is a Gymnasium space: one of a Dict is a mapping as well."""
+    """Return whether a value is a Gymnasium space: one of a Dict is a mapping as well."""
     return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two config values are equal in value and in type (`True` is not `1`)."""
+    """Return whether two config values are equal in value and in type (`True` is not `1`)."""
     if type(a) is not type(b):
         return False
     try:

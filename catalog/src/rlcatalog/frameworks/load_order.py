@@ -20,7 +20,7 @@ def load_first(module: str, *, before: str) -> None:
 
     Args:
         module: The module to import first.
-        before: The top-level module to import it ahead of.
+        before: The top-level module that must be imported after it.
 
     Example:
         >>> load_first("this", before="antigravity")

@@ -34,7 +34,7 @@ class TensorOps:
         reshape: `reshape(x, shape)` gives the last axis of x the given shape, as a view where the library can.
         integers: `integers(x)` returns x as int64.
         side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest of their types;
-            half precisions become float32 beside other types, which holds whole numbers exactly.
+            half precisions become float32 beside other types, which holds integers exactly.
         fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
             finite value.
         array: `array(x)` returns the values of x as an array, or None if they are not known, as while tracing; a
@@ -45,7 +45,7 @@ class TensorOps:
         is_float: `is_float(x)` says whether x holds floating-point numbers.
         is_half: `is_half(x)` says whether x is of half precision.
         cast: `cast(x, dtype)` returns x in one of the library's dtypes.
-        whole: `whole(x)` returns whole numbers as integers, rounded to int64 where they are stored as floats.
+        whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are rounded to int64.
         finite: `finite(x)` puts the nearest finite number of its dtype in place of infinity.
         rows: `rows(x, shape)` returns x as `[N, *shape]`.
         in_rows: `in_rows(value, like, width)` returns `[B, width]` with the rows of `like`; None if there are too
@@ -71,7 +71,7 @@ class TensorOps:
         flat: `flat(x)` returns `[B]` or `[B, ...]` as `[B, n]`.
         maximum: `maximum(x, y)` returns the larger one, element by element.
         columns_at: `columns_at(x, places)` returns the columns of `[B, n]` with these numbers, in this order.
-        one_hot: `one_hot(x, n)` returns whole numbers `[B]` as `[B, n]`, float32.
+        one_hot: `one_hot(x, n)` returns integers `[B]` as `[B, n]`, float32.
         argmax: `argmax(x)` returns the place of the largest value of each row of `[B, n]`, int64.
     """
 

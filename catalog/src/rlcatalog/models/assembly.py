@@ -31,8 +31,8 @@ def assemble(
 ) -> ModelV2:
     """Build a chain of parts, each with the previous one as its `trunk`.
 
-    A head also gets `value_trunk`, a second model like `trunk` for the value if `vf_share_layers` is False, else None.
-    Its third argument `action_dist` creates the distribution.
+    A head also gets `value_trunk`, a second model like `trunk` for the value if `vf_share_layers` is False, otherwise
+    None. Its third argument `action_dist` creates the distribution.
 
     With `vf_share_layers=False` and a state, the value gets a second chain up to the head (`SeparateValue`). With
     `vf_memory="none"`, that chain has no memory.
@@ -115,7 +115,7 @@ def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart]
 
 
 def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
-    """Make a head's trunk see only the part of the observation that the head leaves to it."""
+    """Restrict the trunk of a head to the part of the observation that the head does not read."""
     trunk._rlcatalog.unclaimed = unclaimed
     if unclaimed is not None:
         _check_no_past_observations(trunk, unclaimed)

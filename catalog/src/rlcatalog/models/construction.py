@@ -48,8 +48,8 @@ class ModelPart:
         Raises:
             ModelContractError: The class is not a model class, or its constructor does not accept its arguments.
             ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's form this is
-                only an error if the name is close to one that it accepts.
-            PartError: The class belongs to a third-party plugin, and has any of these errors or raises another one.
+                only an error if the name is similar to an accepted name.
+            PartError: The class belongs to a third-party plugin, and causes any of these errors or another error.
         """
         cls, chosen = self.cls, self.component
         check_class(cls)
@@ -125,7 +125,7 @@ def check_class(cls: Any) -> None:
 
 
 def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-    """Return the signature of a function or class if it does not accept these arguments, else None."""
+    """Return the signature of a function or class if it does not accept these arguments, otherwise None."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # one that is not written in Python

@@ -26,7 +26,7 @@ class ModelInternals:
 
     Attributes:
         ops: The framework's tensor operations.
-        preprocessor: The preprocessor of its observations if they have a structure to restore; else None.
+        preprocessor: The preprocessor of its observations if they have a structure to restore; otherwise None.
         is_trunk: Whether it was built with `num_outputs=None`. A trunk without a state never sees padding.
         is_vector: Whether its observations are vectors.
         last_output: The output of the last call.
@@ -34,7 +34,7 @@ class ModelInternals:
         part: The part and its plugin for messages, "model 'glu' of acme-glu 1.0"; empty for a registered class.
         unclaimed: Inside a head: the part of the observations that the head leaves to this model.
         asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on it.
-        timed: T and B of the last pass if a recurrent model saw it as `[T, B, ...]`; else None.
+        timed: T and B of the last pass if a recurrent model saw it as `[T, B, ...]`; otherwise None.
     """
 
     #: Whether the current trace cannot take an empty list, so that no state is an empty tuple; `bool` returns False.

@@ -127,7 +127,7 @@ class OutputPlan:
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
-    """Return the dense layers that `post_fcnet_hiddens` asks for."""
+    """Return the dense layers of `post_fcnet_hiddens`."""
     shared = read_config(config, KernelConfig)
     return dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet")
 

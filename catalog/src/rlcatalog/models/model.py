@@ -102,7 +102,7 @@ class ModelV2:
         Args:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch, with RLlib's column names. `"obs"` is encoded (see
-                `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, else `[B, width]`.
+                `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, otherwise `[B, width]`.
         """
         return policy_loss
 
@@ -201,7 +201,7 @@ class ModelV2:
         """Return the models inside this one, by the prefix of their metrics.
 
         Their losses, metrics and `update_ops` count, too. The prefix `""` is the trunk that the catalog passed to the
-        constructor, else the attribute `trunk`.
+        constructor, otherwise the attribute `trunk`.
         """
         models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
         return {where: model for where, model in models.items() if model is not None}

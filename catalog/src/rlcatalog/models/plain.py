@@ -34,7 +34,7 @@ def copies_instances() -> bool:
 
 
 def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
-    """Return the frameworks of a plain module: one for a class or an instance, all for a factory, else none.
+    """Return the frameworks of a plain module: one for a class or an instance, all for a factory, otherwise none.
 
     Raises:
         MissingPluginError: The package that supports plain modules is missing, disabled or failed to load.

@@ -116,7 +116,7 @@ def copy_batch(batch: T) -> T | None:
 
 
 def is_unchanged(a: Any, b: Any) -> bool:
-    """Whether a batch, or a part of it, still equals its copy; True if that is unknown."""
+    """Return whether a batch, or a part of it, still equals its copy; True if that is unknown."""
     try:
         if isinstance(a, Mapping):
             return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)

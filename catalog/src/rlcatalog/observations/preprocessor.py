@@ -2,7 +2,7 @@
 
 A `Preprocessor` encodes one space. Composites use the preprocessors of their children, which the catalog finds, through
 the codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`. Closures of these methods are
-created once, at the first use. For a class in RLlib's form, with only `_init_shape` and `transform`, the base class
+created once, on first use. For a class in RLlib's form, with only `_init_shape` and `transform`, the base class
 defines the protocol.
 """
 

@@ -31,7 +31,7 @@ def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
 
 
 def is_structure(obs: Any) -> bool:
-    """Whether observations are structured, instead of one array or tensor."""
+    """Return whether observations are structured, instead of one array or tensor."""
     return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 

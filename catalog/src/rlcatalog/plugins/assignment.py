@@ -59,7 +59,7 @@ def _refuse_twice(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_claims(records: Sequence[PluginRecord]) -> None:
-    """Leave out parts that claim another's entry in a process-wide table; of two third-party parts, both."""
+    """Drop parts that claim another part's entry in a process-wide table. If both are third-party parts, drop both."""
     claims: dict[tuple[str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
     for record, c in _parts(records):
         for entry in c.declaration.entries:
@@ -88,7 +88,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
-    """Leave out the parts whose config struct another distribution has, too."""
+    """Drop parts whose config struct another distribution also uses."""
     users: dict[type, set[str]] = defaultdict(set)
     for _, c, struct in _holders(records):
         users[struct].add(c.distribution)
@@ -101,7 +101,7 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
-    """Leave out parts that name an undeclared config key."""
+    """Drop parts that name an undeclared config key."""
     known = {
         key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}"
         for _, c, struct in _holders(records)
@@ -113,7 +113,7 @@ def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
 
 
 def _extend(registry: Registry) -> None:
-    """Give components the code that other packages bring for them; the framework's own package comes first."""
+    """Extend components with code from other packages. The framework's own package takes precedence."""
     owners = {c.name: c.distribution for c in registry.active("framework")}
     parts = {(c.kind, c.address): c for c in registry}
     brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Lookup of installed parts' classes by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
+"""Lookup of the classes of installed plugins by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def part_classes(framework: str, kind: str | None = None) -> list[str]:
 
 
 def _classes(framework: str, kind: str | None) -> list[tuple[Component, str]]:
-    """Return the plugins' parts that have a class for a framework, each with the class's name."""
+    """Return (component, class name) of each plugin component with a class for this framework."""
     return [
         (c, c.declaration.targets[framework].partition(":")[2])
         for c in provided.default_catalog().components(kind)

@@ -29,7 +29,7 @@ def text_like(pattern: str) -> Callable[[Any], bool]:
 
 
 def are_texts(value: Any) -> bool:
-    """Whether a value is a tuple of text."""
+    """Return whether a value is a tuple of text."""
     return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
 
 
@@ -49,7 +49,7 @@ PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):
-    """How well a component fits: the highest rank of a slot is chosen."""
+    """Degree of fit of a component: the highest rank of a slot is chosen."""
 
     FALLBACK = 1
     GENERIC = 2
@@ -58,7 +58,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """How well a component fits, None if it does not, and the reason."""
+    """Rank of a component (None if it does not fit) and the reason."""
 
     rank: Rank | None
     why: str
@@ -183,7 +183,7 @@ class Declaration:
         return self.targets[name]
 
     def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return what parts are built of for one of `served`, where that is not the target itself."""
+        """Return the object that parts are built from for one of `served`, if it is not the target itself."""
         return target
 
     @property
@@ -200,7 +200,7 @@ class Declaration:
         return provided.enter(self)
 
     def leave(self) -> None:
-        """Take it out again."""
+        """Remove it again."""
         provided.leave(self)
 
     def describe_clash(self, entry: str, other: Any) -> str:
@@ -213,7 +213,7 @@ class Declaration:
         return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
 
     def is_on(self, config: Mapping[str, Any]) -> bool:
-        """Whether a config turns the part on."""
+        """Return whether a config turns the part on."""
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 

@@ -69,7 +69,7 @@ class PluginRecord:
         self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
 
     def leave_out(self, part: Component, problem: CatalogError) -> None:
-        """Leave a part out, and note why; a plugin without remaining parts has failed."""
+        """Drop a part and record the reason. A plugin without remaining parts has failed."""
         self.note(problem)
         self.parts = [other for other in self.parts if other is not part]
         if not self.parts:
@@ -125,7 +125,7 @@ def _is_whole(distribution: Distribution) -> bool:
 
 
 def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
-    """Yield a distribution's entry points of our group, or one that says why they cannot be read."""
+    """Yield a distribution's entry points of our group, or an entry point with the reason why they cannot be read."""
     text = ""
     try:
         text = distribution.read_text("entry_points.txt") or ""
@@ -182,7 +182,7 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
 
 
 def _lies_between(line: str, version: str) -> bool:
-    """Whether a requirement has the usual form `rlcatalog<0.2,>=0.1` and a version without suffix lies between."""
+    """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` with a version without suffix between."""
     texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
     if texts is None:
         return False

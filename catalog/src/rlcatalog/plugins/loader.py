@@ -49,7 +49,7 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 def load_plugins(
     entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
 ) -> Registry:
-    """Load the plugins of entry points; return the registry of their parts, with the status of each.
+    """Load the plugins of entry points; return the registry of their parts, with the status of each plugin.
 
     Args:
         entry_points: The entry points.

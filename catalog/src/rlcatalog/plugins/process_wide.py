@@ -125,7 +125,7 @@ class FrameworkSpec(Declaration):
     # --- of a framework, not of what extends one ---------------------------------------------------------------------
 
     def target(self, what: str) -> str | None:
-        """Return the import path of a target, its own or one that another package adds; None if there is none."""
+        """Return the import path of a target, which the part or another package declares; None if there is none."""
         added = provided.declarations["framework"].get(self._entry(what))
         return self.targets.get(what) or (None if added is None else added.targets[what])
 

@@ -30,7 +30,7 @@ class Repeated(gymnasium.Space[list[Any]]):
         return [self.child_space.sample() for _ in range(int(self.np_random.integers(0, self.max_len + 1)))]
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a list, tuple or array of at most `max_len` items of the child space."""
+        """Return whether `x` is a list, tuple or array of at most `max_len` items of the child space."""
         return (
             isinstance(x, list | tuple | np.ndarray)
             and len(x) <= self.max_len
@@ -75,7 +75,7 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
         return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` has the shape, no negative entry, and sums to 1 along its last axis (to 1e-3)."""
+        """Return whether `x` has the shape, no negative entry, and sums to 1 along its last axis (to 1e-3)."""
         x = np.asarray(x)
         return bool(x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3))
 

@@ -131,7 +131,7 @@ class SpaceInfo:
         return self.kind == "box" and (self.dtype or "").startswith(("int", "uint", "bool"))
 
     def split(self, value: Any) -> list[Any]:
-        """Return the parts of a value of a Tuple or Dict, or of a batch of such, in the space's order."""
+        """Return the parts of one value or a batch of values of a Tuple or Dict, in the space's order."""
         return [value[key] for key in self.keys] if self.kind == "dict" else list(value)
 
     def join(self, parts: Sequence[Any]) -> Any:

@@ -70,14 +70,14 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def first_tensor(values: Any) -> Any:
-    """Return the first array or tensor in a structure, to read a batch's size from."""
+    """Return the first array or tensor in a structure, which has the batch's size."""
     tensors: list[Any] = []
     map_tensors(values, tensors.append)
     return tensors[0]
 
 
 def _unbatch(values: Any) -> Any:
-    """Return a structure with a list of items, or lists of such, in place of each RepeatedValues."""
+    """Return a structure in which each RepeatedValues is a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
         return _map(values, lambda tensor: tensor, _unbatch)
     if len(values.lengths.shape):
@@ -131,7 +131,7 @@ class TupleActions(NamedTuple):
 def one_hot(
     x: np.typing.ArrayLike, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0
 ) -> np.ndarray[Any, Any]:
-    """One-hot encode integers.
+    """Encode integers as one-hot vectors.
 
     Args:
         x: Integers (or floats that hold such) of any shape.

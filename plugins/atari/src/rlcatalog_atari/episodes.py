@@ -21,7 +21,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 
     Args:
         env: The environment; where a wrapper has changed its action space, the meanings are not known.
-        meaning: What the action does.
+        meaning: Name of the action.
     """
     game: Any = env.unwrapped
     if env.action_space != game.action_space:
@@ -33,7 +33,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 
 
 class FireOnReset(_Wrapper, RecordConstructorArgs):
-    """Presses FIRE once after each reset, because games such as Breakout do not start by themselves.
+    """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start by themselves.
 
     What the press earns is dropped. Should it end the game, the next one is handed out without a press.
 
@@ -64,7 +64,7 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
 
 
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
-    """Ends the episode when a life is lost; the next reset continues the same game.
+    """Wrapper that ends the episode when a life is lost; the next reset continues the same game.
 
     That reset does nothing for one step and drops the reward of that step. A new game starts at game over, with a seed,
     or if `reset` is not called after a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
@@ -107,7 +107,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         self._lives, self._goes_on = state["lives"], state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
-        """Do nothing for one step; None if the game ends with it."""
+        """Play one step without an action (NOOP). Return None if the game ends with it."""
         obs, _, terminated, truncated, info = self.env.step(self._noop)
         return None if terminated or truncated else (obs, info)
 

@@ -13,7 +13,7 @@ from rlcatalog_testing import Example
 
 
 def environments() -> list[Callable[[], Any]]:
-    """Return what makes a game of pixels."""
+    """Return functions that create a game with pixel observations."""
     import ale_py
 
     gymnasium.register_envs(ale_py)

@@ -8,7 +8,7 @@ _CONFIG = "rlcatalog_atari.config:AtariConfig"
 
 
 def match(request: Request) -> Match:
-    """Atari environments, told by their class and never by the shape of what they emit."""
+    """Match Atari environments, recognised by their class and never by the shape of their observations."""
     from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
 
     reason = why_not(request.env, request.config)
@@ -26,7 +26,7 @@ def ignores(request: Request) -> dict[str, str]:
 
 
 def ignores_stacking(request: Request) -> dict[str, str]:
-    """Return the wrapper's keys that the pixel codec has no use for."""
+    """Return the keys of the wrapper that the pixel codec does not use."""
     return dict.fromkeys(
         ("framestack", "atari_terminal_on_life_loss"), "Atari environments without custom_preprocessor"
     )

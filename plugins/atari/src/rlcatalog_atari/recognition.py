@@ -56,7 +56,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
     The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
 
     Args:
-        obs: The observation space that a model is built for.
+        obs: The observation space of a model.
         config: The model config; missing keys have their defaults.
     """
     settings = read_config(config, AtariConfig)
@@ -76,7 +76,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
-    """Whether a part of an observation may hold prepared frames, if only flattened, stacked or transposed since."""
+    """Return whether a part of an observation may hold prepared frames, also flattened, stacked or transposed ones."""
     return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
 
 

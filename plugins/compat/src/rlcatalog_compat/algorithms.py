@@ -35,7 +35,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 class _Creator:
-    """Makes an environment as RLlib does: from a context, which is its config and says which copy it is.
+    """Factory of environments, as in RLlib: it passes a context with the config and the index of the copy.
 
     Args:
         env: A callable that takes the context, or nothing.
@@ -50,7 +50,7 @@ class _Creator:
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
-    """Return an environment as rlcatalog_ppo takes it: an id of Gymnasium, or what makes it."""
+    """Return an environment in a form for rlcatalog_ppo: a Gymnasium id, or a function that creates it."""
     known = _ENVS.get(env, env) if isinstance(env, str) else env
     return _Creator(known, vector == "async") if callable(known) else known
 
@@ -140,7 +140,7 @@ class Algorithm:
         full_fetch: bool = False,
         explore: bool | None = None,
     ) -> Any:
-        """Return the action for one observation; with a state, or `full_fetch`, also the state after it and more.
+        """Return the action for one observation; with a state or `full_fetch` also the next state and further outputs.
 
         Args:
             observation: As the environment gives it.
@@ -255,7 +255,7 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Return RLlib keys that rlcatalog_ppo has in another form, under their names there.
+    """Return RLlib keys that rlcatalog_ppo has in another form, under rlcatalog_ppo's names.
 
     Raises:
         NotServedError: Rewards are to be replaced by their signs.

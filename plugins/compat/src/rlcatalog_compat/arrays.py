@@ -25,7 +25,7 @@ def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> Array:
 
 
 def relu(x: Any, alpha: float = 0.0) -> Any:
-    """Return `x`, `alpha * x` where that is larger."""
+    """Return the larger of `x` and `alpha * x`."""
     return np.maximum(x, np.asarray(x) * alpha)
 
 
@@ -61,10 +61,10 @@ def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
 
 
 def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:
-    """Return tensors, or a structure of such, as arrays.
+    """Convert tensors, or a structure of tensors, to arrays.
 
     Args:
-        x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of such.
+        x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
         reduce_type: Whether 64 bits become 32.
         reduce_floats: An older name of `reduce_type`, for floats alone; has no effect.
     """
@@ -80,12 +80,12 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
 
 
 def standardized(array: Any) -> Any:
-    """Return values less their mean, over their deviation."""
+    """Return values minus their mean, divided by their standard deviation."""
     return (array - np.mean(array)) / max(1e-4, float(np.std(array)))
 
 
 def discount_cumsum(x: Any, gamma: float) -> Array:
-    """Return at each place the discounted sum of what follows, itself included."""
+    """Return at each index the discounted sum of this value and all later values."""
     found = np.zeros(len(x), np.float32)
     total = 0.0
     for place in reversed(range(len(x))):
@@ -95,7 +95,7 @@ def discount_cumsum(x: Any, gamma: float) -> Array:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return one number twice, and two as they are."""
+    """Return a pair: one number is repeated, two are unchanged."""
     if isinstance(value, int):
         return value, value
     first, second = value

@@ -37,7 +37,7 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
 class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
-    Columns are arrays, tensors, or structures of such; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
+    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
     have one row per sequence and are left out where rows are counted. `"dones"` are the `"terminateds"` where there are
     none.
 
@@ -110,7 +110,7 @@ class SampleBatch(dict[str, Any]):
         return SampleBatch, (dict(self),), vars(self) | {"get_interceptor": None, "intercepted_values": {}}
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
-        """Set what each column passes through when it is read, once; None: nothing."""
+        """Set a function that each column passes through on its first read; None removes it."""
         self.get_interceptor, self.intercepted_values = fn, {}
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -194,7 +194,7 @@ class SampleBatch(dict[str, Any]):
                 `"truncateds"` where there are no `"dones"`; None: the first of them that there is.
 
         Raises:
-            ConfigError: The key is another one.
+            ConfigError: The key differs.
             KeyError: There is no such column.
         """
         if key not in (None, self.EPS_ID, self.DONES):
@@ -214,20 +214,20 @@ class SampleBatch(dict[str, Any]):
         return [self.slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
 
     def shuffle(self) -> SampleBatch:
-        """Put the rows into a random order, in place, and return the batch."""
+        """Shuffle the rows in place and return the batch."""
         order = np.random.permutation(self.count)
         for name in self._rows():
             self[name] = _map(lambda leaf: leaf[order], self[name])
         return self
 
     def concat(self, other: SampleBatch) -> SampleBatch:
-        """Return this batch with the rows of another behind its own."""
+        """Return this batch with the rows of another batch appended."""
         return concat_samples([self, other])
 
     concat_samples = staticmethod(concat_samples)
 
     def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
-        """Return what a model sees at one step, each view with a batch of one row.
+        """Return the inputs of a model at one step, with a batch of one row per view.
 
         Args:
             view_requirements: A model's views.
@@ -246,7 +246,7 @@ class SampleBatch(dict[str, Any]):
         return SampleBatch(found)
 
     def size_bytes(self) -> int:
-        """Return how many bytes the columns take."""
+        """Return the size of the columns in bytes."""
         return sum(getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self)))
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:
@@ -268,10 +268,10 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def to_device(self, device: Any, framework: str = "torch", pin_memory: bool = False, **kwargs: Any) -> SampleBatch:
-        """Make the columns tensors of PyTorch on a device, in place, and return the batch.
+        """Convert the columns to PyTorch tensors on a device, in place, and return the batch.
 
         Raises:
-            NotServedError: The framework is another one, as in RLlib.
+            NotServedError: The framework differs, as in RLlib.
         """
         if framework != "torch":
             raise NotServedError(f"to_device: serves framework='torch', found {framework!r}.")
@@ -298,7 +298,7 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def _row(self, column: str, step: int, space: Any) -> Any:
-        """Return one value of a column; zeros before the start, and of the next observation behind the end."""
+        """Return one value of a column: zeros before the start, the next observation's value after the end."""
         if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
             return self[self.NEXT_OBS][step - 1]
         if 0 <= step < self.count:
@@ -341,7 +341,7 @@ class MultiAgentBatch:
 
 
 def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
-    """Return the one batch of a MultiAgentBatch; a SampleBatch as it is.
+    """Return the single batch of a MultiAgentBatch; return a SampleBatch unchanged.
 
     Raises:
         ConfigError: There are several policies.
@@ -372,7 +372,7 @@ def _join(*parts: Any) -> Any:
 
 
 def _pack(array: Any, bulk: bool) -> Any:
-    """Return an array as compressed bytes, or its rows as an array of such."""
+    """Return an array as compressed bytes, or as an array with the compressed bytes of each row."""
     if not bulk:
         # An array of bytes would lose their last zeros.
         made = np.empty(len(array), object)
@@ -384,7 +384,7 @@ def _pack(array: Any, bulk: bool) -> Any:
 
 
 def _unpack(leaf: Any) -> Any:
-    """Undo `_pack`; what is not packed is returned as it is."""
+    """Undo `_pack`; return unpacked values unchanged."""
     if isinstance(leaf, bytes):
         return np.load(io.BytesIO(zlib.decompress(leaf)), allow_pickle=False)
     rows = isinstance(leaf, np.ndarray) and leaf.dtype == object and len(leaf) and isinstance(leaf[0], bytes)

@@ -49,7 +49,7 @@ class PPOConfig:
         return self._with(kwargs if framework is None else {**kwargs, "framework": framework})
 
     def training(self, **kwargs: Any) -> PPOConfig:
-        """Set keys of training; those of `model` are added to the ones set before."""
+        """Set keys of training; keys of `model` are merged with earlier ones."""
         return self._with({**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}})
 
     debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = rl_module = _setter()
@@ -59,7 +59,7 @@ class PPOConfig:
     checkpointing = _setter("export_native_model_files", "checkpoint_trainable_policies_only")
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> PPOConfig:
-        """Set keys; those of `model` are added to the ones set before."""
+        """Set keys; keys of `model` are merged with earlier ones."""
         return self.training(**config_dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class PPOConfig:
         return copy.deepcopy(self._keys)
 
     def copy(self, copy_frozen: bool | None = None) -> PPOConfig:
-        """Return a copy that can be changed by itself.
+        """Return an independent copy.
 
         Args:
             copy_frozen: Accepted for RLlib's signature; a config is never frozen.

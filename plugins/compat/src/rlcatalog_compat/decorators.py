@@ -24,7 +24,7 @@ def override(cls: Any) -> Callable[[_T], _T]:
 
 
 def _same(obj: _T) -> _T:
-    """Return the class or function as it is."""
+    """Return the class or function unchanged."""
     return obj
 
 
@@ -56,8 +56,8 @@ def deprecation_warning(
     """Warn that something is deprecated, or raise.
 
     Args:
-        old: What is deprecated.
-        new: What to use instead.
+        old: Deprecated name or call.
+        new: Replacement.
         help: A text that replaces the hint at `new`.
         error: True for a ValueError, or an exception to raise.
 
@@ -76,7 +76,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
     Args:
         old: The name, or the decorated object itself where there are no parentheses.
-        new: What to use instead.
+        new: Replacement.
         help: A text that replaces the hint at `new`.
         error: See `deprecation_warning`.
     """
@@ -99,7 +99,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
 
 def log_once(key: str) -> bool:
-    """Return True at the first call with a key in this process."""
+    """Return True on the first call with a key in this process."""
     new = key not in _SEEN
     _SEEN.add(key)
     return new

@@ -1,4 +1,4 @@
-"""RLlib's way to import frameworks that may be missing, and what it does with either."""
+"""RLlib's functions that import optional frameworks, and its helpers for both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog.frameworks import frameworks, require_framework
 
 
 def absent(name: str, why: str) -> type:
-    """Return a class that stands for another one: it can be named and derived from, not used.
+    """Return a class that replaces another class: it can be named and derived from, not used.
 
     Args:
         name: Its name.
@@ -41,7 +41,7 @@ class AbsentModule:
 
 
 def tensorflow() -> Any:
-    """Return TensorFlow, imported in an order that is safe beside PyTorch.
+    """Import TensorFlow in an order that is safe with PyTorch, and return it.
 
     Raises:
         MissingFrameworkError: It is missing.

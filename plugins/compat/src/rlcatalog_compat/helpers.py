@@ -37,7 +37,7 @@ class EnvContext(dict[str, Any]):
         vector_index: Number of the environment within the worker.
         remote: Whether it runs in a separate process.
         num_workers: Number of workers.
-        recreated_worker: Whether the worker replaces one that failed.
+        recreated_worker: Whether the worker replaces a failed worker.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EnvContext(dict[str, Any]):
         self.num_workers, self.recreated_worker = num_workers, recreated_worker
 
     def copy_with_overrides(self, env_config: Mapping[str, Any] | None = None, **overrides: Any) -> EnvContext:
-        """Return a copy with some attributes, or the whole config, replaced; None leaves what there is."""
+        """Return a copy with some attributes or the whole config replaced; None keeps the present value."""
         attributes = {**vars(self), **{name: value for name, value in overrides.items() if value is not None}}
         return EnvContext(copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes)
 
@@ -71,11 +71,11 @@ def deep_update(
     allow_new_subkey_list: list[str] | None = None,
     override_all_if_type_changes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Write a dictionary into another one, the dictionaries in it included, and return that.
+    """Merge a dictionary recursively into another dictionary, and return the latter.
 
     Args:
         original: The dictionary to change.
-        new_dict: What to write into it.
+        new_dict: Dictionary to merge.
         new_keys_allowed: Whether `new_dict` may add keys.
         allow_new_subkey_list: Keys whose dictionaries may.
         override_all_if_type_changes: Keys whose dictionary is replaced where its `"type"` differs.
@@ -97,12 +97,12 @@ def deep_update(
 
 
 def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both dictionaries in one, the dictionaries in them included; where both have a value, `d2`'s."""
+    """Return two dictionaries merged recursively; values of `d2` take precedence."""
     return deep_update(copy.deepcopy(dict(d1)), d2, new_keys_allowed=True)
 
 
 def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
-    """Return a list, or a tuple: of nothing for None, of a list's or tuple's items, else of the one value."""
+    """Return a list or tuple: empty for None, the items of a list or tuple, otherwise the single value."""
     kind = tuple if to_tuple else list
     if elements is None:
         return kind()

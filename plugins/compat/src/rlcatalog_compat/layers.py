@@ -100,7 +100,7 @@ def get_variable(
 
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
-    """Return what a model keeps under a name in the scope around, made where it is missing.
+    """Return the layer that a model keeps under a name in the enclosing scope. Create a missing one.
 
     Raises:
         ValueError: The name is that of another kind of layer.

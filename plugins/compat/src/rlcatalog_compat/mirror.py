@@ -42,12 +42,12 @@ class Mirror(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds the modules of the mirror, and says of others of RLlib's why there are none."""
+    """Finder of the mirror's modules; for other RLlib modules its error gives the reason."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the mirror; None of any other."""
+        """Return the spec of a module of the mirror, or None for other modules."""
         inside = fullname.removeprefix(PREFIX)
         if inside == fullname or inside.partition(".")[0] not in ROOTS:
             return None
@@ -64,24 +64,24 @@ class _Finder(MetaPathFinder, Loader):
         return Mirror(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Describe the module; its names come when they are asked for."""
+        """Describe the module; its names are loaded on first use."""
         path = module.__name__.removeprefix(PREFIX)
         module.__doc__ = f"The mirror of ray.{path}; see rlcatalog_compat.names."
         module.__dict__["__all__"] = sorted(modules()[path].names) if path in modules() else []
 
 
 def install() -> None:
-    """Put the finder before the import system's others, once."""
+    """Install the finder once, before the other finders of the import system."""
     if not any(type(finder) is _Finder for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def lookup(module: str, name: str) -> Any:
-    """Return what a name of a module of the mirror stands for.
+    """Return the object behind a name in a module of the mirror.
 
     Args:
         module: The module, `"rlcatalog_compat.rllib..."`.
-        name: The name asked for.
+        name: The requested name.
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.

@@ -1,4 +1,4 @@
-"""The RLlib modules and names of the mirror, read from `names.toml` at first use."""
+"""The RLlib modules and names of the mirror, read from `names.toml` on first use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def modules() -> dict[str, Module]:
 
 @cache
 def reasons() -> dict[str, str]:
-    """Return why what is below a path is not served; the longest path that fits counts."""
+    """Return why modules below a path are not served; the longest matching path decides."""
     table = _table()
     return {path: why.format_map(table["texts"]) for path, why in table["reasons"].items()}
 

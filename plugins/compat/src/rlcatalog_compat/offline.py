@@ -22,7 +22,7 @@ _ATTEMPTS = 100
 
 
 class JsonReader:
-    """Reads batches of RLlib's JSON files, line after line, over and over; after the first file any comes next.
+    """Endless reader of batches from RLlib's JSON files, line by line; after the first file, the order is random.
 
     Reads columns that are plain lists. By default, RLlib packs observations into pickles. Reading them runs code, so
     the reader refuses them by name.
@@ -106,7 +106,7 @@ def _lines(file: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _batch(file: str, number: int, line: str) -> Any:
-    """Return what a line holds.
+    """Return the batch in a line.
 
     Raises:
         SavedPolicyError: It is not a batch.

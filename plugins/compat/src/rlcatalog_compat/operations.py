@@ -16,13 +16,13 @@ from rlcatalog_compat.frameworks import keras_module
 
 
 def apply(function: Callable[..., Any], inputs: Any) -> Any:
-    """Return a function's value; where an input is symbolic, that of a layer which computes it at each pass.
+    """Return a function's value; with symbolic inputs, the output of a layer that computes it at each pass.
 
     The function's defaults are read now: lists and arrays among them may change afterwards, and a symbolic tensor among
     them is an input, too.
 
     Args:
-        function: What is computed of the inputs.
+        function: Function of the inputs.
         inputs: A tensor, or a list or dict of tensors, possibly with other values.
     """
     keras: Any = keras_module()

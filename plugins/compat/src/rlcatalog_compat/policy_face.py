@@ -29,12 +29,12 @@ class EpisodeState(list[Any]):
 def act(
     policy: Policy, observation: Any, state: Any, prev_action: Any, prev_reward: Any, explore: bool
 ) -> tuple[Any, EpisodeState | list[Any], dict[str, Any]]:
-    """Return an action for one observation, the memory after it, and what RLlib gives beside them.
+    """Return an action for one observation, the next memory, and RLlib's further outputs.
 
     Args:
         policy: The policy.
         observation: As the environment gives it.
-        state: What the last call returned; or arrays, as the model's `get_initial_state` returns them; nothing at the
+        state: Result of the last call; or arrays, as the model's `get_initial_state` returns them; nothing at the
             start of an episode.
         prev_action: The last action; a state that was returned knows it already.
         prev_reward: The last reward.
@@ -85,7 +85,7 @@ class PolicyFace:
         self._policy = policy
 
     def get_initial_state(self) -> list[Any]:
-        """Return the memory at the start of an episode, arrays without a batch axis; none for a model without."""
+        """Return the memory at the start of an episode: arrays without a batch axis, an empty list without memory."""
         began = self._policy.initial_state(1)
         return [] if began is None else EpisodeState(began)
 
@@ -100,7 +100,7 @@ class PolicyFace:
         explore: bool | None = None,
         **kwargs: Any,
     ) -> tuple[Any, list[Any], dict[str, Any]]:
-        """Return the action for one observation, the memory after it, and further outputs; see `act`."""
+        """Return the action for one observation, the next memory, and further outputs; see `act`."""
         return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
 
     def __getattr__(self, name: str) -> Any:

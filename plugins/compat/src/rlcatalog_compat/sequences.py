@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def padded(leaf: Any, lengths: Any, size: int, last: bool = False) -> Any:
-    """Return rows of sequences one behind the other with each padded to `size` rows.
+    """Return concatenated sequences, each padded to `size` rows.
 
     Args:
         leaf: Array `[sum(lengths), ...]`.
@@ -54,7 +54,7 @@ def chop_into_sequences(
     padding: str = "zero",
     **kwargs: Any,
 ) -> tuple[list[Any], list[Any], Array]:
-    """Cut columns into sequences and pad those to one length.
+    """Cut columns into sequences and pad them to one length.
 
     Args:
         feature_columns: Columns `[B, ...]`.
@@ -108,7 +108,7 @@ def pad_batch_to_sequences_of_same_size(
     _enable_new_api_stack: bool = False,
     padding: str = "zero",
 ) -> None:
-    """Cut a batch into sequences and pad those to one length, in place.
+    """Cut a batch into sequences and pad them to one length, in place.
 
     A batch that is padded already stays as it is; one without states is at most shuffled.
 
@@ -116,7 +116,7 @@ def pad_batch_to_sequences_of_same_size(
         batch: A `SampleBatch`.
         max_seq_len: Longest sequence.
         shuffle: Whether the order is changed at random.
-        batch_divisibility_req: Number of rows that a batch without states must be a multiple of; it is padded to it.
+        batch_divisibility_req: Divisor of the number of rows of a batch without states; it is padded to it.
         feature_keys: Columns to pad; all but those of states when None.
         view_requirements: The model's views: sequences are padded to the longest one's length where a state is viewed
             at one step, to `max_seq_len` otherwise.

@@ -26,7 +26,7 @@ def flatten_space(space: Space[Any]) -> list[Space[Any]]:
 
 
 def get_original_space(space: Space[Any]) -> Space[Any]:
-    """Return the space that an encoded one stands for; a space that is not encoded is its own."""
+    """Return the original of an encoded space; return other spaces unchanged."""
     return getattr(space, "original_space", space)
 
 
@@ -70,7 +70,7 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
     """Return a value with the dtypes of a sample of its space.
 
     Args:
-        element: A value, or a structure of such.
+        element: A value, or a structure of values.
         sampled_element: A sample, in the same structure.
 
     Raises:
@@ -106,7 +106,7 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
     """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other.
 
     Raises:
-        UnsupportedSpaceError: The space is another one.
+        UnsupportedSpaceError: The space differs.
     """
     if isinstance(space, Discrete):
         return [int(space.n)]
@@ -122,7 +122,7 @@ def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[type, ...] = (list, tuple)) -> Any:
-    """Return a structure with each leaf what the function makes of it, in the order of `leaves`.
+    """Apply a function to each leaf of a structure, in the order of `leaves`.
 
     Args:
         function: Takes a leaf, and one of each of the others.

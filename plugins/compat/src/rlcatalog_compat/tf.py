@@ -25,7 +25,7 @@ class TFActionDistribution(ActionDistribution):
     framework_of_class = "tf"
 
     def _build_sample_op(self) -> Any:
-        """Draw raw actions: to implement."""
+        """Draw raw actions. Subclasses implement it."""
         raise NotImplementedError(f"{type(self).__name__} must implement _build_sample_op() or sample().")
 
     def sample(self) -> Any:
@@ -40,7 +40,7 @@ class TFActionDistribution(ActionDistribution):
 
     @property
     def sampled_action_logp_op(self) -> Any:
-        """Log density of what was drawn last."""
+        """Log density of the last sample."""
         return self.logp(self.sample_op)
 
 
@@ -81,7 +81,7 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
 
 
 class _BaseModel:
-    """What models of RLlib's ask of the Keras model inside a fully connected network."""
+    """Interface of the Keras model inside a fully connected network, as RLlib's models use it."""
 
     def __init__(self, net: FullyConnectedNetwork) -> None:
         self._net = net
@@ -106,7 +106,7 @@ class _BaseModel:
             print(f"{name}: {tuple(variable.shape)}")
 
     def __call__(self, obs: Any, **kwargs: Any) -> Any:
-        """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; of a trunk to its features."""
+        """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; a trunk maps them to features."""
         output, _ = self._net({"obs": obs, "obs_flat": obs}, [], None)
         if self._net.outputs is None:
             return output
@@ -185,7 +185,7 @@ class DistributionalQTFModel(TFModelV2):
         self.state_value_head = head(num_atoms) if dueling else None
 
     def get_q_value_distributions(self, model_out: Any) -> list[Any]:
-        """Return the head's answer for features `[B, num_outputs]`.
+        """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
             With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise Q-values `[B, n]`,

@@ -18,7 +18,7 @@ from rlcatalog_torch import TorchModelV2
 
 
 def _activation(value: Any) -> list[nn.Module]:
-    """Return the activation's module as a list; of none an empty one."""
+    """Return the activation's module in a list, which is empty without activation."""
     if isinstance(value, str):
         value = get_activation_fn(value, "torch")
     return [] if value is None else [value()]
@@ -101,7 +101,7 @@ class SlimConv2d(nn.Module):
 
 
 class AppendBiasLayer(nn.Module):
-    """Appends a trained vector, the same for every row: `[B, n]` → `[B, n + num_bias_vars]`.
+    """Layer that appends a trained vector, the same for every row: `[B, n]` → `[B, n + num_bias_vars]`.
 
     Args:
         num_bias_vars: Its width.
@@ -117,7 +117,7 @@ class AppendBiasLayer(nn.Module):
 
 
 class Reshape(nn.Module):
-    """Gives tensors a shape.
+    """Layer that reshapes tensors.
 
     Args:
         shape: The shape.
@@ -133,7 +133,7 @@ class Reshape(nn.Module):
 
 
 class SkipConnection(nn.Module):
-    """A layer around which its input is led: added to the output, or joined with it by a gate.
+    """Skip connection around a layer: its input is added to the output, or joined with it by a gate.
 
     Args:
         layer: The layer.
@@ -319,7 +319,7 @@ class DQNTorchModel(TorchModelV2):
         self.value_module = head("V", num_atoms) if dueling else None
 
     def get_q_value_distributions(self, model_out: Tensor) -> tuple[Tensor, ...]:
-        """Return the head's answer for features `[B, num_outputs]`.
+        """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
             With one atom, the scores `[B, n]` and twice ones. Otherwise Q-values `[B, n]`, the atoms' returns

@@ -32,7 +32,7 @@ _PROJECTIONS = ("query", "key", "value")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
-    """Set a policy's weights to those that RLlib's policy of the same config has.
+    """Set a policy's weights from RLlib's policy with the same config.
 
     Read are the nets of RLlib's classic stack: fully connected, vision and complex-input nets, the LSTM and attention
     around them, and custom models, whose own weights have the names they had there. The weights are set when all of
@@ -45,7 +45,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
     Raises:
         ModelContractError: Names are left over on one side, or shapes differ; the message lists both.
-        ConfigError: The config says something else than RLlib's nets do.
+        ConfigError: The config contradicts RLlib's nets.
         NotServedError: They are the weights of several policies, a list, or of an attention net in TensorFlow.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
@@ -80,7 +80,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
 
 class _Given:
-    """The weights that were given, and which of them have been used.
+    """The given weights, with a record of the used ones.
 
     Args:
         weights: Name → array, or a tensor of either framework, as RLlib has them.
@@ -134,7 +134,7 @@ class _Given:
         return None
 
     def _unit(self, prefix: str, index: int, end: str, have: Mapping[str, Array]) -> Array | None:
-        """Return what belongs into a unit of the transformer, which is two layers there."""
+        """Return the weights of one unit of the transformer, which is two layers in RLlib."""
         attention, mlp = f"{prefix}{2 * index}.", f"{prefix}{2 * index + 1}."
         part, _, rest = end.partition(".")
         if part == "attention" and rest in _PROJECTIONS:
@@ -172,7 +172,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _slim(name: str) -> str:
-    """Return a name of RLlib's without the numbers of layers inside its slim layers, which padding shifts."""
+    """Return an RLlib name without the indices of layers inside its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 
@@ -197,7 +197,7 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
 
 
 def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
-    """Raise if the net of this config computes something else than RLlib's does with the same weights."""
+    """Raise if the net of this config computes other results than RLlib's net with the same weights."""
     names = list(model.get_weights())
     parts = {part for name in names for part in name.split(".")[:-1]}
     own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
@@ -268,7 +268,7 @@ def _tf_places(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
-    """Return what Keras layers of a custom model are given under their own names, by the names that were missing.
+    """Return the weights for the Keras layers of a custom model under their own names, by the missing names.
 
     Args:
         model: The model, of TensorFlow.

@@ -9,5 +9,5 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Observations that the codec takes."""
+    """Return observations that the codec takes."""
     return [Example(Compass(8), Discrete(2))]

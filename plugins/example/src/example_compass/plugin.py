@@ -6,7 +6,7 @@ from rlcatalog import ModelSpec, PreprocessorSpec, Request, Stage, hookimpl
 
 
 def describe_glu(request: Request) -> list[Stage]:
-    """The stages `rlcatalog explain` prints."""
+    """Return the stages that `rlcatalog explain` prints."""
     width = request.config["example_compass_width"]
     stages = [Stage("gated layer", (width,))]
     return stages if request.num_outputs is None else [*stages, Stage("logits", (request.num_outputs,))]

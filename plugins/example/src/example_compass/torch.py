@@ -14,7 +14,7 @@ from rlcatalog_torch import TorchModelV2, activation, normc_initializer
 
 
 def output_layer(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer with small weights, for logits and values."""
+    """Return a linear layer with small weights, for logits and values."""
     layer = nn.Linear(inputs, outputs)
     normc_initializer(0.01)(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -37,7 +37,7 @@ class ActorState(NamedTuple):
 
 
 class Actor:
-    """Acts like the policy from which a file was exported.
+    """Exported policy, read from a file; it acts like the original policy.
 
     Neither PyTorch nor TensorFlow is imported, unless the file's format is theirs. Observations and masks are checked
     as the policy checked them, with the same errors.
@@ -47,7 +47,7 @@ class Actor:
         observation_space: The environment's observation space, where the file cannot hold it (a plugin's own kind).
         action_space: The same for actions.
         seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
-        catalog: Where formats and codecs are found; the default one when missing.
+        catalog: Catalog of formats and codecs; the default one when missing.
         runner: What runs the file, in place of `path`.
 
     Attributes:
@@ -56,11 +56,11 @@ class Actor:
         action_space: Its action space.
         action_codec: Maps raw actions to the environment's.
         masks: Reads action masks.
-        rng: The generator that actions are drawn from.
+        rng: Generator for sampling actions.
 
     Raises:
         SavedPolicyError: The file cannot be read.
-        MissingPluginError: What is needed to run the file is not installed.
+        MissingPluginError: A package that running the file needs is not installed.
     """
 
     def __init__(
@@ -115,10 +115,11 @@ class Actor:
         self._flags = {False: np.array(False), True: np.array(True)}
 
     def _try(self) -> None:
-        """Run the file on one row: what does not fit its interface or its spaces is known before it acts.
+        """Run the file on one row, to detect a wrong interface or wrong spaces before it acts.
 
         Raises:
-            SavedPolicyError: An output has another form than the interface or the action space says, or it cannot run.
+            SavedPolicyError: An output has another form than the interface or the action space defines, or the graph
+                cannot run.
         """
         interface, codec = self.interface, self.action_codec
         forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
@@ -160,9 +161,9 @@ class Actor:
             obs: A vector environment's observations (a batch), or a list of single ones. Filtered ones as the policy's
                 `preprocess` returns them where the file takes those (`interface.observation`).
             state: The state the last `act` returned; None at the start of all episodes.
-            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+            prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Action mask in Gymnasium's format, batched; the observations' own when missing.
-            explore: Sample; else take the most likely action.
+            explore: Sample; otherwise take the most likely action.
 
         Raises:
             ObservationError: An observation does not lie in the space.
@@ -237,7 +238,7 @@ class Actor:
     def _complete(
         self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
     ) -> Array | None:
-        """Add all other inputs to those that are observations, and return the steps of the episodes, or None."""
+        """Add all inputs that are not observations, and return the steps of the episodes, or None."""
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
@@ -264,7 +265,7 @@ class Actor:
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for no rows, which not all operations of all runtimes take."""
+        """Return the outputs for zero rows, which some operations of some runtimes do not support."""
         one = {name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()}
         return [array[:0] for array in self._run(one)]
 
@@ -291,7 +292,7 @@ class Actor:
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:
-        """Return the state at the start of `batch_size` episodes, or None if nothing is carried."""
+        """Return the state at the start of `batch_size` episodes, or None without state."""
         return ActorState(dict(self._carried(None, batch_size))) if self._states else None
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
@@ -319,10 +320,10 @@ class Actor:
 
 
 class ActorStepper(Stepper):
-    """Acts in `n` environments and keeps their states, over the ends of episodes; see `Stepper`."""
+    """Actor for `n` environments that stores their states across episodes; see `Stepper`."""
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act everywhere: in idle rows everything is allowed, and the value is that of what was seen there."""
+        """Act in all rows. Idle rows allow every action, and get the value of their last observation."""
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
             mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Observations:
-    """Turns batches of observations into the inputs of a file.
+    """Converter of batches of observations into the inputs of a file.
 
     Args:
-        catalog: Where codecs are found.
+        catalog: Catalog of codecs.
         interface: The interface.
         info: The observation space.
-        masks: What reads the action masks in it.
+        masks: Reader of the action masks in it.
 
     Attributes:
         preprocessor: The codec of the policy's observations, which checks them.
@@ -83,7 +83,7 @@ class Observations:
         self._known.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
-        """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
+        """Return the inputs if they are arrays of the right form; None if they need a closer check."""
         feeds, rows = {}, None
         try:
             for port, _, limits in self._cut:
@@ -106,7 +106,7 @@ class Observations:
         return feeds, rows or 0
 
     def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the inputs of a batch that its codec has encoded, and so found right."""
+        """Return the inputs of a batch that its codec has encoded, and thereby checked."""
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:
@@ -134,7 +134,7 @@ class Observations:
         return {port.name: array}, len(array)
 
     def finite(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether all observations are finite, or too large for a quick check."""
+        """Return whether all observations are finite, or too large for a quick check."""
         return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._floats)
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
@@ -162,7 +162,7 @@ class Observations:
 
 
 def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
-    """Return the smallest and largest values of choices, which are looked at in each step; None for numbers."""
+    """Return the smallest and largest values of choices, which each step checks; None for numbers."""
     info = part.codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None

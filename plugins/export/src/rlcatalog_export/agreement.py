@@ -33,8 +33,8 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
     Args:
         policy: The policy.
-        expected: What the policy computes, arrays by name; those that are compared.
-        actual: What the graph computes, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
+        expected: Results of the policy, arrays by name; those that are compared.
+        actual: Results of the graph, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
             compared.
     """
     for name, one in expected.items():
@@ -72,7 +72,7 @@ def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
 
 
 def _raw_units(codec: ActionCodec) -> Array:
-    """Return the unit `[width]` in which raw actions are compared: the larger bound where they lie between two, else 1.
+    """Return the unit `[width]` for comparing raw actions: the larger bound if they have bounds, otherwise 1.
 
     They are sums with their bounds, so that the last digits that count are those of the bounds.
     """

@@ -27,7 +27,7 @@ def sealed(content: bytes, mark: bytes) -> bytes:
 
 
 def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
-    """Return the content of a file, and whether it has a checksum, which is then correct.
+    """Return the content of a file, and whether it has a checksum. Raise if the checksum is wrong.
 
     Args:
         path: The file, or a link to it, since the user named it.
@@ -49,13 +49,13 @@ def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
 
 
 def seal_folder(folder: Path, name: str) -> None:
-    """Write the checksums of all files of a folder into a file of it, as `sha256sum` does."""
+    """Write the checksums of all files in a folder into a file in that folder, as `sha256sum` does."""
     text = "".join(f"{digest}  {file}\n" for file, digest in sorted(_digests(folder, name).items()))
     (folder / name).write_text(text, encoding="utf-8")
 
 
 def check_folder(folder: Path, name: str) -> bool:
-    """Return whether a folder has a list of checksums, which its files then match.
+    """Return whether a folder has a list of checksums. Raise if a file does not match.
 
     Raises:
         SavedPolicyError: Something else than files is in it, a file is missing or unknown, or a checksum differs.

@@ -68,7 +68,7 @@ _WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_wri
 
 
 def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
-    """Whether a method was written knowing the others: none of them was overridden by a later class of its kind."""
+    """Return whether a class defines a method along with the others: no subclass overrides one of these."""
     classes = type(part).__mro__
 
     def place(name: str) -> int:

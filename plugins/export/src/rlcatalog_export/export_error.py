@@ -48,8 +48,8 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
     """Return the error for an operation that PyTorch could not export.
 
     Args:
-        error: What PyTorch raised.
-        what: What was tried, for the message.
+        error: PyTorch's error.
+        what: Attempted operation, for the message.
         engines: Packages whose lines are not the user's; without any, no line is named.
         suspects: Lines that may be why: the batch's size must stay unknown.
     """

@@ -1,4 +1,4 @@
-"""Exporting: a new file is written, compared with the policy, and moved into place if it acts alike."""
+"""Export: rlcatalog writes a new file, compares it with the policy, and moves it into place if both agree."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
 
 
 def _check_free(component: Component, target: Path) -> None:
-    """Raise if the path is a folder that is not an earlier export: it would be removed."""
+    """Raise if the path is a folder that is not an earlier export, because exporting would remove it."""
     if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
         return
     try:

@@ -78,7 +78,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     Args:
         policy: The policy.
         rows: B.
-        rng: What they are drawn from.
+        rng: Generator of random numbers.
     """
     space = copy.deepcopy(policy.observation_space)
     space.seed(int(rng.integers(2**31)))
@@ -101,12 +101,12 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
 
 
 def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
-    """Return random masks `[B, size]` that allow something of every choice.
+    """Return random masks `[B, size]` that allow at least one value of every choice.
 
     Args:
         masks: The masks of an action space.
         rows: B.
-        rng: What they are drawn from.
+        rng: Generator of random numbers.
         forbidden: Probability that a value is forbidden. One value of each choice is always allowed.
     """
     mask = rng.random((rows, masks.size)) >= forbidden

@@ -28,7 +28,7 @@ class Exported:
 
     Attributes:
         interface: Its inputs and outputs.
-        policy: A copy of the policy, which the file is compared with.
+        policy: Copy of the policy for the comparison with the file.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
             None if it cannot, and only what is not drawn is compared.
     """
@@ -78,7 +78,7 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
 
 
 def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter whose suffix a path has, or None; a suffix belongs to whom a name would.
+    """Return the exporter for a path's suffix, or None. Suffixes have owners by the rule of names.
 
     Raises:
         AmbiguousChoiceError: Two have it.

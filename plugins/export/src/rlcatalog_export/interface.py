@@ -41,7 +41,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         shape: Shape of one row.
         path: Its path in the observation or the action: `obs['camera'][0]`.
         steps: The keys and places that lead there.
-        encoded: An observation as its codec encodes it; else as the environment emits it.
+        encoded: An observation as its codec encodes it; otherwise as the environment emits it.
         initial: Values of one row at the start of an episode, flat; empty: zeros.
         follows: For a returned state: the name of its input at the next step.
     """
@@ -73,7 +73,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         mask_apart: Whether the mask is no part of what the model is shown.
         mask_columns: Path and number of values of each choice that the columns of a mask stand for.
         raw_kinds: Path → how raw actions of a leaf are to be read.
-        action_bounds: How floats meet their bounds.
+        action_bounds: Rule that brings floats into their bounds.
         encoding: The config keys that the codecs of observations read.
         config: The keys of the model config that are not at their default.
         parts: Slot → `"distribution/name"`.
@@ -115,7 +115,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return next((port for port in self.inputs if port.role == role), None)
 
     def to_json(self) -> str:
-        """Return all of it as JSON."""
+        """Return the whole interface as JSON."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
@@ -152,14 +152,14 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class _Header(msgspec.Struct):
-    """What is read first: whether the rest is what this version reads."""
+    """Header of an interface, read first: it tells whether this version can read the rest."""
 
     format: str = ""
     format_version: int = 0
 
 
 def _contradictions(interface: Interface) -> Iterator[str]:
-    """Yield what in an interface does not fit together, in words."""
+    """Yield the contradictions in an interface, in words."""
     inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
     for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
         if len(named) < len(ports):

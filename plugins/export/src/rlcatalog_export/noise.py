@@ -17,15 +17,15 @@ LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Samples from given uniform numbers; without any, it generates them and counts how many a row needs.
+    """Sampler from given uniform numbers; without any, it generates them and counts how many a row needs.
 
     Args:
         rows: B, the number of rows of the batch; None if it is not known.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: How many numbers a row each draw takes, from a former count; where the number of rows is not known.
+        widths: Random numbers per row of each draw, from an earlier count; where the number of rows is not known.
 
     Attributes:
-        widths: How many numbers a row each draw so far has taken.
+        widths: Random numbers per row of each draw so far.
         math: The framework's functions, under the names of NumPy.
     """
 
@@ -42,7 +42,7 @@ class Noise:
         return tuple(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return columns of the noise, off 0 and 1, in a shape and a dtype."""
+        """Return columns of the noise, without 0 and 1, in a shape and a dtype."""
         raise NotImplementedError
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
@@ -64,7 +64,7 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers by the Box-Muller method: two for two uniform numbers."""
+        """Return standard normal numbers by the Box-Muller method: two from two uniform numbers."""
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2
@@ -73,7 +73,7 @@ class Noise:
         return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
 
     def gamma(self, concentration: Any) -> Any:
-        """Return Gamma numbers by the method of Marsaglia and Tsang: the first of a few tries that is accepted."""
+        """Return Gamma numbers by the method of Marsaglia and Tsang: the first accepted of a few proposals."""
         m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
         small = concentration < 1
         d = m.where(small, concentration + 1, concentration) - 1 / 3

@@ -76,7 +76,7 @@ class OnnxRunner:
         path: The file.
 
     Attributes:
-        interface: What the file says of its inputs and outputs, as JSON.
+        interface: Description of the inputs and outputs, as JSON.
         checked: Whether its checksum was there.
 
     Raises:

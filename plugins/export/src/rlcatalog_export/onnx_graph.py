@@ -1,4 +1,4 @@
-"""ONNX graphs: one under construction, and one that runs with inputs and outputs that keep their memory."""
+"""ONNX graphs: construction, and running them with inputs and outputs at fixed addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IR = 9
 
 
 def type_of(dtype: str) -> int:
-    """Return ONNX's number of a dtype."""
+    """Return the ONNX code of a dtype."""
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
@@ -63,7 +63,7 @@ class Graph:
         """Return the graph as a file's content.
 
         Args:
-            outputs: The name of each, its value in the graph, its dtype and its shape.
+            outputs: The name of each input or output, its value in the graph, its dtype and its shape.
             fixed: Inputs that are to be constants, with what they hold.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
@@ -84,7 +84,7 @@ class Graph:
 def bind_graph(
     content: bytes, inputs: Mapping[str, Array], outputs: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> tuple[Callable[[], None], dict[str, Array]]:
-    """Return a function that runs a graph on one thread on what its inputs hold, and the arrays of its outputs.
+    """Return a function that runs a graph on one thread with the present inputs, and the output arrays.
 
     Args:
         content: The model.

@@ -40,7 +40,7 @@ class PolicyFunction:
             distribution takes masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
-        widths: How many random numbers a row each draw takes.
+        widths: Random numbers per row of each draw.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
@@ -113,7 +113,7 @@ class PolicyFunction:
         return encoded if self._filter is None else self._filter(encoded, self._ops)
 
     def _history(self, given: Mapping[str, Any]) -> History:
-        """Return what is remembered of past steps, the reward of the last one among it."""
+        """Return the stored data of past steps, including the last reward."""
         ops, views, t = self._ops, self.policy.views, given["steps"]
         windows = {column: given[f"window_{column}"] for column in views.windows}
         if views.reads_rewards:
@@ -199,7 +199,7 @@ class PolicyFunction:
 
         Args:
             outputs: Output name → dtype and shape of one row, as a run gave them, in the order of the outputs.
-            noise: How many random numbers a row takes.
+            noise: Random numbers per row.
         """
         policy, resolution = self.policy, self.policy.resolution
         inputs = list(self.inputs)

@@ -19,12 +19,12 @@ from rlcatalog_filters.running_stat import RunningStat, worst_place
 
 
 class EncodedMeanStdFilter(Filter):
-    """Normalises quantities in encoded observations; leaves one-hot vectors, masks, indices and padding unchanged.
+    """Filter that normalises quantities in encoded observations, but no one-hot vectors, masks, indices or padding.
 
     It learns only when called with `update=True`, which `Policy.act` never does.
 
     Args:
-        preprocessor: Whose output is filtered.
+        preprocessor: Preprocessor whose output is filtered.
         options: The model config; see `FiltersConfig`.
 
     Attributes:
@@ -156,7 +156,7 @@ class EncodedMeanStdFilter(Filter):
             ) from error
 
     def _laid_out(self) -> tuple[Array, Array, Any, Any]:
-        """Return what `scaled` needs for the whole vector: what is not filtered stays, exactly, what it is."""
+        """Return the arguments of `scaled` for the whole vector. Unfiltered values stay exactly equal."""
         stats, clip = self.statistics, self.statistics.clip
         offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
         offset, factor = self._spread(offset, 0.0), self._spread(factor, 1.0)
@@ -178,7 +178,7 @@ class EncodedMeanStdFilter(Filter):
 def leaves_to_filter(
     leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
 ) -> list[Leaf]:
-    """Return the leaves that hold quantities, or those the config asks for; never an action mask.
+    """Return the leaves that hold quantities, or the leaves that the config names; never an action mask.
 
     Args:
         leaves: The leaves of a preprocessor's plan.
@@ -187,7 +187,7 @@ def leaves_to_filter(
         claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
 
     Raises:
-        ConfigError: A path in the config matches no leaf, or asks for an action mask alone.
+        ConfigError: A path in the config matches no leaf, or only an action mask.
     """
     path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
     masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)]
@@ -216,11 +216,11 @@ def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Le
 
 
 def _below(path: str, leaf: str) -> bool:
-    """Whether a leaf is at a path or below it."""
+    """Return whether a leaf is at a path or below it."""
     return leaf == path or leaf.startswith((f"{path}[", f"{path}."))
 
 
 def _holds(step: str, leaf: str) -> bool:
-    """Whether a leaf's path goes through a step such as `['mask']`."""
+    """Return whether a leaf's path goes through a step such as `['mask']`."""
     before, found, _ = leaf.partition(step)
     return bool(found) and _below(before + step, leaf)

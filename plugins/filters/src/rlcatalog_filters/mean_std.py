@@ -16,9 +16,9 @@ EPSILON = 1e-6
 
 
 class MeanStdFilter:
-    """Subtracts the running mean and divides by the running standard deviation.
+    """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, cut off at `clip`. Before the first value there is nothing to subtract or divide by:
+    `(x - mean) / (std + 1e-6)`, cut off at `clip`. Before the first value, there are no statistics:
     values are then only cut off. The first value itself becomes 0 (see `RunningStat.var`).
 
     Args:
@@ -26,7 +26,7 @@ class MeanStdFilter:
             observations of that structure. A leaf of None is handed on as it is.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
-        clip: Where results are cut off, or None.
+        clip: Limit of the results, or None.
 
     Attributes:
         running_stats: Statistics of all observations: a `RunningStat`, or a structure of them.
@@ -83,7 +83,7 @@ class MeanStdFilter:
             stat.moments, buffer.moments = all_of_them, gathered
 
     def reset_buffer(self) -> None:
-        """Empty the buffer, for example after its content was sent."""
+        """Clear the buffer, for example after its content was sent."""
         self.buffer = _statistics(self.shape)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
@@ -91,7 +91,7 @@ class MeanStdFilter:
 
         Args:
             other: A filter of the same shape, such as a worker's.
-            with_buffer: Whether to replace this filter's buffer by a copy of it, too.
+            with_buffer: Whether to replace this filter's buffer by a copy of the other buffer, too.
 
         Raises:
             ObservationError: It has another shape.
@@ -146,10 +146,10 @@ class MeanStdFilter:
 
 
 class NoFilter:
-    """Returns observations unchanged, with the interface of `MeanStdFilter`."""
+    """Filter that returns observations unchanged, with the interface of `MeanStdFilter`."""
 
     def __init__(self, *args: Any) -> None:
-        """Take and ignore what filters are made from, such as a shape."""
+        """Accept and ignore the arguments of other filters, such as a shape."""
 
     def __call__(self, x: Any, update: bool = True) -> Any:
         """Return arrays, dicts and tuples unchanged, anything else as an array."""
@@ -179,7 +179,7 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
     Args:
         stat: The statistics; without any, values stay what they are.
         demean: Whether the mean is subtracted.
-        destd: Whether the standard deviation is divided by.
+        destd: Whether to divide by the standard deviation.
     """
     zeros, ones = np.zeros(stat.shape), np.ones(stat.shape)
     if stat.n == 0:

@@ -150,7 +150,7 @@ class RunningStat:
         """Add a batch of values at once.
 
         Args:
-            x: Array `[B, *shape]`, of any kind of number.
+            x: Array `[B, *shape]` of any numeric dtype.
 
         Raises:
             ObservationError: It has another shape, or is not finite.
@@ -161,7 +161,7 @@ class RunningStat:
         self.moments = self.moments.merged(Moments.of(array))
 
     def update(self, other: RunningStat) -> None:
-        """Add the values of another one.
+        """Add the values of another instance.
 
         Raises:
             ObservationError: It is of another shape.
@@ -182,7 +182,7 @@ class RunningStat:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> RunningStat:
-        """Return what `to_state` described.
+        """Return the object that `to_state` described.
 
         Raises:
             SavedPolicyError: The arrays are not such a state.
@@ -209,7 +209,7 @@ class RunningStat:
 
 
 def _usable(n: int, mean: Any, m2: Any) -> bool:
-    """Whether the sum of squares is finite: then so is everything computed from these moments."""
+    """Return whether the sum of squares is finite: then so is everything computed from these moments."""
     return bool(np.isfinite(m2 + n * (mean * mean)).all())
 
 

@@ -36,13 +36,13 @@ def build(
         obs_space: The environment's observation space.
         action_space: Its action space.
         config: The model config.
-        framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
+        framework: `"torch"` or `"tf"`; None lets a custom class decide, otherwise the installed one, torch before tf.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
             or `keras.Layer` (its class, an instance or a function that makes one).
         env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
             function, an environment or a vector environment. The policy then acts on what `policy.wrap_env(env)` emits.
-        catalog: The catalog to choose from; the process's when None.
-        pins: Choices of an earlier lookup, to repeat.
+        catalog: The catalog that chooses; the process's when None.
+        pins: Choices of an earlier lookup, which this lookup repeats.
         defaults: Defaults of an engine; see `Catalog.resolve`.
 
     Raises:

@@ -64,7 +64,7 @@ class ContractChecker:
             )
 
     def refuse_written_input(self, name: str) -> NoReturn:
-        """Raise: a model has written into one of its inputs."""
+        """Raise an error: a model has written into one of its inputs."""
         raise ModelContractError(
             f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
             " shares its memory with the caller's observations or state, which would change with it. Write into a copy"
@@ -149,14 +149,14 @@ class ContractChecker:
             )
 
     def refuse_gradient(self, method: str) -> NoReturn:
-        """Raise: gradients pass through a sample."""
+        """Raise an error: gradients pass through a sample."""
         raise ModelContractError(
             f"{self._dist(method)} must return actions without gradient; found a gradient that reaches the inputs."
             " Detach the actions (tf.stop_gradient), and leave draws with gradient to rsample()."
         )
 
     def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
-        """Raise: the parts use a weight that is neither trained nor saved."""
+        """Raise an error: the parts use a weight that is neither trained nor saved."""
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
@@ -177,7 +177,7 @@ class ContractChecker:
             raise
 
     def blame(self, error: BaseException) -> None:
-        """Raise a typed error in place of one that a plugin's part raised; return for other errors.
+        """Raise a typed error in place of the error that a plugin's part raised; return for other errors.
 
         Errors of classes of the running program are left as they are, unless a method does not take the arguments of
         the contract.
@@ -272,7 +272,7 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
-    """Return what was expected and found, if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    """Return expected and found, if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
     within, expected = np.isfinite(raw), "finite numbers"
     if codec.whole and codec.counts is not None:  # choices must be drawn as such; other numbers may be clipped
         within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
@@ -305,7 +305,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         config: The model config.
 
     Raises:
-        PartError: The class needs another number of inputs than the declaration says, or its constructor does not take
+        PartError: The class needs another number of inputs than it declares, or its constructor does not take
             `(inputs, model)`.
     """
     for plan in resolution.dists.walk():

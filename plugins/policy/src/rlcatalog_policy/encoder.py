@@ -55,7 +55,7 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
     """Raise unless an array or a tensor is action masks `[rows, m]` as `Policy.action_mask` returns them.
 
     Args:
-        masks: Reads the masks of the action space.
+        masks: Reader of action masks for the action space.
         mask: The array or tensor.
         rows: Number of rows.
         name: The caller's name of the array.
@@ -118,7 +118,7 @@ class Encoder:
             self.space = self.filter.processed_space(self.preprocessor)
 
     def seen(self, obs: Any) -> Any:
-        """Return what the preprocessor takes of an observation or a batch: all, or all except the action mask."""
+        """Return the preprocessor's input from an observation or a batch: all of it, or all except the action mask."""
         return self.masks.without(obs) if self.mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
@@ -204,7 +204,7 @@ class Encoder:
                 everything.
 
         Raises:
-            ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.
+            ActionMaskError: It has the wrong form, or allows nothing in an episode that continues.
         """
         try:
             rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)

@@ -32,7 +32,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 @contextmanager
 def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a folder, which leaves no file behind and ends with the process.
+    """Lock a folder. The lock leaves no file behind and ends with the process.
 
     If the system (Windows) or the file system has no `flock`, nothing is locked.
 
@@ -136,7 +136,7 @@ class RegularFile:
         """Return the first bytes of the file, or all of it if `size` is None.
 
         Raises:
-            SavedPolicyError: It cannot be read, or has become shorter.
+            SavedPolicyError: The file cannot be read, or is shorter than when it was opened.
         """
         size = self.size if size is None else size
         try:
@@ -145,11 +145,11 @@ class RegularFile:
         except OSError as error:
             raise SavedPolicyError(f"{self.path}: cannot be read: {error}") from error
         if len(content) < size:
-            raise SavedPolicyError(f"{self.path}: truncated or changed since it was saved (it has become shorter).")
+            raise SavedPolicyError(f"{self.path}: truncated or changed since it was saved: it is shorter now.")
         return content
 
     def close(self) -> None:
-        """Close it; closing again does nothing."""
+        """Close the file. Closing it again does nothing."""
         self._file.close()
 
 

@@ -85,7 +85,7 @@ class Frozen(Policy):
         return policy._step(self._acting, to_array(encoded), state, prev_reward, mask, explore)
 
     def update(self) -> None:
-        """Take over the policy's current weights; call this after each learning step."""
+        """Copy the policy's current weights. Call this after each learning step."""
         if self._frozen is not None:
             with self._passing:
                 self._frozen.update()
@@ -102,10 +102,10 @@ class Frozen(Policy):
             self._frozen.set_random_state(state)
 
     def to(self, device: str) -> Policy:
-        """Refuse: a frozen policy stays on its device.
+        """Raise an error: a frozen policy cannot move to another device.
 
         Raises:
-            NotServedError: The device is another one.
+            NotServedError: The device differs.
         """
         if device != self.policy.device:
             raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")

@@ -275,7 +275,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:
-    """Whether a requirement is not a view: the current observation, or a state."""
+    """Return whether a requirement is not a view: the current observation, or a state."""
     if name.startswith(("state_in_", "state_out_")):
         return True
     return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]

@@ -74,10 +74,10 @@ def load(
         observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
-        catalog: The catalog to find the parts in; the process's when None.
+        catalog: The catalog of the parts; the process's when None.
 
     Raises:
-        SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
+        SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.
         MissingPluginError: A part's plugin is missing; the message names it.
         NotServedError: A part, such as a custom model, has no code for `framework`.
 
@@ -153,7 +153,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 @contextmanager
 def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
-    """Name the folder and the saved versions in every error while parts are found and built."""
+    """Add the folder and the saved versions to every error while parts are looked up and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
@@ -210,7 +210,7 @@ def _own_slots(parts: Mapping[str, str]) -> list[str]:
 
 
 def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the saved parts without the one that `model=` brings.
+    """Return the saved parts without the part that `model=` replaces.
 
     Raises:
         ConfigError: All parts of the model come from packages.
@@ -223,7 +223,7 @@ def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _damage(tensors: TensorFile) -> Iterator[None]:
-    """Name the file in every error that its arrays cause."""
+    """Add the file's name to every error that its arrays cause."""
     try:
         yield
     except Exception as error:
@@ -234,7 +234,7 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
 
 
 def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
-    """Raise if the config asks for more weights than the file holds.
+    """Raise if the config needs more weights than the file contains.
 
     Raises:
         SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.

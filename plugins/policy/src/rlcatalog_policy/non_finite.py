@@ -85,7 +85,7 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
     Args:
         numbers: The numbers.
         what: Name of a number: `"its value estimate"`.
-        why: What to do about it.
+        why: Advice for the message.
         t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:

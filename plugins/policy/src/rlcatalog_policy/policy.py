@@ -109,7 +109,7 @@ class Policy:
         return type(self.model).value_function is not ModelV2.value_function
 
     def overrides(self, method: str) -> bool:
-        """Whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
+        """Return whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
         models: list[Any] = [self.model]
         for model in models:
             models += models_inside(model).values()
@@ -153,7 +153,7 @@ class Policy:
     def _step(
         self, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
     ) -> Step:
-        """Let the backend, or a frozen one, choose actions; carry the state on."""
+        """Choose actions with the backend or a frozen policy, and return the next state."""
         states, before = self._states, None
         array = encoded
         if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
@@ -331,7 +331,7 @@ class Policy:
         return summarize_layers(self.resolution) or summarize_weights(self)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""
+        """Apply the environment wrappers that this policy's config switches on; see `Catalog.wrap_env`."""
         return self.catalog.wrap_env(env, self.resolution.config.given)
 
     def to(self, device: str) -> Policy:
@@ -429,7 +429,7 @@ class Policy:
 
 
 def load_extension(framework: str, what: str) -> Any:
-    """Return what another package adds to a framework, such as its `"export"`.
+    """Return another package's extension of a framework, such as its `"export"`.
 
     Raises:
         MissingPluginError: No installed package adds it; the message names the one to install.

@@ -53,7 +53,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
 
 
 def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
-    """Whether this is one action, by the number of axes of the first part with a shape; None if no part has one."""
+    """Return whether this is one action, by the axes of the first part with a shape; None if no part has one."""
     if info.is_composite:
         parts = (_is_single(child, part) for child, part in _parts(info, actions))
         return next((single for single in parts if single is not None), None)
@@ -136,7 +136,7 @@ def _defines(codec: ActionCodec, method: str) -> int:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values of a space are equal up to rounding."""
+    """Return whether two values of a space are equal up to rounding."""
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list) and not isinstance(other, np.ndarray):

@@ -46,7 +46,7 @@ def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
 
     Args:
         seq_lens: Lengths `[S]`.
-        length: Length the sequences are padded to; the longest one's when None.
+        length: Padded length of the sequences; the longest one's when None.
     """
     lengths = np.asarray(seq_lens)
     return np.arange(lengths.max(initial=0) if length is None else length) < lengths[:, None]
@@ -60,7 +60,7 @@ def pad_sequences(
     Args:
         rows: The sequences one after the other.
         seq_lens: Their lengths `[S]`.
-        length: Length they are padded to; the longest one's when None.
+        length: Padded length; the longest one's when None.
         padding: As in RLlib, `"zero"`, or `"last"` for a sequence's last row.
 
     Raises:

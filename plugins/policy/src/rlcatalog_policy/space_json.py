@@ -47,7 +47,7 @@ def space_from_json(data: Any) -> Any:
 
 
 def same_space(one: Any, other: Any) -> bool:
-    """Whether two spaces as plain data are the same; `"original_space"` is not compared."""
+    """Return whether two spaces as plain data are the same; `"original_space"` is not compared."""
     return bool(_without_origin(one) == _without_origin(other))
 
 
@@ -160,7 +160,7 @@ _CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:
-    """Return a bound as one string if all values are equal, else as nested lists of strings; JSON has no infinity."""
+    """Return a bound as one string if all values are equal, otherwise as nested lists; JSON has no infinity."""
     if bound.size and (bound == bound.flat[0]).all():
         return repr(bound.flat[0].item())
     return _texts(bound.tolist())

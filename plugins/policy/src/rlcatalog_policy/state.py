@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 class EpisodeStates:
-    """States of episodes: starts them, and carries them from step to step.
+    """Manager of the states of episodes, from their start and from step to step.
 
     Args:
         memory: The model's memory.
@@ -120,7 +120,7 @@ class Window(NamedTuple):
         return self.places != list(range(-self.depth, 0))
 
     def taken(self, whole: Any, ops: TensorOps) -> Any:
-        """Return what the model sees of the kept values `[B, depth, ...]`."""
+        """Return the model's view of the stored values `[B, depth, ...]`."""
         if isinstance(self.places, int):
             return whole[:, self.places]
         return ops.columns_at(whole, [self.depth + place for place in self.places])

@@ -66,7 +66,7 @@ class Stepper:
     Args:
         policy: The policy.
         n: Number of environments, or a vector environment, which reports its number and its mode.
-        autoreset: The mode; when missing, the vector environment's, else `"same_step"`.
+        autoreset: The mode; when missing, the vector environment's, otherwise `"same_step"`.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -96,7 +96,7 @@ class Stepper:
 
     def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
              explore: bool = True) -> Step:  # fmt: skip
-        """Act, after starting new episodes where `done`.
+        """Start new episodes where `done`, then act.
 
         Args:
             obs: Observations of all environments.
@@ -121,7 +121,7 @@ class Stepper:
         return step
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act; idle rows act on their observation before, whose mask allows an action."""
+        """Act. Idle rows act on their previous observation, whose mask allows an action."""
         policy = self.policy
         encoded = policy.preprocess(obs)
         if len(encoded) != self.n:

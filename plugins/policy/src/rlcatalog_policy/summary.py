@@ -29,7 +29,7 @@ class Layer:
         name: Its description, such as `fcnet: hidden 1 (tanh)`; for a model that was built to count its weights, the
             prefix of the weights' names.
         shape: Shape of its output for one observation, or None if unknown.
-        weights: How many weights it has.
+        weights: Number of its weights.
         arrays: Name and shape of each array of weights; empty if no model was built.
     """
 
@@ -57,7 +57,7 @@ class Summary:
 
     @property
     def weights(self) -> int:
-        """How many weights the model has."""
+        """Number of the model's weights."""
         return sum(layer.weights for layer in self.layers)
 
     def __repr__(self) -> str:

@@ -92,7 +92,7 @@ class TensorFile:
 
     @cached_property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of values."""
         return sum(math.prod(info.shape) for info in self.tensors.values())
 
     def read(self, digest: str) -> dict[str, Array]:

@@ -183,7 +183,7 @@ class NoPreprocessor(ArrayPreprocessor):
         return lambda x, ops: x
 
     def _cast(self, values: Any, copy: bool) -> Array:
-        """Return numbers as an array of the space's dtype, in which whole numbers stay what they are.
+        """Return numbers as an array of the space's dtype, without rounding integers.
 
         Raises:
             ValueError: They are of another kind, or too large for the dtype.

@@ -166,7 +166,7 @@ def _in_line(codec: Flattening, method: str, start: int) -> Writer:
     Args:
         codec: The codec of the Dict or Tuple.
         method: `"writer"` or `"batch_writer"`, of those that are neither.
-        start: Where its values begin in the flat vector.
+        start: Index of its first value in the flat vector.
     """
     lines, names = ["def write(v0, out):"], {"__name__": __name__, "refuse": _refuse}
     count = itertools.count(1)

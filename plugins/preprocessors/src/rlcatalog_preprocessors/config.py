@@ -62,7 +62,7 @@ def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
 
 
 def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: str) -> int:
-    """Like `limit`, for a size the space itself does not have.
+    """Return the limit (see `limit`) for a size that the space does not define.
 
     Raises:
         UnsupportedSpaceError: The key is not given for the leaf; the message names both.

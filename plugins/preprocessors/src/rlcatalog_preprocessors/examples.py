@@ -27,7 +27,7 @@ class Missions(gymnasium.Space[str]):
         return str(self.np_random.choice(["go to the door", "pick it up", "stop!"]))
 
     def contains(self, x: Any) -> bool:
-        """Whether it is a text."""
+        """Return whether the value is a text."""
         return isinstance(x, str)
 
 
@@ -57,7 +57,7 @@ def of_onehot() -> list[Example]:
 
 
 def of_index() -> list[Example]:
-    """Return the same, with the key that asks for them as they are."""
+    """Return the same spaces, with the key that leaves their values unencoded."""
     return [Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()]
 
 

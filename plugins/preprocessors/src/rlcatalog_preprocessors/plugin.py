@@ -24,14 +24,14 @@ def _spec(
 
 
 def match_index(request: Request) -> Match:
-    """Integers as they are: when the config asks for it."""
+    """Match integers that the config leaves unencoded."""
     if request.config.get("_disable_preprocessor_api"):
         return Match(Rank.SPECIFIC, "_disable_preprocessor_api asks for integers as they are")
     return Match(None, "only with _disable_preprocessor_api")
 
 
 def match_strings(request: Request) -> Match:
-    """Any space of strings without another codec."""
+    """Match any space of strings without another codec."""
     if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
         return Match(Rank.FALLBACK, "the space holds strings")
     return Match(None, "takes spaces of strings")

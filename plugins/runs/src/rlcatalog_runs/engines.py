@@ -196,7 +196,7 @@ def resumed_plan(
 
     Args:
         kind: The class of its engine, which `engine_of` names.
-        directory: The run's folder, or a checkpoint of it.
+        directory: The folder of the run or of one of its checkpoints.
         config: Its `config.json`, as `read_config` returns it.
         typed: Options that take the place of the run's own.
         imported: Modules that the user has asked to import; see `read_config`.

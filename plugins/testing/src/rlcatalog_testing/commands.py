@@ -19,7 +19,7 @@ _EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is e
 
 
 def _line(outcome: Outcome) -> str:
-    """Return a case on one line, with the reason where there is one; below one that failed, what it says and a hint."""
+    """Return a case on one line, with a reason if there is one; below a failed case, its message and a hint."""
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
         text = why.replace(" Hint: ", "\n         Hint: ", 1)

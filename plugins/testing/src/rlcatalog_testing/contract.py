@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class NotApplicable(Exception):
-    """Raised by a check that does not apply to a part; the text says why."""
+    """Exception of a check that does not apply to a part; the text gives the reason."""
 
 
 class ExampleError(AssertionError):
@@ -39,12 +39,12 @@ class Check:
         name: What it is called: `output_width`.
         kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
-        hint: What an author does about it.
+        hint: Advice for authors.
         run: Raises where a part breaks it.
         each: What of a part `run` is called with, one by one, each the argument or a tuple of them; None: the part. A
             check applies to a part if it does to one of these.
-        every_framework: Whether it runs once per framework of the part; else once.
-        where: Whether it has anything to say about a part, as far as its declaration tells; nothing is built for that.
+        every_framework: Whether it runs once per framework of the part; otherwise once.
+        where: Whether the check can apply to a part, judged by the part's declaration; nothing is built for that.
         stops: Whether the checks behind it are skipped where it fails: they would fail for the same reason.
     """
 
@@ -78,7 +78,7 @@ def check(
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
-    """Make a function a check with its name; the arguments become its attributes.
+    """Turn a function into a check of the same name. The arguments become its attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
@@ -100,7 +100,7 @@ class Part:
 
     Attributes:
         component: The part.
-        catalog: The catalog it is tried in.
+        catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
         shared: What its checks keep for one another, in every framework: examples, policies, and their own.
     """
@@ -111,7 +111,7 @@ class Part:
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return an object that the checks of this part share under a key; it is created at the first call."""
+        """Return an object that the checks of this part share under a key; it is created on the first call."""
         if key not in self.shared:
             self.shared[key] = make()
         value: T = self.shared[key]
@@ -175,7 +175,7 @@ class Part:
             yield {"vf_share_layers": False}
 
     def _refuses(self, **config: Any) -> bool:
-        """Whether a plain module refuses a key that rlcatalog reads for it: an instance, one that takes num_outputs."""
+        """Return whether a plain module refuses a key: an instance, or a module that takes num_outputs."""
         try:
             if getattr(self.component.declaration, "plain", False):
                 self.policy(self.examples[0], **config)

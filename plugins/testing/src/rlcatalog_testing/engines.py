@@ -65,10 +65,10 @@ def check_same_outputs(
         reference: A policy; its weights are copied into the engines' policies, and its actions are scored.
         engines: Name → the policy that the engine acts with, and the engine.
         observations: A vector environment's batch of observations.
-        tolerance: How far numbers may be apart, absolutely and relatively.
+        tolerance: Absolute and relative tolerance.
 
     Raises:
-        AssertionError: An engine says something else; the message names it and what differs.
+        AssertionError: The results of an engine differ; the message names it and what differs.
     """
     raw_actions = reference.act(observations).raw_action
     expected = outputs_of(reference)(observations, raw_actions)
@@ -86,7 +86,7 @@ STEPS, OBSERVATIONS = 6, 16
 
 
 class ExampleEnv(gymnasium.Env[Any, Any]):
-    """Emits observations of an example with random rewards, in short episodes.
+    """Environment with observations of an example and random rewards, in short episodes.
 
     Args:
         example: The spaces.
@@ -142,7 +142,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
 
 @contextmanager
 def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
-    """Skip what an engine refuses by its own typed errors: it is not the part's fault."""
+    """Skip the check if an engine raises its own typed error: this is not the part's fault."""
     try:
         yield
     except refusals as error:
@@ -150,7 +150,7 @@ def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
 
 
 def update_example(part: Part) -> Example:
-    """Return the example that an engine trains a part with.
+    """Return the example with which an engine trains a part.
 
     Raises:
         NotApplicable: It is a distribution that leaves nothing to chance: no log density moves what actions come from.

@@ -82,14 +82,14 @@ def quiet() -> Iterator[None]:
 
 
 def kind_of(component: Component) -> str:
-    """Return the kind that checks are chosen by: a model's slot, else the component's kind."""
+    """Return the kind that selects the checks: the slot of a model, otherwise the component's kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
     """Return the declared examples of a part, and a few standard ones with all the spaces that it fits.
 
-    A part that is only chosen by name does not say what it fits: its declared examples are all.
+    A part that is only chosen by name does not declare what it fits: its declared examples are all.
 
     Raises:
         PartError: The declared function raised, or returned something else.
@@ -144,7 +144,7 @@ def named(component: Component, example: Example) -> Example:
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
-    """Whether a lookup of the example chooses the part, for the whole space or one within it.
+    """Return whether a lookup of the example chooses the part, for the whole space or one within it.
 
     A part with a `match` must match the example, even if the config names the part.
     """

@@ -41,7 +41,7 @@ class Case:
         check: The check.
         part: The part.
         expected: Why it is expected to fail, or None.
-        after: The checks in front of it that stop it where they fail.
+        after: Earlier checks; if one of them fails, this check does not run.
     """
 
     check: Check
@@ -58,7 +58,7 @@ class Case:
 
         Raises:
             ConformanceError: The part breaks the contract.
-            NotApplicable: The check has nothing to say about this part.
+            NotApplicable: The check does not apply to this part.
         """
         __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
         for check in self.after:
@@ -92,7 +92,7 @@ class Case:
 
 
 def _place(error: BaseException, part: Part) -> str:
-    """Say where in the plugin's own files an error was raised, or nothing where that is in none of them."""
+    """Return where in the plugin's own files an error was raised, or an empty text if it was raised elsewhere."""
     roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -117,7 +117,7 @@ def cases(
 
     Args:
         distribution: Its name.
-        catalog: The catalog it is loaded in; the process's own when None.
+        catalog: The catalog that loads it; the process's own when None.
         expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
@@ -208,11 +208,11 @@ def check_plugin(
 
     Args:
         distribution: Its name: `"acme-resnet"`.
-        catalog: The catalog it is loaded in; the process's own when None.
+        catalog: The catalog that loads it; the process's own when None.
         expected: Names of cases that are expected to fail, with the reason.
 
     Returns:
-        How each case ended.
+        Result of each case.
 
     Raises:
         ConformanceError: A case failed that was not expected to, or passed that was.
@@ -229,7 +229,7 @@ def check_plugin(
 def parametrize_with_checks(
     *distributions: str, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """Parametrize a pytest function over the checks of distributions; it is given each as `check`.
+    """Parametrize a pytest function over the checks of distributions, passed as `check`.
 
     Example:
         >>> @parametrize_with_checks("acme-resnet")

@@ -88,7 +88,7 @@ def kit_of(framework: str) -> Kit:
 
 
 def has_kit(framework: str) -> bool:
-    """Whether a framework has code for the kit."""
+    """Return whether a framework has code for the kit."""
     return framework in frameworks() and frameworks()[framework].target("kit") is not None
 
 
@@ -112,7 +112,7 @@ def seed(framework: str | None) -> None:
 
 
 def traces(framework: str | None) -> bool:
-    """Whether models of a framework are traced for acting."""
+    """Return whether models of a framework are traced for acting."""
     return framework is not None and has_kit(framework) and kit_of(framework).traces
 
 
@@ -149,10 +149,10 @@ class ModelTrial:
         return self.policy.preprocess(observations), self.policy.action_mask(observations)
 
     def views(self, encoded: Array) -> dict[str, Any]:
-        """Return the views that the model is shown at the start of an episode.
+        """Return the model's views at the start of an episode.
 
         Raises:
-            NotApplicable: It asks for some that only a finished rollout has, or that skip rows.
+            NotApplicable: It requests views that only a finished rollout has, or that skip rows.
         """
         views = self.policy.views
         if not views:
@@ -259,7 +259,7 @@ def array_of(tensor: Any) -> Array:
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless arrays are equal up to rounding, or both beyond what matters: below -1e30, for example."""
+    """Raise unless arrays are equal up to rounding, or both extreme, for example below -1e30."""
     require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
     answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
     close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)

@@ -14,11 +14,11 @@ from rlcatalog.internals import normalize, scan
 
 
 class PluginEntryPoint:
-    """Replaces the entry point of an installed plugin.
+    """Replacement for the entry point of an installed plugin.
 
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
-        distribution: Name of the distribution it pretends to come from.
+        distribution: Name of the distribution that it replaces.
         name: Entry-point name; the distribution's when missing.
         version: The distribution's version.
         requires: Its `Requires-Dist` lines.

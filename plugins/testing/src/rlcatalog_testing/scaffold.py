@@ -43,7 +43,7 @@ class Kind:
 
     Attributes:
         component: The kind of component, as the registry calls it.
-        about: What the generated part is, a phrase.
+        about: Short description of the generated part.
         keys: Its config keys.
         frameworks: Whether its code is a framework's.
         suffix: The suffix after the package's name in the part's name.
@@ -155,7 +155,7 @@ def import_name(name: str) -> str:
 
 
 def check_owners(kind: str, name: str) -> None:
-    """Raise if the name of a new package, or one that it would declare, belongs to another package.
+    """Raise if the name of a new package, or a name that it would declare, belongs to another package.
 
     Raises:
         DuplicateNameError: It does; the message says to whom.
@@ -212,7 +212,7 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
 
 
 def extras_of(frameworks: Sequence[str]) -> str:
-    """Return the extras to install a new package with."""
+    """Return the extras that installing a new package needs."""
     return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
 
 

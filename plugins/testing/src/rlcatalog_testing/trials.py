@@ -25,7 +25,7 @@ class Trial:
     """The distribution for one action space.
 
     Args:
-        part: The distribution that is checked, or one that joins it with others.
+        part: The checked distribution, or a distribution that joins it with others.
         example: The spaces.
 
     Attributes:
@@ -34,7 +34,7 @@ class Trial:
         size: Number of its inputs.
         codec: The codec of the action space.
         ops: The framework's tensor operations.
-        kit: What the framework brings for the kit.
+        kit: The framework's code for the kit.
     """
 
     def __init__(self, part: Part, example: Example) -> None:
@@ -60,7 +60,7 @@ class Trial:
         return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(np.float32)
 
     def dist(self, inputs: Any, mask: Array | None = None) -> Any:
-        """Return the distribution of inputs `[B, size]`, an array or a tensor, with a mask `[B, m]` baked in."""
+        """Return the distribution for inputs `[B, size]` (array or tensor), with a mask `[B, m]` applied."""
         tensor = self.ops.tensor(inputs)
         if mask is not None:
             tensor = self.policy.dist_class.masked(tensor, self.ops.booleans(mask, tensor))
@@ -102,7 +102,7 @@ class Trial:
 
     @staticmethod
     def has_entropy(dist: Any) -> bool:
-        """Whether the entropy of a distribution is exact, not an estimate."""
+        """Return whether the entropy of a distribution is exact, not an estimate."""
         return getattr(dist, "entropy_kind", "exact") == "exact"
 
     def entropy(self, dist: Any) -> Any:
@@ -132,7 +132,7 @@ class Trial:
             yield contains(self.example.action, action)
 
     def is_point(self) -> bool:
-        """Whether sampling is deterministic, and the distribution declares it."""
+        """Return whether sampling is deterministic, and the distribution declares it."""
         dist = self.dist(self.inputs(8))
         if not self.has_entropy(dist):
             return False
@@ -164,7 +164,7 @@ check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
 
 def contains(space: Any, action: Any) -> bool:
-    """Whether an action, one row of a batch, is in a space."""
+    """Return whether an action, one row of a batch, is in a space."""
     if hasattr(space, "low") and not isinstance(action, np.ndarray):
         action = np.asarray(action)  # of rank 0 it comes as a number
     return bool(space.contains(action))

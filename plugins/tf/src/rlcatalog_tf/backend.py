@@ -280,7 +280,7 @@ class TFBackend:
         return old.kl(stored(params, self.model))
 
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
         lengths = batch.get("seq_lens")
         if not tf.is_tensor(lengths):  # traced, they are the caller's to check
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))

@@ -1,7 +1,7 @@
 """Floating-point precision in TensorFlow.
 
 - A model gets observations, views and memory in the dtype of its first floating-point variable. With the mixed
-  precision of Keras, this is float32. Whole numbers and booleans keep their dtype.
+  precision of Keras, this is float32. Integers and booleans keep their dtype.
 - rlcatalog's layers always compute in float32, independent of the floatx and dtype policy of Keras.
 - Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
 """

@@ -87,7 +87,7 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
 
 
 def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
-    """Keep the order of the gates, which is the same. PyTorch adds two biases; Keras has only the first."""
+    """Return the gates in their order, which is the same. PyTorch adds two biases; Keras has only the first."""
     bias = Layout(
         (f"bias_ih{end}", f"bias_hh{end}"),
         to=lambda value: (value, np.zeros_like(value)),

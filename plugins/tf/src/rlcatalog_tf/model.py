@@ -136,7 +136,7 @@ RecurrentTFModelV2 = RecurrentNetwork
 
 
 class TFHost(ModelWrapper, TFModelV2):
-    """TensorFlow model that contains another one; see `rlcatalog.models.ModelWrapper`."""
+    """TensorFlow model that contains another model; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TFSeparateValue(SeparateValue, TFModelV2):

@@ -46,7 +46,7 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Convert tensors to a common type: the widest floating-point type if there is one, else the widest type."""
+    """Convert tensors to a common type: the widest floating-point type if there is one, otherwise the widest type."""
     dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
     return [tf.cast(value, dtype) for value in values]
 

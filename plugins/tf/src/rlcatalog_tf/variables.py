@@ -62,7 +62,7 @@ def find_variables(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Return whether `find_variables` reaches a Keras layer that creates its variables only at its first call."""
+    """Return whether `find_variables` reaches a Keras layer that creates its variables only on its first call."""
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False

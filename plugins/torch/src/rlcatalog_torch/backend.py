@@ -324,7 +324,7 @@ class TorchBackend:
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))

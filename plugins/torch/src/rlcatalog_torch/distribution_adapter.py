@@ -103,7 +103,7 @@ class AdaptedDistribution(TorchDistribution):
         least: The lowest value that `logp` scores unchanged, if the support is bounded below.
 
     Attributes:
-        dist: The distribution of `torch.distributions`, batch `[B]`; of values of [0, 1] where `bounds` are given.
+        dist: The wrapped `torch.distributions.Distribution`, batch `[B]`, over values in [0, 1] if `bounds` are given.
     """
 
     maskable = False

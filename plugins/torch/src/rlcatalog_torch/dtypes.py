@@ -1,7 +1,7 @@
 """Floating-point precision in PyTorch.
 
 - A model gets observations, views and memory in the dtype of its first floating-point parameter at the time of the
-  call. So `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Whole numbers and
+  call. So `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Integers and
   booleans keep their dtype.
 - rlcatalog's layers convert their input to the dtype of their weights, so the parts of a model can differ.
 - Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.

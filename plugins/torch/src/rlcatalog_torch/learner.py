@@ -202,7 +202,7 @@ class TorchLearner:
         return gradient_norm(self.parameters)
 
     def apply(self, lr: float, norm: Tensor, limit: float | None) -> None:
-        """Update the weights from their gradient.
+        """Update the weights with their gradients.
 
         Args:
             lr: Learning rate.

@@ -152,7 +152,7 @@ class RecurrentNetwork(TorchModelV2):
 
 
 class TorchHost(ModelWrapper, TorchModelV2):
-    """PyTorch model that contains another one; see `rlcatalog.models.ModelWrapper`."""
+    """PyTorch model that contains another model; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TorchSeparateValue(SeparateValue, TorchModelV2):

@@ -106,7 +106,7 @@ class ActorDistribution(torch.distributions.Distribution):
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw raw actions, `[...]` for a single Discrete, else `[..., width]`, with `sample_shape` before."""
+        """Draw raw actions, `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` before."""
         draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
         return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
 

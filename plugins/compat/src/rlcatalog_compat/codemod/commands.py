@@ -82,7 +82,7 @@ def with_progress(paths: list[Path]) -> Iterator[Path]:
 
 
 def difference(path: Path, old: bytes, new: bytes) -> str:
-    """Return the difference of two contents of a file, in the unified form."""
+    """Return the unified diff of two contents of a file."""
     before, after = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new))
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

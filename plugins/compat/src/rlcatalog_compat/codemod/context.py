@@ -33,7 +33,7 @@ class Note:
 
 @dataclass
 class ClassScope:
-    """A class, and what it says of its layers.
+    """A class and the information about its layers.
 
     Attributes:
         bases: The last parts of its bases' names.
@@ -70,7 +70,7 @@ class Context:
     Attributes:
         modules: Name → the module it stands for: one of the constants above.
         mirrored: Name → the module of RLlib's it stands for, `ray.` left out; `""` for `ray` itself.
-        notes: What could not be ported.
+        notes: Places that could not be ported.
         classes: The classes around the place, from the outside in.
         gym: Name → the path below gym that it stands for; `""` for gym itself.
         patched: Dotted names that the file assigns to: they are its own from then on.
@@ -104,7 +104,7 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module of a name or dotted name, and the rest of it; twice `""` for others."""
+        """Return the module of a name or dotted name, and the rest of the name; twice `""` for others."""
         name, _, rest = dotted(node).partition(".")
         if name not in self.modules or self.hides(name):
             return "", ""
@@ -124,10 +124,10 @@ class Context:
 
 
 class Rewriter(cst.CSTTransformer):
-    """Changes a file, and notes what could not be ported.
+    """Rewriter of a file, which records the places that could not be ported.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
     """
 
     METADATA_DEPENDENCIES: ClassVar[Collection[Any]] = (PositionProvider,)
@@ -137,14 +137,14 @@ class Rewriter(cst.CSTTransformer):
         self.context = context
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
-        """Note a place that could not be ported, with its code; nothing without a reason."""
+        """Record a place that could not be ported, with its code. Without a reason, do nothing."""
         if why is not None:
             line = self.get_metadata(PositionProvider, node).start.line
             self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))
 
 
 def dotted(node: cst.CSTNode | None) -> str:
-    """Return a dotted name as text; `""` of anything else."""
+    """Return a dotted name as text; `""` for other nodes."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -170,17 +170,17 @@ def keyword(call: cst.Call, name: str) -> cst.Arg | None:
 
 
 def comma() -> cst.Comma:
-    """Return a comma with a space behind it."""
+    """Return a comma followed by a space."""
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
 def as_name(name: str) -> cst.AsName:
-    """Return the end of an import that gives something this name."""
+    """Return the `as` part of an import with this name."""
     return cst.AsName(cst.Name(name), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" "))
 
 
 def with_names(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
-    """Return an import of these names alone."""
+    """Return an import of only these names."""
     last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=[*aliases[:-1], last])
 

@@ -41,7 +41,7 @@ def why_not(path: str, name: str = "") -> str | None:
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
-    """Return why a module of gym's, or a name in it, has no place in Gymnasium; None if it has.
+    """Return why a gym module, or a name in it, is missing in Gymnasium; None if it is not.
 
     Args:
         path: The module, `gym.` left out; `""` is `gym` itself.
@@ -64,13 +64,13 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
 
 
 def without_root(path: str) -> str | None:
-    """Return a path inside Ray or the mirror without its root; None of others."""
+    """Return a path inside Ray or the mirror without its root; None for other paths."""
     root, _, inside = path.partition(".")
     return inside if root in RAY else None
 
 
 def port_import(node: cst.Import) -> Change:
-    """Return what an `import` statement becomes, and what of it stays, with reasons."""
+    """Return the replacement of an `import` statement, and the names that stay, with reasons."""
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)
@@ -88,7 +88,7 @@ def port_import(node: cst.Import) -> Change:
 
 
 def port_from(node: cst.ImportFrom) -> Change:
-    """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
+    """Return the statements that replace a `from ... import`, and the names that stay, with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
         return [node], []

@@ -17,7 +17,7 @@ _RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 
 
 def call(context: Context, node: cst.Call) -> cst.Call:
-    """Return a call as it should be."""
+    """Return the replacement of a call."""
     if isinstance(node.func, cst.Call):
         inputs = keyword(node, "inputs")
         if ".layers." not in f".{dotted(node.func.func)}." or inputs is None or node.args[0] is not inputs:
@@ -45,7 +45,7 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
-    """Return a call with its argument of this name, which may come first without it, changed."""
+    """Return a call with the changed argument of this name, which may also be the first positional one."""
     args = list(node.args)
     for index, arg in enumerate(args):
         if (arg.keyword.value if arg.keyword is not None else name if index == 0 else "") == name:
@@ -60,7 +60,7 @@ def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
-    """Make a tuple of a shape that is one number in parentheses."""
+    """Convert a shape that is one number in parentheses to a tuple."""
     # A name may be a tuple already; one in parentheses of its own was meant to be made one.
     is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
     if not (is_name or isinstance(shape, cst.Integer)):

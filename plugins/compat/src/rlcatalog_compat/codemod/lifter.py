@@ -29,11 +29,11 @@ _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
 
 
 class Lifter(Rewriter):
-    """Puts operations on symbolic tensors into layers.
+    """Transformer that moves operations on symbolic tensors into layers.
 
     Args:
         module: The file.
-        context: What its names stand for.
+        context: Context with the meaning of its names.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
@@ -67,7 +67,7 @@ class Lifter(Rewriter):
         return updated_node
 
     def _check(self, node: cst.Call) -> None:
-        """Note calls that no layer can do, and which sequences the mask of a layer's call belongs to."""
+        """Record calls that no layer can replace, and which sequences the mask of a layer's call belongs to."""
         name = self.context.stands_for(node.func)
         if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
             self.note(node, node.func, _UNWRAPPED)
@@ -223,7 +223,7 @@ class Parts(cst.CSTTransformer):
 
 
 class _Put(cst.CSTTransformer):
-    """Puts expressions in place of others."""
+    """Transformer that replaces expressions."""
 
     def __init__(self, places: dict[cst.CSTNode, cst.BaseExpression]) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return a dotted name as it should be."""
+    """Return the replacement of a dotted name."""
     module, name = context.stands_for(node)
     if module != NUMPY or dotted(node) in context.patched:
         return node
@@ -33,7 +33,7 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
 
 
 def call(context: Context, node: cst.Call) -> cst.Call:
-    """Return a call as it should be."""
+    """Return the replacement of a call."""
     module, name = context.stands_for(node.func)
     if module != NUMPY or name not in _CALLS or not isinstance(node.func, cst.Attribute):
         return node

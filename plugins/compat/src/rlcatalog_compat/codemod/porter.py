@@ -41,8 +41,8 @@ class Ported:
     """A file, rewritten.
 
     Attributes:
-        content: What it should hold.
-        notes: What could not be ported, by lines of the file as it was.
+        content: New content.
+        notes: Places that could not be ported, by lines of the original file.
     """
 
     content: bytes
@@ -84,10 +84,10 @@ def _compiles(content: bytes) -> bool:
 
 
 class _Porter(Rewriter):
-    """Walks a file and lets the rules change it.
+    """Transformer that applies the rules to a file.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
     """
 
     METADATA_DEPENDENCIES = (PositionProvider, ExpressionContextProvider)
@@ -119,7 +119,7 @@ class _Porter(Rewriter):
         return updated_node.with_changes(body=self._imports(original_node, updated_node))
 
     def _imports(self, original: _Line, updated: _Line) -> list[cst.BaseSmallStatement]:
-        """Return the statements of a line, its imports as they should be."""
+        """Return the statements of a line with corrected imports."""
         body: list[cst.BaseSmallStatement] = []
         for was, statement in zip(original.body, updated.body, strict=True):
             new, stays = [statement], list[tuple[str, str]]()
@@ -162,7 +162,7 @@ class _Porter(Rewriter):
         return use in (ExpressionContext.STORE, ExpressionContext.DEL)
 
     def _check_names(self, node: cst.Attribute) -> None:
-        """Note a name that NumPy or Gymnasium lacks."""
+        """Record a name that NumPy or Gymnasium lacks."""
         self.note(node, dotted(node), numpy_rules.why_gone(self.context, node))
         first, *rest = dotted(node).split(".")
         path = None if self.context.hides(first) else self.context.gym.get(first)
@@ -170,7 +170,7 @@ class _Porter(Rewriter):
             self.note(node, dotted(node), imports.why_not_in_gymnasium(path, ".".join(rest)))
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
-        """Note an unsupported name of an RLlib module."""
+        """Record an unsupported name of an RLlib module."""
         first, *rest = dotted(node).split(".")
         if first not in self.context.mirrored or self.context.hides(first):
             return
@@ -280,13 +280,13 @@ class _Porter(Rewriter):
 
 
 def _env_method(node: cst.BaseExpression) -> str:
-    """Return which method of an environment an expression calls; `""` of others."""
+    """Return the name of the environment method that an expression calls; `""` for other expressions."""
     front, _, name = dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
     return name if front.rpartition(".")[2].endswith("env") else ""
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module that imports another behind its first import, and behind docstring and `__future__`."""
+    """Return a module with another import after its first import, its docstring and `__future__` imports."""
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module

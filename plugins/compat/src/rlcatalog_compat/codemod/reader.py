@@ -1,4 +1,4 @@
-"""What a file's names stand for, found before anything is rewritten."""
+"""Meaning of a file's names, read before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get
 
 
 class Reader(cst.CSTVisitor):
-    """Records in the context which names are NumPy, TensorFlow, and RLlib modules.
+    """Visitor that records in the context which names are NumPy, TensorFlow and RLlib modules.
 
     Args:
-        context: Where they are entered.
+        context: Context that receives them.
     """
 
     def __init__(self, context: Context) -> None:
@@ -81,7 +81,7 @@ class Reader(cst.CSTVisitor):
 
 
 def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
-    """Return a class with what it says of its layers."""
+    """Return a class with the information about its layers."""
     scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
     texts: Any = m.findall(node, m.SimpleString() | m.FormattedStringText())
     calls: Any = m.findall(node, m.Call())

@@ -17,7 +17,7 @@ class Symbolic:
 
     Args:
         module: The file.
-        context: What its names stand for.
+        context: Context with the meaning of its names.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
@@ -116,7 +116,7 @@ def parameters_of(function: cst.CSTNode) -> set[str]:
 
 
 class _Functions(cst.CSTVisitor):
-    """Enters the functions of a file, the function around each, and what its statements bind."""
+    """Visitor that records the functions of a file, their enclosing functions, and the names that they bind."""
 
     def __init__(self, found: Symbolic, module: cst.Module) -> None:
         self._found, self._around = found, list[cst.CSTNode]([module])
@@ -149,7 +149,7 @@ class _Functions(cst.CSTVisitor):
 
 
 class _Walker(cst.CSTVisitor):
-    """Enters the names of one function that hold symbolic tensors, and the parameters of those that it calls."""
+    """Visitor that records the names of a function that hold symbolic tensors, and parameters of called functions."""
 
     def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
         self._symbolic, self._function, self._context = symbolic, function, symbolic.context

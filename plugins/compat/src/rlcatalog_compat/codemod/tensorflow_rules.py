@@ -29,7 +29,7 @@ _ANEW = "a scope without a name of its own, which TensorFlow names anew at each 
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return a dotted name as it should be."""
+    """Return the replacement of a dotted name."""
     module, name = context.stands_for(node)
     if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.patched:
         return node
@@ -53,7 +53,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
         node: An attribute, a subscript or a call, its parts rewritten.
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
@@ -84,16 +84,16 @@ def rows(context: Context, node: cst.Call) -> cst.Call:
 
 
 def is_kept(context: Context, node: cst.Call) -> bool:
-    """Return whether a call is one of a layer of TensorFlow 1 that a model may keep."""
+    """Return whether a call creates a TensorFlow 1 layer that a model may keep."""
     module, name = context.stands_for(node.func)
     return module in _TENSORFLOWS and name in _KEPT and _is_kept(context)
 
 
 def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
-    """Return a call of a layer of TensorFlow 1 as one of a layer that the model keeps.
+    """Return the call of a TensorFlow 1 layer as the call of a layer that the model keeps.
 
     Args:
-        context: What is known of the file.
+        context: Context of the file.
         node: The call, in a method of a class.
         once: Whether the call runs once per pass of the model: only then a layer needs no name.
 
@@ -191,7 +191,7 @@ def why_not_imported(path: str) -> str | None:
 
 
 def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-    """Return a call as it should be."""
+    """Return the replacement of a call."""
     module, name = context.stands_for(original.func)
     if module not in _TENSORFLOWS:
         return updated
@@ -214,7 +214,7 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
 
 
 def drops_by_place(context: Context, node: cst.Call) -> str | None:
-    """Return why a call of dropout may mean something else today, or None."""
+    """Return why a call of dropout may have another meaning today, or None."""
     is_dropout = context.stands_for(node.func) == (TENSORFLOW, "nn.dropout")
     return _DROPOUT if is_dropout and len(node.args) > 1 and node.args[1].keyword is None else None
 

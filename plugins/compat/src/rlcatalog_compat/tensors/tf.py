@@ -15,14 +15,14 @@ from rlcatalog_tf import tf
 
 
 def one_hot(x: Any, space: Space[Any]) -> Any:
-    """Return the one-hots of Discrete values `[...]`, or of MultiDiscrete ones `[..., k]` side by side, as floats.
+    """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
 
     Args:
         x: Values that count from 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space is another one.
+        UnsupportedSpaceError: The space differs.
     """
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
@@ -31,7 +31,7 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
 
 
 def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Any:
-    """Return a structure of values as one tensor `[B, n]`: its leaves flattened, discrete ones as one-hots.
+    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
 
     Args:
         inputs: The values, each `[B, ...]`.
@@ -49,7 +49,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
 
 def explained_variance(y: Any, pred: Any) -> Any:
-    """Return which share of the variance of `y` the predictions explain, at least -1."""
+    """Return the share of the variance of `y` that the predictions explain, at least -1."""
     return tf.maximum(-1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0))
 
 
@@ -65,7 +65,7 @@ def l2_loss(x: Any) -> Any:
 
 
 def reduce_mean_ignore_inf(x: Any, axis: int | None = None) -> Any:
-    """Return the mean of what is not minus infinity."""
+    """Return the mean of all values except minus infinity."""
     real = tf.not_equal(x, x.dtype.as_numpy_dtype("-inf"))
     total = tf.reduce_sum(tf.where(real, x, tf.zeros_like(x)), axis)
     return total / tf.reduce_sum(tf.cast(real, x.dtype), axis)
@@ -82,7 +82,7 @@ def flatten(x: Any) -> Any:
 
 
 def symlog(x: Any) -> Any:
-    """Return the logarithm of one more than the size of `x`, with its sign."""
+    """Return `sign(x) * log(1 + |x|)`."""
     return tf.sign(x) * tf.math.log1p(tf.abs(x))
 
 

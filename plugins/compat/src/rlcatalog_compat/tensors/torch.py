@@ -18,11 +18,11 @@ atanh = torch.atanh
 
 
 def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False) -> Any:
-    """Return arrays and numbers, or a structure of such, as tensors; float64 becomes float32.
+    """Convert arrays and numbers, or a structure of them, to tensors; float64 becomes float32.
 
     Args:
         x: Anything; None, and arrays of objects or texts, stay what they are.
-        device: Where the tensors go.
+        device: Device of the tensors.
         pin_memory: Whether their memory is pinned, where there is a GPU.
     """
 
@@ -37,7 +37,7 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
 
 
 def convert_to_non_torch_type(stats: Any) -> Any:
-    """Return tensors, or a structure of such, as arrays; those of one number as numbers."""
+    """Convert tensors, or a structure of tensors, to arrays. Tensors with one number become numbers."""
 
     def converted(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -48,19 +48,19 @@ def convert_to_non_torch_type(stats: Any) -> Any:
 
 
 def copy_torch_tensors(x: Any, device: Any = None) -> Any:
-    """Return copies of tensors, or of a structure of such, that no gradient reaches."""
+    """Return detached copies of tensors, or of a structure of tensors."""
     return map_leaves(lambda leaf: leaf.detach().clone().to(device) if isinstance(leaf, Tensor) else leaf, x)
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
-    """Return the one-hots of Discrete values `[...]`, or of MultiDiscrete ones `[..., k]` side by side, as floats.
+    """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
 
     Args:
         x: Values that count from 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space is another one.
+        UnsupportedSpaceError: The space differs.
     """
     widths = one_hot_widths(space)
     x = x.long()
@@ -69,7 +69,7 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
 
 
 def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Tensor:
-    """Return a structure of values as one tensor `[B, n]`: its leaves flattened, discrete ones as one-hots.
+    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
 
     Args:
         inputs: The values, each `[B, ...]`.
@@ -86,7 +86,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
 
 def explained_variance(y: Tensor, pred: Tensor) -> Tensor:
-    """Return which share of the variance of `y` the predictions explain, at least -1."""
+    """Return the share of the variance of `y` that the predictions explain, at least -1."""
     return (1.0 - torch.var(y - pred, dim=0) / torch.var(y, dim=0)).clamp(min=-1.0)
 
 
@@ -113,7 +113,7 @@ def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
 
 
 def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
-    """Return the mean of what is not minus infinity."""
+    """Return the mean of all values except minus infinity."""
     real = x != -torch.inf
     total, count = torch.where(real, x, 0.0), real.float()
     return total.sum() / count.sum() if axis is None else total.sum(axis) / count.sum(axis)
@@ -124,7 +124,7 @@ def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None,
 
     Args:
         lengths: Lengths `[S]`.
-        maxlen: Length they are padded to; the longest one's when None.
+        maxlen: Padded length; the longest one's when None.
         dtype: Dtype; booleans when None.
         time_major: Whether time comes first.
     """
@@ -145,7 +145,7 @@ def set_torch_seed(seed: int | None = None) -> None:
 
 
 def symlog(x: Tensor) -> Tensor:
-    """Return the logarithm of one more than the size of `x`, with its sign."""
+    """Return `sign(x) * log(1 + |x|)`."""
     return x.sign() * x.abs().log1p()
 
 

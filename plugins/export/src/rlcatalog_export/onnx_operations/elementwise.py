@@ -32,14 +32,14 @@ def _log_gamma(a: Value) -> Value:
 
 
 def _log1p(a: Value) -> Value:
-    """Return log(1 + x): what rounding takes from 1 + x is put back (Goldberg 1991, theorem 4)."""
+    """Return log(1 + x), corrected for the rounding of 1 + x (Goldberg 1991, theorem 4)."""
     wide = a + 1
     kept = wide - 1
     return kept.to("Equal", 0, dtype="bool").to("Where", a, wide.log() * (a / kept), dtype=a.dtype)
 
 
 def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
-    """Return the places of values among sorted numbers, or among rows of them: how many are lower, or not higher."""
+    """Return insertion indices of values in sorted numbers or rows: how many are lower, or not higher."""
     last, before = (values.constant([axis], "int64") for axis in (-1, -2))
     places = ordered.to("Unsqueeze", before).to("LessOrEqual" if right else "Less", values.to("Unsqueeze", last),
                                                 dtype="bool")  # fmt: skip
@@ -90,7 +90,7 @@ def _operation(name: str) -> Callable[..., Value]:
 
 
 def _either(numbers: str, booleans: str) -> Callable[..., Value]:
-    """Return a formula of one operation, which ONNX calls otherwise where it is one of booleans."""
+    """Return a formula of one operation, which has another name in ONNX for booleans."""
     return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
 
 
@@ -139,7 +139,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
 
 
 def _form(formula: Callable[..., Value], r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
-    """Add a formula, which is computed in the dtype of what PyTorch returns."""
+    """Add a formula, computed in the dtype of PyTorch's result."""
     dtype = dtype_of(out)
     values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
     return formula(value_of(r, a, dtype), *values, **kwargs).name

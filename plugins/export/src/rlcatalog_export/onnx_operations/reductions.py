@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:
-    """Reduce something with `ndim` axes over some of them, over all where none are given."""
+    """Reduce a value with `ndim` axes over the given axes, by default over all."""
     axes = range(ndim) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
     places = r.graph.constant([axis_of(axis, ndim) for axis in axes], "int64")
     return r.graph.add(operator, name, places, keepdims=int(keepdim))

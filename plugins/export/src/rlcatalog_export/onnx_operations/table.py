@@ -46,7 +46,7 @@ class Value:
 
     Args:
         graph: The graph.
-        name: What they are called in it.
+        name: Name in the graph.
         dtype: Their dtype.
     """
 

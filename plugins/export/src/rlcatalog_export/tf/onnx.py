@@ -53,8 +53,8 @@ class _Nodes:
     """Nodes that replace a TensorFlow node.
 
     Args:
-        graph: What tf2onnx converts.
-        name: What the nodes' names begin with.
+        graph: Input of tf2onnx.
+        name: Prefix of the nodes' names.
     """
 
     def __init__(self, graph: Any, name: str) -> None:
@@ -75,7 +75,7 @@ class _Nodes:
 
 
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
-    """Return what replaces a node by a formula of its inputs, as tf2onnx takes it."""
+    """Return a converter for tf2onnx that replaces a node by a formula of its inputs."""
 
     def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
         target, nodes = node.output[0], _Nodes(graph, name)

@@ -50,7 +50,7 @@ class SavedModelRunner:
         path: The folder.
 
     Attributes:
-        interface: What the folder says of its inputs and outputs, as JSON.
+        interface: Description of the inputs and outputs, as JSON.
         checked: Whether its checksums were there.
 
     Raises:

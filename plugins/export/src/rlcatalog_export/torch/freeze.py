@@ -25,14 +25,14 @@ _MOST = 16
 
 
 class FrozenTorch:
-    """Acts like a policy's backend, from recorded graphs: one for each number of rows.
+    """Backend of a frozen policy: recorded graphs, one for each number of rows.
 
     Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
     see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
 
     Args:
         policy: The policy.
-        rows: How many rows it will act in.
+        rows: Number of rows per step.
         seed: Seed for sampling actions.
 
     Attributes:
@@ -84,7 +84,7 @@ class FrozenTorch:
             self._noise.set_state(state["frozen"])
 
     def _try(self, rows: int) -> None:
-        """Record one step on a random batch, so that what cannot be recorded is known at once."""
+        """Record one step on a random batch, to detect unsupported operations at once."""
         policy, rng = self._policy, np.random.default_rng(0)
         obs, mask = observations(policy, rows, rng)
         mask = None if policy.masks.key is None else mask
@@ -138,7 +138,7 @@ _DRAWN = ("raw_action", "logp")
 
 
 def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
-    """Return what a backend's `act` returned, by name."""
+    """Return the results of a backend's `act`, by name."""
     raw, logp, value, dist_inputs, memory = acted
     named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
     return named | {f"memory_{i}": part for i, part in enumerate(memory)}

@@ -58,7 +58,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         return draw(self, *args, **kwargs)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
-        """Return columns of the noise, off 0 and 1, in a shape and a dtype."""
+        """Return columns of the noise, without 0 and 1, in a shape and a dtype."""
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 

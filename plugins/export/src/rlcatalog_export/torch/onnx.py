@@ -27,7 +27,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         path: The file.
 
     Raises:
-        NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
+        NotServedError: It uses an operation that PyTorch cannot export, or that ONNX lacks.
     """
     function = TorchPolicyFunction(policy)
     program, interface = export_program(function), function.interface

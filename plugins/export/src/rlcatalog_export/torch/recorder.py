@@ -30,7 +30,7 @@ _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records operations on some tensors; all other operands are constants.
+    """Recorder of operations on some tensors; all other operands are constants.
 
     Args:
         inputs: The tensors by name, which become inputs of the graph.
@@ -62,11 +62,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep PyTorch from importing its compiler for the sake of this class, which takes seconds."""
+        """Prevent PyTorch from importing its compiler for this class, which takes seconds."""
         return False
 
     def knows(self, tensor: Any) -> bool:
-        """Whether the graph computes a tensor, or a tensor is a weight."""
+        """Return whether the graph computes a tensor, or a tensor is a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
         return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
@@ -102,15 +102,15 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return name
 
     def cast(self, name: str, own: str, dtype: str) -> str:
-        """Return something in another dtype."""
+        """Return a value in another dtype."""
         return name if own == dtype else self.graph.add("Cast", name, to=type_of(dtype))
 
     def reshaped(self, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> str:
-        """Return something in another shape."""
+        """Return a value in another shape."""
         return name if own == shape else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
 
     def common(self, *values: Any) -> str:
-        """Return the dtype that PyTorch compares values in."""
+        """Return the dtype in which PyTorch compares values."""
         return str(torch.result_type(*values)).removeprefix("torch.")
 
     def refused(self, what: str) -> NotServedError:
@@ -118,7 +118,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return NotServedError(f"freeze: {what} cannot be written as a graph here.")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do an operation, and record it where it reads something known."""
+        """Run an operation, and record it if it reads a known tensor."""
         kwargs = kwargs or {}
         name = func._schema.name.rpartition("::")[2]
         if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
@@ -149,7 +149,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
-        """Forget what shares memory with a tensor that is written to in place.
+        """Forget all tensors that share memory with a tensor that is written in place.
 
         Returns:
             The whole tensor that it is a part of, or None if it is a whole one, or nothing reads the whole any more.
@@ -174,7 +174,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return whole
 
     def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
-        """Record that a part of a tensor was written: its numbers take their places among the whole one's."""
+        """Record a write to a part of a tensor: its numbers replace those of the whole tensor."""
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
@@ -183,7 +183,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._written.add(id(whole))
 
     def _part(self, tensor: Tensor) -> str:
-        """Return what a part of a tensor is, some of which was written in place."""
+        """Return the content of a part of a tensor, after in-place writes to some of it."""
         whole: Any = tensor._base
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
             raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
@@ -192,7 +192,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.reshaped(numbers, (tensor.numel(),), tuple(tensor.shape))
 
     def _places(self, tensor: Tensor, whole: Tensor) -> str:
-        """Return the places of a part's numbers among the whole one's."""
+        """Return the positions of a part's numbers in the whole tensor."""
         places = torch.arange(whole.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         return self.graph.constant(places.reshape(-1).numpy(), "int64")
 
@@ -208,7 +208,7 @@ _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_block
 
 
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
-    """Whether a tensor is a part of one that fills its storage in order."""
+    """Return whether a tensor is part of a tensor that fills its storage in order."""
     if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
         return False
     return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()

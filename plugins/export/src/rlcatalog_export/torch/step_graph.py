@@ -52,7 +52,7 @@ class StepGraph:
     Args:
         policy: The policy, on the CPU.
         given: What the backend is given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
-        explore: Sample; else take the most likely action.
+        explore: Sample; otherwise take the most likely action.
 
     Raises:
         NotServedError: Something in it has no form as a graph, or the model is of half precision.
@@ -96,7 +96,7 @@ class StepGraph:
         self.refresh(weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
-        """Act with other weights from now on; return whether that is possible."""
+        """Use other weights from now on; return whether that is possible."""
         used = self._recording.used
         now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
         if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
@@ -170,7 +170,7 @@ class StepGraph:
 
 @contextmanager
 def _in_small_steps() -> Iterator[None]:
-    """Let PyTorch compute layers by operations that there are forms of, and not by a kernel for the whole layer."""
+    """Make PyTorch compute layers with supported operations instead of one kernel for the whole layer."""
     kernels: Any = torch.backends.mkldnn
     before = kernels.enabled
     kernels.enabled = False

@@ -139,7 +139,7 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Join raw actions along their columns; whole numbers stay such alone, and are floats beside floats."""
+    """Join raw actions along their columns; integers alone stay integers; beside floats they become floats."""
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
         dtype = np.result_type(*floats)  # which holds the whole numbers there may be beside floats

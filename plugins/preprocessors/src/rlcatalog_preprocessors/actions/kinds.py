@@ -20,10 +20,10 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 class _EntryByEntry(ActionCodec):
-    """One whose actions are checked entry by entry."""
+    """Codec that checks actions entry by entry."""
 
     def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
-        """Raise unless all values of a batch are as expected: `inside` says which are."""
+        """Raise unless all values of a batch are as expected (True in `inside`)."""
         if not inside.all():
             row, *place = (int(i) for i in np.argwhere(~inside)[0])
             where = f"row {row}{f', at {place}' if place else ''}"
@@ -102,7 +102,7 @@ class OneHotCodec(DiscreteCodec):
 
 
 class _CountedCodec(_EntryByEntry):
-    """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""
+    """Integers between two bounds, exact for every integer dtype; raw values count from 0."""
 
     lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
 
@@ -206,7 +206,7 @@ class MultiBinaryCodec(_EntryByEntry):
 
 
 class BoxCodec(_EntryByEntry):
-    """Numbers between bounds; `bounds` says how they are brought there."""
+    """Numbers between bounds; `bounds` selects how they are brought there."""
 
     clips = True
     lowered = lowering.LoweredBox
@@ -269,7 +269,7 @@ class BoxCodec(_EntryByEntry):
 
 
 class IntegerBoxCodec(_CountedCodec):
-    """Whole numbers between bounds."""
+    """Integers between bounds."""
 
     clips = True
     lowered = lowering.LoweredIntegerBox
@@ -313,7 +313,7 @@ _BELOW_2_64 = np.nextafter(2.0**64, 0)
 
 
 def _whole(raw: Array) -> Array:
-    """Return raw values as whole numbers from 0, uint64; floats, as they are stored beside floats, are rounded."""
+    """Return raw values as integers from 0, uint64; floats, as they are stored beside floats, are rounded."""
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
     return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)

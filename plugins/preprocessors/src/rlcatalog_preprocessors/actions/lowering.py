@@ -41,7 +41,7 @@ class LoweredOneHot(LoweredDiscrete):
 
 
 class LoweredCounted(LoweredActions):
-    """Whole numbers between two bounds."""
+    """Integers between two bounds."""
 
     codec: Any
 
@@ -68,7 +68,7 @@ class LoweredChoices(LoweredCounted):
 
 
 class LoweredIntegerBox(LoweredCounted):
-    """Whole numbers in a Box."""
+    """Integers in a Box."""
 
     def inputs(self, raw: Any) -> Any:
         spread = np.maximum(self.codec.span.astype(np.float64), 1.0).reshape(-1)

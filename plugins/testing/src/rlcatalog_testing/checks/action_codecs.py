@@ -28,7 +28,7 @@ class ActionTrial:
 
     Args:
         space: The space.
-        bounds: How floats meet their bounds.
+        bounds: Rule that brings floats into their bounds.
 
     Attributes:
         codec: The codec.

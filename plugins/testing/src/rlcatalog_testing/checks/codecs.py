@@ -97,7 +97,7 @@ def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preproc
 
 
 def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
-    """Whether a codec is the checked one, for a space that its declaration says it takes, not merely named for it."""
+    """Return whether a codec is the checked one, for a space that its declaration accepts."""
     declaration: Any = part.component.declaration
     says = declaration.match is not None or declaration.kinds
     return codec.component is part.component and (
@@ -201,7 +201,7 @@ def refuses_what_does_not_fit(trial: CodecTrial) -> None:
 
 
 def _wrong(space: Any) -> Iterator[Any]:
-    """Yield things that do not lie in a space."""
+    """Yield values outside a space."""
     for candidate in (None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan):
         inside = False
         with suppress(Exception):  # a space need not know what to say of everything

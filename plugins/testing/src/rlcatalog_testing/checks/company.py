@@ -42,7 +42,7 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
 
 
 def _works(part: Part, example: Example, *members: Component) -> bool:
-    """Check a model of several parts; return False where they are not chosen together, or say they do not go."""
+    """Check a model of several parts; return False if they are not chosen together, or refuse each other."""
     try:
         chosen = list(part.resolve(example).parts())
         if not all(member in chosen for member in members):

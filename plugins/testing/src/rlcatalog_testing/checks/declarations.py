@@ -31,7 +31,7 @@ CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
 def _is_asked(part: Part) -> bool:
-    """Whether a lookup asks its functions; an environment for those of a wrapper is not made up."""
+    """Return whether a lookup calls the part's functions. A wrapper's functions are not: they need an environment."""
     return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
 
 
@@ -82,7 +82,7 @@ print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 
 
 def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
-    """Return the frameworks that a process imports which loads plugins and asks them; None if it cannot."""
+    """Return the frameworks that a process imports when it loads and calls plugins; None if it fails."""
     named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
     done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
     if done.returncode == 77:

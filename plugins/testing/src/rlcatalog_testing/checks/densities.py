@@ -46,7 +46,7 @@ def density_integrates_to_one(trial: Trial) -> None:
 
 
 def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
-    """Return the volume of a box of draws by importance sampling, its standard error, and the volume itself.
+    """Return the volume of a box of samples by importance sampling, its standard error, and the exact volume.
 
     Raises:
         NotApplicable: There are too many floats.
@@ -67,9 +67,9 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
 
 
 def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
-    """Return which raw values are free floats, which of those are shares that add up to less than 1, and the rest.
+    """Return the indices of free floats, the groups of shares among them, and the number of integer combinations.
 
-    The last of some shares is what the others leave. The rest is how many combinations the whole numbers have.
+    The shares of a group add up to less than 1. The last share is 1 minus the others, so it is in no group.
     """
     floats: list[int] = []
     shares: list[list[int]] = []
@@ -89,7 +89,7 @@ def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
 
 
 def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]]) -> float:
-    """Return which part of a box holds shares that add up to less than 1."""
+    """Return the share of a box in which shares add up to less than 1."""
     points = np.random.default_rng(0).uniform(low, high, (50_000, len(low)))
     fits = np.ones(len(points), bool)
     for group in shares:
@@ -132,7 +132,7 @@ def entropy_agrees_with_draws(trial: Trial) -> None:
 
 
 def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
-    """Raise unless numbers are on average the mean of what was drawn, within sampling error."""
+    """Raise unless numbers are on average the mean of the samples, within sampling error."""
     error = float(np.hypot(drawn.std(), says.std()) / np.sqrt(DRAWS))
     what = f"{name} is {says.mean():.5g}, and the mean of {of} over draws {drawn.mean():.5g} ± {error:.2g}"
     require(abs(says.mean() - drawn.mean()) <= ERRORS * error + 1e-3, what)
@@ -241,7 +241,7 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
-    """Yield what has a gradient by the inputs; the divergence is that of what was stored to what is now, as in PPO."""
+    """Yield functions with a gradient by the inputs; the divergence is from stored to current, as in PPO."""
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
     if trial.has_entropy(trial.dist(trial.inputs(1))):
         yield "entropy", lambda raw, x: trial.dist(x).entropy()

@@ -45,7 +45,7 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Return what of an action is unlike the samples: floats far from their centre, or rare choices."""
+    """Return the values of an action that differ from the samples: floats far from their centre, or rare choices."""
     same, ways = np.ones(len(drawn), bool), 1.0
     for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
@@ -59,7 +59,7 @@ def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
 
 
 def _is_mean_or_median(piece: Array, own: Array) -> bool:
-    """Whether floats equal the mean or the median of draws, within sampling error."""
+    """Return whether floats equal the mean or the median of draws, within sampling error."""
     slack = 1e-4 + ERRORS * piece.std(axis=0) / np.sqrt(len(piece))
     margin = ERRORS / 2 / np.sqrt(len(piece))
     low, high = np.quantile(piece, [0.5 - margin, 0.5 + margin], axis=0)
@@ -68,7 +68,7 @@ def _is_mean_or_median(piece: Array, own: Array) -> bool:
 
 
 def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
-    """Whether no small step of some columns makes an action likelier; steps are those from one draw to another."""
+    """Return whether no small step in some columns makes an action likelier; steps go from sample to sample."""
     steps = np.zeros((64, len(best)))
     steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
     around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)

@@ -35,7 +35,7 @@ class Exported:
     Attributes:
         part: The format.
         policy: The policy.
-        interface: What exporting returned.
+        interface: Result of the export.
         changed: What exporting changed of its weights and of what it draws next.
         files: What was written: content by path, `"."` for a single file.
     """

@@ -76,7 +76,7 @@ def _declared(part: Part) -> list[Key]:
 
 
 def _acts(part: Part, key: Key) -> bool:
-    """Whether a key has an effect in some example, alone or beside another of its keys that is changed."""
+    """Return whether a key has an effect in some example, alone or with another changed key."""
     setting = [example for example in part.examples if key.name in example.config]
     for example in setting:  # its author has set it: seen against the config without it
         rest = {name: value for name, value in example.config.items() if not name.startswith(key.name)}
@@ -95,7 +95,7 @@ def _acts(part: Part, key: Key) -> bool:
 
 
 def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
-    """Whether one of the first changes of a key changes the model of an example, or is refused."""
+    """Return whether one of the first changes of a key changes the model of an example, or is refused."""
     before = _print(part, example, beside)
     first = islice(changes(key, part.catalog, {**example.config, **beside}), 3)
     return any(_print(part, example, {**beside, **change}) != before for change in first)
@@ -114,7 +114,7 @@ def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]
 
 
 def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    """Return a fingerprint of the model under a config: weights, outputs, what it asks for; None if refused."""
+    """Return a fingerprint of the model under a config (weights, outputs, requested inputs), or None if refused."""
     key = ("print", part.framework, str(example), str(config))
     return part.once(key, lambda: _make_print(part, example, config))
 
@@ -153,7 +153,7 @@ def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[di
     Args:
         key: The key.
         catalog: Whose schema they must pass.
-        given: The config they are changes of.
+        given: The original config.
     """
     now = given.get(key.name, key.default)
     whole, arguments = key.name.removesuffix("_config"), []

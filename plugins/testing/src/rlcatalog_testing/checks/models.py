@@ -207,7 +207,7 @@ def every_output_is_learned(trial: ModelTrial) -> None:
 
 @check_models(each=None, hint="draw initial weights with the framework's own random numbers, which a seed sets")
 def weights_follow_the_seed(part: Part) -> None:
-    """Built from the same seed a model has the same weights."""
+    """Models built from the same seed have the same weights."""
     example, built = part.examples[0], []
     for _ in range(2):
         seed(part.framework)

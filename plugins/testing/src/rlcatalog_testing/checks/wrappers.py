@@ -47,7 +47,7 @@ def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Match:
 
 
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Match]) -> str:
-    """Say why a wrapper was put around no environment."""
+    """Return why a wrapper was applied to no environment."""
     declaration = part.component.declaration
     if declaration.match is None and getattr(declaration, "switch", None) is None:
         return "it has no switch, and is never put around an environment; declare switch='KEY', a key of its config"
