@@ -1,8 +1,8 @@
 """The catalog's nets and distribution in tianshou's PPO; the algorithm and the trainer are untouched.
 
 tianshou takes an actor, a critic and a function from the actor's outputs to a `torch.distributions.Distribution`.
-`rlcatalog_torch.actor_critic(policy)` returns them. A small class adapts the networks: tianshou's collector passes arrays,
-and its actors return a state. Run the script with `python examples/tianshou_ppo.py`. It needs tianshou 2, which
+`rlcatalog_torch.actor_critic(policy)` returns them. A small class adapts the networks: tianshou's collector passes
+arrays, and its actors return a state. Run the script with `python examples/tianshou_ppo.py`. It needs tianshou 2, which
 `make engines` installs in a separate environment, because it needs older packages than the other engines.
 """
 
