@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.config import same
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_policy import read_manifest
 
 # One config serves parts of every kind here.
@@ -239,9 +239,15 @@ def equal(a, b):
     return same(a, b)
 
 
+def holds_code(given):
+    """Return whether a value has a function inside, which is saved as its name."""
+    parts = given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    return callable(given) or any(map(holds_code, parts))
+
+
 @pytest.mark.parametrize("times", [80, pytest.param(1500, marks=full)])
 def test_config_values_come_back_as_they_were_or_are_refused(tmp_path, times):
-    rng, refused = random.Random(15), 0
+    rng, refused, codes = random.Random(15), 0, 0
     catalog = rlcatalog.default_catalog()
     for number in range(times):
         config = {"fcnet_hiddens": [2], "custom_model_config": {"x": value(rng)}}
@@ -251,6 +257,12 @@ def test_config_values_come_back_as_they_were_or_are_refused(tmp_path, times):
         except SavedPolicyError:
             refused += 1
             continue
-        found = read_manifest(tmp_path / "policy").config["custom_model_config"]
-        assert equal(found, policy.resolution.config.given["custom_model_config"]), (number, config)
+        found, given = (p.config["custom_model_config"] for p in (read_manifest(tmp_path / "policy"), policy))
+        if holds_code(given["x"]):
+            codes += 1
+            with pytest.raises(ConfigError, match="'x' held code"):
+                rlcatalog.load(tmp_path / "policy", catalog=catalog)
+            found = rlcatalog.load(tmp_path / "policy", model=given, catalog=catalog).config["custom_model_config"]
+        assert equal(found, given), (number, config)
     assert 0 < refused < times / 2
+    assert codes or times < 1000
