@@ -48,7 +48,7 @@ def test_a_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
 
 
 def test_a_column_the_rollout_lacks_is_named():
-    with pytest.raises(NotServedError, match=r"Model asks for the view 'seen' into 'rewards', .*It has actions, obs"):
+    with pytest.raises(NotServedError, match=r"the view 'seen' into 'rewards', .*The rollout has actions, obs"):
         views(seen=ahead("rewards", 1)).look_ahead({"obs": OBS, "actions": ACTIONS}, ENDED)
 
 
