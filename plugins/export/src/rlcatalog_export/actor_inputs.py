@@ -47,7 +47,7 @@ class Observations:
         seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
-        # Whoever built the policy was warned.
+        # The warning was already given when the policy was built.
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)

@@ -33,7 +33,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
     Args:
         policy: The policy.
-        expected: Results of the policy, arrays by name; those that are compared.
+        expected: Results of the policy to compare, arrays by name.
         actual: Results of the graph, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
             compared.
     """

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
 
-#: A model of up to so many weights is built in any case, so that an error can name those that differ.
+#: Up to this number of weights, a model is always built, so that an error can name the weights that differ.
 _SMALL = 1 << 22
 
 #: How often reading restarts if a writer was faster; once is enough for one save.

@@ -22,7 +22,7 @@ CATALOG = "_rlcatalog_catalog"
 KEYS = "_rlcatalog_keys"
 #: Keys that Ray's algorithms add to a module's `model_config`; none of them is ours.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
-#: Keys that they add as defaults of their own nets.
+#: Keys that Ray's algorithms set to the defaults of their own nets.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 

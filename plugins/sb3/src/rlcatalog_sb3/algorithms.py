@@ -27,7 +27,7 @@ _MODULES = {
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
 }
-#: Algorithms with separate nets for actions and values; those that are not listed above cannot be converted.
+#: Algorithms with separate nets for actions and values; the ones not listed above cannot be converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 

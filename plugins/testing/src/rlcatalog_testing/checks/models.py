@@ -46,8 +46,8 @@ def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
 def check_trained(trial: ModelTrial) -> None:
     """Check that a pass only reads weights of the model, and that a step changes every weight."""
     gradients, strangers = trial.gradients()
-    used = f"trainable weights of shapes {strangers[:5]} that do not belong to the model"
-    require(not strangers, f"{trial}: forward used {used}: they are neither trained nor saved")
+    used = f"trainable weights outside the model, of shapes {strangers[:5]}"
+    require(not strangers, f"{trial}: forward used {used}. They are neither trained nor saved")
     idle = _idle_weights(gradients)
     if idle:  # pixels as they are may leave every unit at the flat end of its activation
         idle = [name for name in _idle_weights(trial.gradients(largest=2)[0]) if name in idle]
