@@ -112,7 +112,7 @@ def local_ray():
     # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
     ray.init(
         address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
-        logging_level="ERROR",
+        logging_level="ERROR", _system_config={"worker_niceness": 0},  # or workers starve beside a busy test
     )  # fmt: skip
     yield ray
     ray.shutdown()

@@ -1,7 +1,7 @@
 """Loader of plugins: a failing plugin is reported and does not affect others.
 
-pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here each
-plugin has a separate manager.
+pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here a
+manager holds one plugin at a time.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ def load_plugins(
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     refuse_while_loading()
-    records = find_plugins(entry_points)
-    for record in records:
-        load(record, environ, default_of)
+    records = _load_all(entry_points, environ, default_of)
     registry = assign(records)
     strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
     for record in records:
@@ -82,9 +80,7 @@ def load_indexed(kind: str) -> list[Any]:
         The declarations: frameworks in the index's order, then their extensions.
     """
     packages = set(public_index.distributions(f"{kind}/"))
-    records = find_plugins(point for point in scan() if name_of(point.dist) in packages)
-    for record in records:
-        load(record, os.environ, lambda struct: struct())
+    records = _load_all((point for point in scan() if name_of(point.dist) in packages), os.environ, lambda cls: cls())
     specs = [part.declaration for record in records for part in record.parts if part.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
     return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
@@ -117,8 +113,21 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     tell(text, stacklevel=5)
 
 
-def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any]) -> None:
-    """Load one plugin, and store the result and its parts, or its error, in its record."""
+def _load_all(
+    entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
+) -> list[PluginRecord]:
+    manager = pluggy.PluginManager("rlcatalog")
+    manager.add_hookspecs(_HOOKS)
+    records = find_plugins(entry_points)
+    for record in records:
+        _load(record, environ, default_of, manager)
+    return records
+
+
+def _load(
+    record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any], manager: pluggy.PluginManager
+) -> None:
+    """Load one plugin, and store its parts, or its error, in its record."""
     if why := disabled_reason(record, environ):
         record.status, record.error = "disabled", why
         return
@@ -129,7 +138,8 @@ def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[
         return
     here = _LOADING.set(record.name)
     try:
-        _read_declarations(record.entry_point.load(), record, default_of)
+        plugin = record.entry_point.load()
+        _read_declarations(_hooks_of(plugin, record.name, manager), record, default_of)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever it is, it is this plugin's alone
@@ -138,14 +148,15 @@ def load(record: PluginRecord, environ: Mapping[str, str], default_of: Callable[
         _LOADING.reset(here)
 
 
-def _read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> None:
+def _read_declarations(
+    hooks: Mapping[str, Callable[[], Any]], record: PluginRecord, default_of: Callable[[type], Any]
+) -> None:
     """Call every hook of a plugin, check the results, and store the parts in the plugin's record.
 
     Raises:
-        DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
+        DeclarationError: A hook returns something else than a list of its declarations.
     """
     name, declarations = record.name, list[Declaration]()
-    hooks = _hooks_of(plugin, name)
     for hook_name, hook in hooks.items():
         returned, expected = hook(), HOOK_RETURNS[hook_name]
         items: list[Any] = [*returned] if type(returned) in (list, tuple) else [None]
@@ -171,18 +182,19 @@ def _read_declarations(plugin: ModuleType | object, record: PluginRecord, defaul
         record.note(DeclarationError(text))
 
 
-def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
+def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginManager) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
-    manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(_HOOKS)
     try:
         manager.register(plugin, name)
+        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
     except pluggy.PluginValidationError as error:
         hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
         raise DeclarationError(
             f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
         ) from error
-    hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
+    finally:
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
     alike = [key for key, _ in inspect.getmembers(plugin, inspect.isroutine) if key.startswith("rlcatalog_")]
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
