@@ -224,6 +224,6 @@ def test_list_isolate_names_the_plugins_that_end_the_process(tmp_path, install):
     for name, (_, how) in deaths.items():
         assert plugins[name]["status"] == "failed"
         assert plugins[name]["error"] == (
-            f"it ended the process that loaded it: {how}; keep it out with RLCATALOG_DISABLE_PLUGINS={name}"
+            f"it ended the process that loaded it: {how}; disable it with RLCATALOG_DISABLE_PLUGINS={name}"
         )
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"

@@ -13,10 +13,10 @@ from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):
-    """A distribution of raw actions.
+    """Distribution of raw actions.
 
     Args:
-        actor_critic: The actor and critic that made it.
+        actor_critic: The actor and critic that created it.
         dist: The catalog's distribution.
     """
 
@@ -25,7 +25,7 @@ class CatalogDistribution(Distribution):
         self.actor_critic, self.distribution = actor_critic, dist
 
     def sample(self) -> Any:
-        """Draw raw actions `[B, ...]`."""
+        """Sample raw actions `[B, ...]`."""
         return self._draw("sample")
 
     def mode(self) -> Any:
@@ -47,9 +47,9 @@ class CatalogDistribution(Distribution):
         return entropy
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the layers belong to the catalog's model."""
+        """Raise an error, because the layers belong to the catalog's model."""
         raise NotServedError(
-            "the catalog's distributions are made from a model's output: policy.get_distribution(obs)."
+            "the catalog's distributions are created from a model's output: policy.get_distribution(obs)."
         )
 
     proba_distribution_net = proba_distribution = _refuse_parameters
