@@ -504,7 +504,7 @@ def test_a_part_without_code_for_a_framework_says_which_it_has(catalog_of):
     catalog = catalog_of({"net": [model("net")]})
     with pytest.raises(NotServedError) as raised:
         catalog.registry.get("model", "net").load("tf")
-    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it serves: torch."
+    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it supports: torch."
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------

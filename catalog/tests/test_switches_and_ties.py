@@ -147,7 +147,7 @@ def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
 def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
     both = [memory("acme", name, "acme_on") for name in ("acme_one", "acme_two")]
     catalog = catalog_of({"acme": (both, "acme_on")})
-    with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a switch of its own\.$"):
+    with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a separate switch\.$"):
         catalog.explain(BOX, TWO, {"acme_on": True}, "torch")
 
 

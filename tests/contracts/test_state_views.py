@@ -179,5 +179,5 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
 def test_a_shift_that_says_nothing_is_refused(shift):
-    with pytest.raises(ConfigError, match="shift: expected a whole number, a list of such or 'from:to"):
+    with pytest.raises(ConfigError, match="shift: expected an integer, a list of integers or 'from:to"):
         ViewRequirement("obs", shift=shift)

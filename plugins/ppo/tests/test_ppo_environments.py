@@ -170,7 +170,7 @@ def test_errors_name_what_to_pass(monkeypatch):
         PPO(Walk(), QUICK, callbacks=[Evaluation(10)])
     silent = vector()
     silent.autoreset_mode, silent.metadata = None, {}
-    with pytest.raises(ConfigError, match="does not say when it resets its environments"):
+    with pytest.raises(ConfigError, match="does not declare when it resets its environments"):
         PPO(silent, QUICK)
 
 

@@ -36,7 +36,8 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="most combinations of earlier parts to sum over in entropy and kl; else an estimate",
+            description="largest number of combinations of earlier parts to sum over in entropy and kl; otherwise an"
+            " estimate",
         ),
     ] = 64
 

@@ -136,7 +136,7 @@ class PartColumns:
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
-        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 where there is a connection.
+        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 for a connection.
 
         Returns:
             From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
@@ -178,7 +178,7 @@ class PartColumns:
 
 def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
     cls, options = unbind(dist)
-    if not hasattr(cls, "draw"):  # a class of its own kind
+    if not hasattr(cls, "draw"):  # a separate kind of class
         return lambda inputs, model: dist(inputs, model).sample()
     return partial(cls.draw, **options) if options else cls.draw
 
@@ -196,7 +196,7 @@ def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
         return
     low, high = codec.limits
     shifts, scales = np.zeros(codec.width), np.ones(codec.width)
-    if codec.counts is not None:  # they count from 0
+    if codec.counts is not None:  # they start at 0
         scales = 1.0 / np.maximum(high, 1.0)
     else:
         with np.errstate(over="ignore", invalid="ignore"):

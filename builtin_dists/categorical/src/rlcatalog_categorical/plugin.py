@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
+"""Declarations: the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     if not 0 < count <= MAX_SLATES:
         raise UnsupportedSpaceError(
             f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} takes 1"
-            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place on its own, or a shorter slate."
+            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place independently, or a shorter slate."
         )
     return nvec
 

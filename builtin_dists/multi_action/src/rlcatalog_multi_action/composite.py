@@ -39,7 +39,7 @@ class CompositeDistribution(ActionDistribution):
     #: The framework's tensor operations.
     ops: ClassVar[TensorOps]
 
-    # What was drawn last: by leaf, and by group.
+    # The last draw, by leaf and by group.
     _drawn: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def __init__(
@@ -163,7 +163,7 @@ class CompositeDistribution(ActionDistribution):
     def join(self, actions: Any) -> Any:
         """Return a structure of actions as one flat tensor `[B, width]`, leaf by leaf; see `split`.
 
-        Integers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
+        Integers alone stay int64. With half-precision floats, the result is float32, which represents them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
@@ -241,7 +241,7 @@ class CompositeDistribution(ActionDistribution):
         return self.ops.total([dist.entropy() for dist in self.groups])
 
     def entropy_estimate(self) -> Any:
-        """Return an estimate `[B]` of the entropy: exact for the parts where it can be, estimated for the others.
+        """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated for the others.
 
         It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
         """

@@ -21,7 +21,7 @@ class Cut:
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
         self.total = sum(self.widths)
-        #: None where they stand in that order already.
+        #: None if they already have that order.
         self.order = None if list(order) == list(range(len(order))) else tuple(order)
 
 
@@ -167,7 +167,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     if isinstance(child_distributions, Children):
         return child_distributions.layout
     if action_space is None:
-        raise ModelContractError("MultiActionDistribution needs the space it serves: pass action_space=.")
+        raise ModelContractError("MultiActionDistribution needs its space: pass action_space=.")
     info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(

@@ -1,6 +1,6 @@
 """GTrXL around a trunk and standalone: code for both frameworks.
 
-A framework's class derives from one of these and from its own base class of models, which comes last.
+A framework's class derives from one of these and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AroundTrunk(TransformerModel):
         return self._forward(self._inputs(input_dict, past), input_dict, state, seq_lens)
 
     def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
-        """Return the trunk's features and what is seen of the past side by side, floats `[S * T, width]`."""
+        """Return the concatenated trunk features and past inputs, floats `[S * T, width]`."""
         raise NotImplementedError
 
 

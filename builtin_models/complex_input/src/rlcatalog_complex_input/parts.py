@@ -69,7 +69,8 @@ class Items:
         steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of an item; none for items without values.
-        columns: The items' columns in what is around them, when a part among them is read from there; otherwise None.
+        columns: The items' columns in the surrounding observation, if a part of them is read from there; otherwise
+            None.
         item_size: Width of one encoded item.
     """
 
@@ -208,7 +209,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         if codec.size == 1:
             return lengths
         return ops.side_by_side([lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))])
-    if isinstance(values, OneOfValues):  # in each row the values of the branch that its tag says
+    if isinstance(values, OneOfValues):  # in each row, the values of the tagged branch
         tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
         encoded = ops.padded(tag, codec.size)
         for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):

@@ -22,8 +22,8 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
     use_parametric: Annotated[
         bool | None,
         Meta(
-            description="read action masks and embeddings; None: where the observation has them and there is no"
-            " custom_model, which reads them itself; True: around a custom_model, too"
+            description="read action masks and embeddings; None: if the observation has them and there is no"
+            " custom_model, which reads them itself; True: also around a custom_model"
         ),
     ] = None
     action_embeddings_key: Annotated[
@@ -70,7 +70,7 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
 
 
 def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
-    """Read from the spaces what a head finds in an observation.
+    """Return the inputs of a head in an observation, from the spaces.
 
     Args:
         obs: The observation space as models see it.

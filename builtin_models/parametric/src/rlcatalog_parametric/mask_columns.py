@@ -64,7 +64,7 @@ def read(
 
     Returns:
         The layout, the mask that models are shown, and what checks that each row allows something; None for the latter
-        two where there is no mask, and where nothing is to be checked.
+        two if there is no mask, and if nothing needs to be checked.
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

@@ -34,7 +34,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
     ] = False
     image_scale: Annotated[
-        float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
+        float | bool | None,
+        Meta(description="factor for the pixels; None: 1/255 for uint8, otherwise no factor; False: no factor"),
     ] = None
     conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their kernels")] = None
     conv_kernel_initializer_config: InitConfig = None
@@ -45,8 +46,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         filters = convolutions.read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} has its own padding, found"
-                f" {self.conv_padding!r} beside it. Leave conv_padding out, or write the layers as a list."
+                f"config key 'conv_padding': the preset {filters!r} has its own padding; found"
+                f" conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
@@ -65,7 +66,7 @@ class ImagePlan:
     Attributes:
         channels_first: Whether the channels are the first axis of the image.
         layers: Convolutions, pools and residual blocks, behind one another.
-        activation: The activation after the last of them; `"linear"` if the last one has its own.
+        activation: The activation after the last layer; `"linear"` if the last layer includes one.
         output: The dense layers, logits and value. They read height x width x channels values, in this order.
         logits: The convolution that takes the place of the logits layer (`no_final_linear`), or None.
     """

@@ -128,7 +128,7 @@ class Preprocessor:
                 raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(output)}.") from None
             if encoded.shape != shape:
                 raise ModelContractError(
-                    f"{self.who}: its transform() returned shape {encoded.shape}; _init_shape() said {shape}."
+                    f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape() returned {shape}."
                 )
             if encoded.dtype.kind not in "biuf":
                 raise ModelContractError(f"{self.who}: its transform() returned no numbers: {encoded.dtype}.")
@@ -338,7 +338,7 @@ class Preprocessor:
             pass
         raise ModelContractError(
             f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
-            " whole numbers from 0 on."
+            " integers >= 0."
         )
 
     def _check_rows(self, batch: Any) -> None:

@@ -113,7 +113,7 @@ def scan() -> tuple[Any, ...]:
 def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):
-        # The folder's name where it has one: reading the metadata of every installed package takes long.
+        # The name from the folder if possible, because reading the metadata of all installed packages is slow.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
     return ""
 
@@ -151,7 +151,7 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
     plugins: dict[tuple[str, str, str], PluginRecord] = {}
     for point in entry_points:
         try:
-            metadata = point.dist.metadata  # parsed anew at each access, hence read once
+            metadata = point.dist.metadata  # parsed at each access, so read it once
             distribution, version = normalize(metadata["Name"] or point.name), str(metadata["Version"] or "")
             requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
         except Exception:  # damaged; without a name the plugin would pass for a part of the running program
@@ -197,7 +197,7 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
             continue
         if _lies_between(line, kernel_version):
             continue
-        # Imported here: it takes a tenth of a process's first lookup, and what is above will nearly always do.
+        # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
         from packaging.requirements import Requirement
 
         try:
@@ -205,7 +205,7 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
                 requirement = Requirement(line)
             applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
             served = requirement.specifier.contains(kernel_version, prereleases=True)
-        except Exception as error:  # of many kinds, for a marker is evaluated
+        except Exception as error:  # any exception, because a marker is evaluated
             return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
         if applies and not served:
             return f"it needs rlcatalog{requirement.specifier} and this is rlcatalog {kernel_version}"

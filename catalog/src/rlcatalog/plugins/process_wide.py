@@ -63,7 +63,7 @@ class FrameworkSpec(Declaration):
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
-    - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
+    - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
     - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
     - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
@@ -120,7 +120,7 @@ class FrameworkSpec(Declaration):
         if self.extends is None:
             return super().describe_clash(entry, other)
         what = entry.removeprefix(self._entry(""))
-        return f"framework {self.name!r} has a target {what!r} already; call this one something else."
+        return f"framework {self.name!r} already has a target {what!r}; use another name."
 
     # --- of a framework, not of what extends one ---------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ _OURS = tuple(
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: Where what PyTorch says ends and its advice begins.
+#: Text at which PyTorch's message ends and its advice begins.
 _ADVICE = re.compile(
     r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
 )

@@ -36,7 +36,7 @@ class PolicyFunction:
 
     Attributes:
         policy: The policy.
-        masked: Whether there is an input for action masks: where the action space has values to forbid, and the
+        masked: Whether there is an input for action masks: if the action space has values to forbid, and the
             distribution takes masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.

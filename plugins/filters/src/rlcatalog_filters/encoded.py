@@ -184,7 +184,7 @@ def leaves_to_filter(
         leaves: The leaves of a preprocessor's plan.
         config: Says what to include and to exclude.
         action_mask_key: Key of the action mask in Dict observations, at any depth; or a path, `"a.b"`.
-        claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
+        claimed: Paths that a head reads itself. They describe actions, so only `filter_include` may change them.
 
     Raises:
         ConfigError: A path in the config matches no leaf, or only an action mask.

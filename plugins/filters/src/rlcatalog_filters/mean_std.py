@@ -221,13 +221,11 @@ def _statistics(shape: Any) -> Any:
             return RunningStat(shape)
         if not any(isinstance(n, Integral) for n in shape):
             return tuple(_statistics(part) for part in shape)
-    raise ConfigError(
-        f"shape must be a tuple of whole numbers, None, or a dict or tuple of such shapes; found {shape!r}."
-    )
+    raise ConfigError(f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {shape!r}.")
 
 
 def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
-    """Return the structure of `function(stat, value, path)`; where there are no statistics, values stay as they are."""
+    """Return the structure of `function(stat, value, path)`; values without statistics are unchanged."""
     if stats is None:
         return values[0] if values else None
     if isinstance(stats, dict):

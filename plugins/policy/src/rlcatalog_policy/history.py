@@ -1,4 +1,4 @@
-"""History of each episode while acting: serves the views of past steps that a model requests.
+"""History of each episode while acting, for the views of past steps that a model requests.
 
 Training needs no history: it stores the views that acting returned.
 """
@@ -72,7 +72,7 @@ class View:
 
 
 class Views:
-    """Views that one model requests.
+    """Views that a model requests.
 
     Args:
         requirements: The model's `view_requirements`.
@@ -246,7 +246,7 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the last step's rewards `[B]` as float32, 0 where there was none; None if all episodes begin.
+    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all episodes begin.
 
     Args:
         reward: The rewards, or None.
@@ -268,7 +268,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
             f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
             f" dtype {given.dtype}."
         )
-    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+    with np.errstate(over="ignore"):  # values too large for float32 are found below
         rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
     check_rows(rewards, "prev_reward", "look at the environment's reward", t)
     return rewards

@@ -126,7 +126,7 @@ def read_manifest(source: Path) -> Manifest:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
             return decode(file)
     except FileNotFoundError:
-        inside = source / "policy"  # where a run saves it
+        inside = source / "policy"  # the folder that a run saves it to
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
         raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
 
@@ -142,7 +142,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
             try:
                 files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
             except FileNotFoundError as error:
-                if manifest == former:  # no process is writing: the file is missing
+                if manifest == former:  # no process is writing, so the file is missing
                     raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
                 former = manifest
                 continue
@@ -253,7 +253,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
 def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
     """Raise unless the file has the model's names, shapes and dtypes."""
     have = weights_of(policy.model)
-    # Strides of zero: shapes without memory, because a header may say anything.
+    # Strides of zero, to create shapes without memory, because headers are not trusted.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
     try:
         check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)

@@ -80,7 +80,7 @@ def encode(manifest: Manifest) -> bytes:
         SavedPolicyError: A value of the config is not plain data, or the content is too large.
     """
     data = msgspec.structs.asdict(manifest)
-    # JSON takes neither a whole number of thousands of digits nor a list inside itself.
+    # JSON supports neither integers of thousands of digits nor lists that contain themselves.
     with raised_as(
         lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"), SavedPolicyError
     ):

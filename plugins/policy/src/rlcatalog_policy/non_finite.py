@@ -50,7 +50,7 @@ def check_step(
             "its observation is finite: look at the model's weights, and at past steps if it has a memory; to forbid an"
             " action, set its logit to the lowest finite number"
             if place is None
-            else f"its observation holds values that are not finite: {place}; mend it in the environment"
+            else f"its observation contains values that are not finite: {place}; fix it in the environment"
         )
         raise NonFiniteError(
             f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are [{values}{more}], and"

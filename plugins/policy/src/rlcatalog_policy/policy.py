@@ -66,7 +66,7 @@ class Policy:
 
         # Before the model: encoded and filtered observations, action masks.
         assert resolution.request.action is not None
-        # The framework is imported here: the distributions' classes say how to read their raw actions.
+        # This imports the framework, because distribution classes define how to read their raw actions.
         kinds = resolution.dists.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
@@ -83,7 +83,7 @@ class Policy:
 
         #: The device of model and computation: the argument of `to`, or the device of an instance.
         self.device = "cpu"
-        # The model, and what it remembers of an episode.
+        # The model and its memory of an episode.
         self.model = self._new_model() if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
@@ -230,7 +230,7 @@ class Policy:
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
             return encoded
-        with self._passing:  # it reads its statistics, and writes new ones
+        with self._passing:  # filtering reads statistics and writes new ones
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
@@ -381,7 +381,7 @@ class Policy:
 
         Args:
             path: The file, or the folder for a format that is a folder.
-            format: Name of the format, such as `"onnx"`; when missing, the path's suffix decides.
+            format: Name of the format, such as `"onnx"`. If None, the path's suffix selects it.
 
         Returns:
             Inputs and outputs of the file.
@@ -400,7 +400,7 @@ class Policy:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting and serving.
 
         It shares the weights; call `frozen.update()` when they have changed. If no installed package can freeze this
-        policy, the result acts as this policy does, and `frozen.reason` says why.
+        policy, the result acts like this policy, and `frozen.reason` says why.
 
         Args:
             rows: Number of environments it acts in at once; each other number works too, at a one-time cost.

@@ -47,7 +47,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
     actions = map_tensors(actions, _array)
     single = _is_single(info, actions)
     if single or (single is None and info.space.contains(actions)):
-        with suppress(ValueError, KeyError, TypeError):  # the codec will say what is wrong
+        with suppress(ValueError, KeyError, TypeError):  # the codec will raise the error
             return stack(info, [actions])
     return actions
 
@@ -59,7 +59,7 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
         return next((single for single in parts if single is not None), None)
     try:
         return None if info.shape is None else np.ndim(actions) == len(info.shape)
-    except ValueError:  # lists of different lengths; the codec will say so
+    except ValueError:  # lists of different lengths; the codec will raise the error
         return False
 
 
@@ -83,7 +83,7 @@ def _array(values: Any) -> Array:
 
 
 def _component(policy: Policy, info: SpaceInfo) -> Component | None:
-    """Return the plugin's part that serves the actions of a leaf; None if the kernel's does."""
+    """Return the plugin's part for the actions of a leaf; None if the kernel handles them."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
@@ -143,5 +143,5 @@ def _same(one: Any, other: Any) -> bool:
         return isinstance(other, tuple | list) and len(one) == len(other) and all(map(_same, one, other))
     try:
         return bool(np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):  # no numbers
+    except (TypeError, ValueError):  # not numbers
         return bool(np.array_equal(one, other))

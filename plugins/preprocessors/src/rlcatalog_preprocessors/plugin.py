@@ -1,4 +1,4 @@
-"""Declarations: which codec serves which kind of space, for observations and for actions."""
+"""Declarations: the codec of each kind of space, for observations and for actions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
         _codec("discrete", "kinds:DiscreteCodec", "one of n values"),
         _codec("multi_discrete", "kinds:MultiDiscreteCodec", "several choices at once"),
         _codec("multi_binary", "kinds:MultiBinaryCodec", "bits"),
-        _codec("box", "kinds:BoxCodec", "numbers, or whole numbers, between bounds"),
+        _codec("box", "kinds:BoxCodec", "numbers or integers between bounds"),
         _codec("simplex", "kinds:SimplexCodec", "probability vectors"),
         _codec("composite", "composites:CompositeCodec", "the codecs of a Tuple's or Dict's parts", ("tuple", "dict")),
     ]

@@ -35,7 +35,7 @@ class PolicyOutputs(NamedTuple):
     value: Array
 
 
-#: `outputs(observations, raw_actions)`: what an engine says, by its own code, of the environment's observations.
+#: `outputs(observations, raw_actions)`: an engine's outputs, by its own code, for observations of the environment.
 OutputFunction = Callable[[Any, Array], PolicyOutputs]
 
 
@@ -68,7 +68,7 @@ def check_same_outputs(
         tolerance: Absolute and relative tolerance.
 
     Raises:
-        AssertionError: The results of an engine differ; the message names it and what differs.
+        AssertionError: The results of an engine differ. The message names the engine and the difference.
     """
     raw_actions = reference.act(observations).raw_action
     expected = outputs_of(reference)(observations, raw_actions)
@@ -142,7 +142,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
 
 @contextmanager
 def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
-    """Skip the check if an engine raises its own typed error: this is not the part's fault."""
+    """Skip the check if an engine raises a typed error, because this is not the part's fault."""
     try:
         yield
     except refusals as error:

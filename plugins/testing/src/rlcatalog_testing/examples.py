@@ -27,7 +27,7 @@ class Example:
     Attributes:
         obs: The observation space.
         action: The action space.
-        config: Keys of the model config that the part is chosen by, beside its name.
+        config: Keys of the model config to select the part, in addition to its name.
         draw: `draw(rng)` returns an observation, for a part that not every one of the space will do for; None: any.
     """
 

@@ -35,7 +35,7 @@ class ConformanceError(CatalogError, AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One check of one part, to be called; it raises where the contract is broken.
+    """One check of one part. Calling it raises if the contract is broken.
 
     Attributes:
         check: The check.
@@ -60,7 +60,7 @@ class Case:
             ConformanceError: The part breaks the contract.
             NotApplicable: The check does not apply to this part.
         """
-        __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
+        __tracebackhide__ = True  # of pytest's reports, because the message shows the failure
         for check in self.after:
             if self.part.once(("fails", check.name, self.part.framework), Case(check, self.part)._fails):
                 raise NotApplicable(f"{check.name} fails, which comes first")
@@ -134,7 +134,7 @@ def cases(
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()
     for whole in (Part(component, catalog) for component in components):
-        # Once per installed framework that it has code for, or once where it needs none.
+        # Once per installed framework that it supports, or once if it needs none.
         for part in [whole.within(name) for name in whole.frameworks] or [whole]:
             found += _cases_of(part, checks)
     names = [str(case) for case in found]

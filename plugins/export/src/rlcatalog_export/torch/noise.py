@@ -98,7 +98,7 @@ def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = F
     if count > 1 and not replacement:
         raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
-    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # of rates `probs`: the first to ring is drawn
+    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # rates `probs`: the first to ring is drawn
     return clocks.argmin(dim=-1)
 
 

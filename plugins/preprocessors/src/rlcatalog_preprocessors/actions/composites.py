@@ -139,10 +139,10 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Join raw actions along their columns; integers alone stay integers; beside floats they become floats."""
+    """Join raw actions along their columns. Integers stay integers, but with floats present they become floats."""
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
-        dtype = np.result_type(*floats)  # which holds the whole numbers there may be beside floats
+        dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats
     else:
         wide = any(raw.dtype == np.uint64 for raw in raws)
         dtype = np.dtype(np.uint64 if wide else np.int64)

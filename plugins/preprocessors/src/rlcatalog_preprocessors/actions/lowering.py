@@ -85,7 +85,7 @@ class LoweredBox(LoweredActions):
         ops, codec = self.ops, self.codec
         low, high, dtype = codec.lowest, codec.highest, codec.info.dtype or "float32"
         value = ops.rows(raw, low.shape)
-        if codec.affine or dtype == "float64":  # as NumPy widens it
+        if codec.affine or dtype == "float64":  # like NumPy's promotion
             value = ops.as_type(value, "float64")
         wide = "float64" if codec.affine or dtype == "float64" else "float32"
         if codec.affine:

@@ -52,7 +52,7 @@ def has_a_summary(part: Part) -> None:
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and asking its functions imports no framework."""
     own = _plugin_of(part)
-    # In one process for all plugins, where none of them imports any: that is the rule.
+    # In one process for all plugins if none of them imports a framework, which is the usual case.
     everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
     found = [] if own in everyone and _imported_by(everyone) == [] else _imported_by([own])
     module = own.entry_point.value

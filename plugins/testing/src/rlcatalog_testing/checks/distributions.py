@@ -51,13 +51,13 @@ def size_is_announced(trial: Trial) -> None:
     if not trial.is_subject:
         return
     says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
-    what = f"{trial}: required_model_output_shape says {says}, the declaration's size {trial.size}"
+    what = f"{trial}: required_model_output_shape returns {says}, the declaration's size {trial.size}"
     require(int(np.prod(says)) == trial.size, what)
     trial.dist(trial.inputs(ROWS)).sample()
 
 
 @check_trials(
-    hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached, in the"
+    hint="let sample() return one action per row, [B] for a single Discrete, otherwise [B, width], detached, in the"
     " inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:

@@ -62,7 +62,7 @@ class Episodes:
         return Pass(found.outputs.reshape(2, LENGTHS[0], -1), found.value, found.state)
 
 
-#: Checks of what carries a state, episodes by episodes of the first example.
+#: Checks of parts with a state, over episodes of the first example.
 check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episodes, first(part)))
 
 

@@ -70,7 +70,7 @@ def output_width(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: with_sharing(part, part.examples),
-    hint="let value_function return [B], computed from what the last forward left",
+    hint="let value_function return [B], computed from results of the last forward",
 )
 def one_value_per_row(trial: ModelTrial) -> None:
     """A value branch gives one finite number for each observation."""
@@ -118,7 +118,7 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: [*with_sharing(part, part.examples[:1]), *every(part)],
-    hint="let describe say what __init__ builds: the last stage's width, and how many weights each stage has",
+    hint="let describe match what __init__ builds: the last stage's width, and the number of weights of each stage",
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
