@@ -54,7 +54,7 @@ class Batch(NamedTuple):
     obs: np.ndarray
     action: np.ndarray  # [B], int64, counted from 0
     reward: np.ndarray  # [B]
-    discount: np.ndarray  # [B], how much what follows counts: gamma, or 0 after an end (a time limit is none)
+    discount: np.ndarray  # [B], discount of the next value: gamma, or 0 after a termination (not after a time limit)
     next_obs: np.ndarray
     next_mask: np.ndarray  # [B, n], booleans: the next allowed actions
 

@@ -82,7 +82,7 @@ def make_env(name: str) -> gym.Env:
 
 
 def main() -> None:
-    """Train, print the mean return, and count what of the backbone has moved."""
+    """Train, print the mean return, and count the backbone's changed weights."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="MiniGrid-Empty-5x5-v0")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

@@ -84,7 +84,7 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
     """Return the numbers of the parts in sampling order.
 
     Args:
-        order: What `autoregressive_order` holds; a path or Dict key stands for all parts below it that are not named
+        order: The value of `autoregressive_order`. A path or Dict key means all parts below it that are not named
             themselves before.
         paths: The parts' paths.
 

@@ -20,7 +20,7 @@ class JointDistribution(ActionDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
     The inputs hold the parameters the parts would have if they were independent, and the context of the layers between
-    them; `model.conditionals` adds what the earlier parts change. Scoring stored actions takes one pass through those
+    them; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes one pass through those
     layers with masked weights (MADE: Germain et al. 2015); drawing takes one light pass for each part.
 
     Args:
@@ -76,7 +76,8 @@ class JointDistribution(ActionDistribution):
         params = own.masked(inputs[:, : layout.params], mask, **bound)
         return cls.ops.side_by_side([params, inputs[:, layout.params :]])
 
-    # --- what the frameworks do ------------------------------------------------------------------------------------
+    # --- for frameworks to implement
+    # ------------------------------------------------------------------------------------
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -90,7 +91,7 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.

@@ -151,7 +151,7 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value it reads, whether it is an indicator, of what, and shift and scale."""
+        """For each encoded column: the raw value that it reads, the choice that it indicates, if any, shift, scale."""
         raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
@@ -184,7 +184,7 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
-    """Yield what later parts see of a part: one-hots of choices, numbers brought into [-1, 1] by their limits."""
+    """Yield a part's encoding for later parts: one-hots of choices, numbers scaled to [-1, 1] by their limits."""
     if codec.children:  # a composite that its distribution leaves whole
         for child in codec.children:
             yield from _columns(child, raw)

@@ -136,7 +136,7 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row; inside a trace TensorFlow's own error does.

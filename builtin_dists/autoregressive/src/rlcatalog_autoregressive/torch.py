@@ -160,7 +160,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.

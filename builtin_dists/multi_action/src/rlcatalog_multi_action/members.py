@@ -247,7 +247,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
         cls, options = unbind(dist)
-        # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
+        # Flatten a composite inside this one, unless its class changes the behaviour of composites.
         if not child.is_composite or "taken_apart" not in getattr(cls, "__dict__", ()):
             yield child, dist, size
             continue

@@ -132,7 +132,7 @@ def read(
             x = part.hot.of(ops.rows(x, part.integers), ops)
         elif part.depth:
             x = ops.rows(x, part.shape)
-        # What stands in empty places is no observation: not even a NaN there may reach a gradient.
+        # Empty places do not contain observations; even a NaN there must not reach a gradient.
         inputs.tensors.append(x if around is None else ops.only(around, x))
 
 
@@ -156,7 +156,7 @@ def features(
 
     Args:
         parts: The parts of the observation.
-        inputs: What `read` returned.
+        inputs: The result of `read`.
         nets: A net for each part.
         ops: The framework's tensor operations.
         is_training: Handed on to the nets.
@@ -189,7 +189,7 @@ def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode what `codec.restore` made, `[N, size]`: for observations that come as structures.
+    """Encode the results of `codec.restore`, `[N, size]`, for observations that come as structures.
 
     Args:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.

@@ -23,7 +23,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return every part with the stages of its net, then what follows them."""
+    """Return every part with the stages of its net, followed by the common stages."""
     from rlcatalog_complex_input.description import stages
 
     return stages(request)

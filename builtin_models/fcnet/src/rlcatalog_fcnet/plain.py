@@ -33,8 +33,9 @@ class Plain(ModelV2):
     """A plain module that maps observations to features, dense layers, then logits and a value.
 
     `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
-    reads what the logits read or, with `vf_share_layers=False`, a second module. Built as a trunk (`num_outputs=None`)
-    it ends with the features. A class or factory that takes `num_outputs` gives logits and value itself.
+    reads the same features as the logits or, with `vf_share_layers=False`, those of a second module. Built as a trunk
+    (`num_outputs=None`) it ends with the features. A class or factory that takes `num_outputs` gives logits and value
+    itself.
 
     A framework's class derives from it and from the framework's base class of models, and brings what is declared here
     and not implemented.
@@ -238,7 +239,7 @@ def _brief(space: Any) -> str:
     return SpaceInfo.read(space).describe()
 
 
-# --- what a module is shown ------------------------------------------------------------------------------------------
+# --- input of a module ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

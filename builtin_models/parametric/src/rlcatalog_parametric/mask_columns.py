@@ -63,8 +63,8 @@ def read(
         config: The flat model config.
 
     Returns:
-        The layout, the mask that models are shown, and what checks that each row allows something; None for the latter
-        two if there is no mask, and if nothing needs to be checked.
+        The layout, the models' mask, and a check that each row allows an action; None for the latter two if there is no
+        mask, and if nothing needs to be checked.
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

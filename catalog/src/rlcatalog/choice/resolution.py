@@ -145,7 +145,7 @@ class Resolution:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults and that no part reads: key → what it takes to be read.
+        """The config keys that differ from their defaults and that no part reads: key → condition for it to be read.
 
         Keys are in the order of the config. The text is empty if no chosen component has the key. A registered class
         without `config` and `reads`, such as RLlib's custom classes, counts as reading all keys.

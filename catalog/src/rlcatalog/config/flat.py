@@ -21,7 +21,7 @@ class FlatConfig(dict[str, Any]):
     names (`OLD_NAMES`).
 
     Args:
-        values: The keys with their values; a copy of another FlatConfig takes over its structs.
+        values: The keys with their values; a copy of another FlatConfig shares its structs.
 
     Attributes:
         given: In a parsed config, the keys whose value is not the catalog's default.

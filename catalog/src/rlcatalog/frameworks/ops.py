@@ -129,7 +129,7 @@ def ops_of(tensor: Tensor) -> TensorOps:
     return ops
 
 
-#: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.
+#: Cache of `ops_of`. Not `functools.cache`, which `torch.compile` warns of.
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 

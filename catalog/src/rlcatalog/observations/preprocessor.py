@@ -150,7 +150,7 @@ class Preprocessor:
         return write_rows
 
     def restore(self, flat: Tensor, ops: TensorOps) -> Any:
-        """Convert encoded values `[..., size]` into what models see: an array, or a structure of arrays.
+        """Convert encoded values `[..., size]` into a model's input: an array, or a structure of arrays.
 
         Args:
             flat: Array or tensor `[..., size]`.

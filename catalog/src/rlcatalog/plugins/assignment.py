@@ -14,7 +14,7 @@ from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of the plugins' parts; their records note what is left out."""
+    """Return the registry of the plugins' parts; record omitted parts in the plugins' records."""
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)

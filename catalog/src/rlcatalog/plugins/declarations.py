@@ -96,7 +96,7 @@ class Declaration:
         config: Import path of the msgspec struct with the component's config keys, or None.
         reads: Names of other config keys that the component reads: shared keys of the kernel, or another package's
             keys. Undeclared keys are refused when the plugin is loaded.
-        ignores: A function that returns the keys without effect for a request: key → what it needs, such as
+        ignores: A function that returns the keys without effect for a request: key → its condition, such as
             `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
         extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
             None. Only `reads` counts of the other fields, if it is given.

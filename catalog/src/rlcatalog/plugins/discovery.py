@@ -104,7 +104,7 @@ def scan() -> tuple[Any, ...]:
     installed: dict[str, Any] = {}
     for number, distribution in enumerate(distributions()):
         name = name_of(distribution) or f"distribution {number}"
-        # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
+        # The first copy on the path is imported, unless it is the remainder of an uninstallation.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
     return tuple(point for name, distribution in installed.items() for point in _entry_points_of(name, distribution))

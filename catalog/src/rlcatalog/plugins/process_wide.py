@@ -64,7 +64,7 @@ class FrameworkSpec(Declaration):
     - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
-    - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
+    - `"policy_module"`: makes the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
@@ -140,7 +140,9 @@ class FrameworkSpec(Declaration):
             NotServedError: No package declares this target.
         """
         if (target := self.targets.get(what) or self.target(what)) is None:
-            raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
+            raise NotServedError(
+                f"{user} has no code for framework={self.name!r}: no installed package declares its {what!r}."
+            )
         return _load(target)
 
     @property

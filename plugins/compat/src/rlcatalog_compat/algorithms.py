@@ -64,7 +64,7 @@ class Algorithm:
         config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
-        env: What `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
+        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
             `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
@@ -182,7 +182,7 @@ class Algorithm:
         return str(folder)
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Restore what `save` wrote, with its config.
+        """Restore a checkpoint from `save`, with its config.
 
         Raises:
             SavedPolicyError: There is no checkpoint, or it is damaged.
@@ -192,7 +192,7 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm restored from what `save` wrote; for `Algorithm`, the class that wrote it.
+        """Return an algorithm restored from a checkpoint of `save`; for `Algorithm`, of the class that wrote it.
 
         Args:
             path: The folder.

@@ -190,7 +190,7 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     if weights and all(isinstance(value, Mapping) for value in weights.values()):
         if len(weights) > 1:
             raise NotServedError(
-                f"load_rllib_weights: these are the weights of the policies {sorted(weights)}; give those of one."
+                f"load_rllib_weights: these are the weights of several policies, {sorted(weights)}; pass those of one."
             )
         return dict(*weights.values())
     return weights

@@ -51,7 +51,7 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
     """Return `root.encode_batch` of the whole observation, `[B, *shape]`.
 
     Args:
-        inputs: What `observation_inputs` yielded.
+        inputs: The results of `observation_inputs`.
         values: A tensor for each: `[B, *shape]`, or `[B, size]` if it is already encoded.
         root: The codec of the whole.
         ops: The tensor library's operations.

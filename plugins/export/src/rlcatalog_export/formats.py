@@ -30,7 +30,7 @@ class Exported:
         interface: Its inputs and outputs.
         policy: Copy of the policy for the comparison with the file.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
-            None if it cannot, and only what is not drawn is compared.
+            None if it cannot; then random outputs are not compared.
     """
 
     interface: Interface

@@ -163,7 +163,7 @@ def _contradictions(interface: Interface) -> Iterator[str]:
     inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
     for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
         if len(named) < len(ports):
-            yield f"two {what} have one name"
+            yield f"two {what} have the same name"
         roles = [port.role for port in ports]
         for role in _SINGLE:
             if roles.count(role) > 1:
@@ -172,7 +172,7 @@ def _contradictions(interface: Interface) -> Iterator[str]:
             if math.prod(port.shape) > _LARGEST:
                 yield f"{port.name!r} has rows of shape {list(port.shape)}; {_LARGEST} numbers are the most"
             if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
-                yield f"{port.role!r} is none of {what}"
+                yield f"{port.role!r} is not one of {what}"
     for role in ("deterministic", "mask", "noise", "prev_reward"):
         if (given := interface.input(role)) is not None and given.name != role:
             yield f"the input {given.name!r} should be called {role!r}"

@@ -129,7 +129,7 @@ class PolicyFunction:
         """Return the expected results for a written file."""
         return Exported(self.interface, self.policy, self.drawing_given)
 
-    # --- what is known of it ---------------------------------------------------------------------------------------
+    # --- its description ---------------------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
         """Return an array for an input: zeros, or numbers from the open interval (0, 1)."""

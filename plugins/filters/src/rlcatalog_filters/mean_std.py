@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog_filters.running_stat import Array, Moments, RunningStat, numbers
 
-#: Added to the standard deviation, so that what never varies can be divided by it.
+#: Added to the standard deviation, so that constants can be divided by it.
 EPSILON = 1e-6
 
 
@@ -177,7 +177,7 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
     """Return the offset to subtract and the factor, float64 arrays of the statistics' shape.
 
     Args:
-        stat: The statistics; without any, values stay what they are.
+        stat: The statistics; without statistics, values are unchanged.
         demean: Whether the mean is subtracted.
         destd: Whether to divide by the standard deviation.
     """

@@ -48,10 +48,10 @@ class ContractChecker:
             for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
-        #: Whether `check_actions` may find anything: listed distributions draw only what space and mask allow.
+        #: Whether `check_actions` is needed: listed distributions only draw actions that space and mask allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
 
-    # --- what a model returns --------------------------------------------------------------------------------------
+    # --- return values of models --------------------------------------------------------------------------------------
 
     def check_outputs(self, outputs: Any, rows: int | None) -> None:
         """Raise unless a model's outputs have the shape `[rows, outputs]`."""
@@ -71,7 +71,7 @@ class ContractChecker:
             " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
-    # --- what a distribution returns -------------------------------------------------------------------------------
+    # --- return values of distributions -------------------------------------------------------------------------------
 
     def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
         """Raise unless a sample in its flat form has the shape `[rows, width]`."""
@@ -88,7 +88,7 @@ class ContractChecker:
         )
 
     def check_tensors(self, value: Any, method: str) -> None:
-        """Raise unless what a distribution returned, one value or a structure, is made of the framework's tensors."""
+        """Raise unless a distribution's return value, one value or a structure, consists of the framework's tensors."""
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:

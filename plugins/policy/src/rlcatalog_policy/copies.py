@@ -1,7 +1,7 @@
 """Copying and pickling of policies: the same parts are built again, with copied weights and statistics.
 
-A pickle holds what a save holds: it names the parts. Classes of the running program are pickled as usual, by the module
-that they are imported from.
+A pickle has the content of a save: it names the parts. Classes of the running program are pickled as usual, by the
+module that they are imported from.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
 
 
 def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
-    """Rebuild a policy from what `pickle_policy` returned."""
+    """Rebuild a policy from the result of `pickle_policy`."""
     (restored, arguments), pins = state["catalog"], Pins(**state["pins"])
     catalog = restored(*arguments)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are

@@ -70,7 +70,7 @@ def load(
         framework: `"torch"` or `"tf"`, even if it was saved in the other one: weights and statistics are the same in
             both, and outputs agree to 1e-5. None: the framework it was saved in.
         model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`.
-            Or a dictionary with the arguments in `custom_model_config` that held code.
+            It may also be a dictionary with the arguments in `custom_model_config` that contained code.
         observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
@@ -133,7 +133,7 @@ def read_manifest(source: Path) -> Manifest:
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
-    """Open the files of one save; if a writer removes one before that, start again."""
+    """Open all files of one save; if a writer removes one meanwhile, start again."""
     former = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)

@@ -187,7 +187,7 @@ def plain_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config values of what `plain_config` returned."""
+    """Return the config values from the result of `plain_config`."""
     return {key: _decoded(value) for key, value in config.items()}
 
 

@@ -1,7 +1,7 @@
 """NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
 
 Each check is one sum of products over an existing array, in a third of the time of `isfinite`. The sum is finite only
-if all numbers are. If it is not, which large numbers may also cause, the check looks closer.
+if all numbers are. If it is not, which may also be due to large numbers, every number is checked.
 """
 
 from __future__ import annotations

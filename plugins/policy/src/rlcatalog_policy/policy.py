@@ -346,7 +346,7 @@ class Policy:
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of the random generators from what `random_state` returned: the same actions follow."""
+        """Restore the states of the random generators, the result of `random_state`, to repeat the same actions."""
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
@@ -355,7 +355,7 @@ class Policy:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found by name.
+        """Pickle the content of `save`. The policy is restored on the CPU, and its parts are found by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.

@@ -98,7 +98,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
         PartError: Its inverse is wrong, or raised an unknown error.
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
-    keep = "keep what Policy.act returned as step.raw_action, and store that"
+    keep = "store step.raw_action from Policy.act"
     with blame_part(component, f"{type(codec).__name__}.invert()"):
         try:
             raw = codec.invert(part)

@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what PPO requires of the parts it trains."""
+"""Checks for the conformance kit: PPO's requirements for parts."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class EnvErrors:
 
 
 def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an environment's method; return what it returns.
+    """Call an environment's method and return its result.
 
     Args:
         fault: Makes the error from a description of the problem.

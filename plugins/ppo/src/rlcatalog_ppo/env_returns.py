@@ -1,4 +1,4 @@
-"""Checks of what an environment returns from `reset` and `step`.
+"""Checks of the return values of an environment's `reset` and `step`.
 
 Types and shapes suffice for nearly all values; only the rest are checked in detail.
 """

@@ -118,7 +118,7 @@ def check_state(state: Any) -> None:
     """Raise unless a structure is the state of an algorithm.
 
     Args:
-        state: What `trees.put_together` returned.
+        state: The result of `trees.put_together`.
 
     Raises:
         ValueError: It is not. The message names the difference.

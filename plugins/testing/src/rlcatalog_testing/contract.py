@@ -41,8 +41,8 @@ class Check:
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: Advice for authors.
         run: Function that raises if a part breaks the requirement.
-        each: What of a part `run` is called with, one by one, each the argument or a tuple of them; None: the part. A
-            check applies to a part if it does to one of these.
+        each: The arguments that `run` is called with, one by one, each an argument or a tuple of arguments; None: the
+            part. A check applies to a part if it does to one of these.
         every_framework: Whether it runs once per framework of the part; otherwise once.
         where: Whether the check can apply to a part, judged by the part's declaration; nothing is built for that.
         stops: Whether a failure skips the following checks, which would fail for the same reason.

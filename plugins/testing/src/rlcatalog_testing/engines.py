@@ -127,7 +127,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
     """Raise unless an update has moved every array of weights, and left all of them finite.
 
     Args:
-        before: What `trained_weights` returned before the update.
+        before: The result of `trained_weights` before the update.
         after: The same after it.
 
     Raises:
@@ -153,6 +153,6 @@ def update_example(part: Part) -> Example:
     """Return the example with which an engine trains a part.
 
     Raises:
-        NotApplicable: It is a distribution that leaves nothing to chance: no log density moves what actions come from.
+        NotApplicable: It is a deterministic distribution, so no log density changes the weights of actions.
     """
     return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]

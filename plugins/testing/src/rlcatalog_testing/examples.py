@@ -89,7 +89,7 @@ def kind_of(component: Component) -> str:
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
     """Return the declared examples of a part, and a few standard ones with all the spaces that it fits.
 
-    A part that is only chosen by name does not declare what it fits: its declared examples are all.
+    A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
 
     Raises:
         PartError: The declared function raised, or returned something else.

@@ -73,7 +73,7 @@ class Case:
         except BaseException as error:
             ours = isinstance(error, AssertionError | CatalogError)
             what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
-            # What the part's own code raised is not what the check's hint is about.
+            # The check's hint does not apply to errors in the part's own code.
             own = isinstance(error, PartError) and error.__cause__ is not None
             raised = not ours or own or isinstance(error, ExampleError)
             hint = "" if raised else f" Hint: {self.check.hint}."
@@ -129,7 +129,7 @@ def cases(
     if not components:
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
-        # Where it is asked first, all that it fits is tried, and not only what the listed parts leave.
+        # If it is asked first, try everything that it fits, not only what listed parts leave.
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()

@@ -99,7 +99,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
         tests: f"{kind}/tests.py",
     }
-    # What its tests need: the kit, the command line, codecs, distributions, and a plain model.
+    # Packages for its tests: the kit, the command line, codecs, distributions, and a plain model.
     around = public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
     contents = [(f"{source}/{stem}", what) for stem, what in _TABLE["files"].items() if f"{source}/{stem}" in templates]
     values = {

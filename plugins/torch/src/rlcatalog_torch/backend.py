@@ -249,7 +249,7 @@ class TorchBackend:
         Raises:
             ModelContractError: A sample carries a gradient, or an unregistered weight would not be trained.
         """
-        if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
+        if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
         for leaf in leaves_of(terms):

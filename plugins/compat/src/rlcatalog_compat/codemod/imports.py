@@ -11,7 +11,7 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
-#: Statements, and what of an import stays, with reasons.
+#: Statements, and the parts of imports that are unchanged, with reasons.
 Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
 #: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")

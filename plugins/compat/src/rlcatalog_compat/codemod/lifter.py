@@ -1,7 +1,7 @@
 """Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers.
 
-A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
-symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
+A layer computes at each call of its model, but the operation was computed once. Therefore, what the operation reads
+besides symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
 `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 

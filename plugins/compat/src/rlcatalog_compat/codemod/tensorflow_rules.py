@@ -54,7 +54,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
 
     Args:
         context: Context of the file.
-        node: An attribute, a subscript or a call, its parts rewritten.
+        node: An attribute, a subscript or a call, with rewritten parts.
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
         return node
@@ -98,7 +98,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         once: Whether the call runs once per pass of the model: only then a layer needs no name.
 
     Returns:
-        None if nothing here does what it does.
+        None if there is no replacement.
     """
     name = context.stands_for(node.func)[1]
     function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]

@@ -1,8 +1,8 @@
 """The table of PyTorch operations in ONNX, and helpers for its entries.
 
 Shapes are known numbers. A form is a function that adds nodes to a recording and returns their output, or outputs: it
-gets the recording, what PyTorch returned, and the operation's own arguments. Tensors among them are named by
-`recorder.name`, which converts them to a dtype if given.
+gets the recording, PyTorch's result, and the operation's arguments. Tensors among them are named by `recorder.name`,
+which converts them to a dtype if given.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 
-# --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
+# --- replacements of PyTorch's functions ---------------------------------------------------------------------
 
 
 def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> A
     return drawn / drawn.sum(-1, keepdim=True)
 
 
-#: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
+#: PyTorch function → its replacement. If it takes a generator, it is not replaced.
 _DRAWS: dict[Any, Callable[..., Any]] = {
     torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
     torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),

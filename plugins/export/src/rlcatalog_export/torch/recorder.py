@@ -217,7 +217,7 @@ def _ordered(whole: Tensor | None, part: Tensor) -> bool:
 def record(
     function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
 ) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
-    """Record what a function does with its inputs.
+    """Record a function's operations on its inputs.
 
     Args:
         function: Called with the inputs by name; returns its outputs by name.

@@ -109,7 +109,7 @@ class _CountedCodec(_EntryByEntry):
     def _count(self, low: Array, span: Array) -> None:
         """Set the lowest values, and the distance of the highest to them.
 
-        uint64 holds the distance of any two integers; sums are modulo 2^64, as those of all dtypes are.
+        uint64 represents the distance of any two integers; sums are modulo 2^64, as for all integer dtypes.
         """
         self.low, self.span = low, span
         self._first = low.astype(np.uint64)
@@ -216,7 +216,7 @@ class BoxCodec(_EntryByEntry):
         assert info.low is not None
         assert info.high is not None
         self._dtype = np.dtype(info.dtype or "float32")
-        # What lies within the bounds already is not moved.
+        # Values within the bounds are unchanged.
         self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
         finite = np.isfinite(info.low) & np.isfinite(info.high)
         low, high = (

@@ -48,7 +48,7 @@ def parse_seeds(text: str) -> list[int]:
     """Return the seeds that `--seeds` names: numbers and ranges, such as `0,1,2` or `0-4,10`.
 
     Args:
-        text: What was typed.
+        text: The typed text.
 
     Raises:
         ConfigError: The text has another form, repeats a seed, or names too many.

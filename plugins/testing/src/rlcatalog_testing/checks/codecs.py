@@ -167,7 +167,7 @@ def encodes_within_its_bounds(trial: CodecTrial) -> None:
     require(codec.observation_space.shape == codec.shape, f"{trial}: observation_space has another shape")
 
 
-@check_codecs(hint="write what is in the observation: different observations should be encoded differently")
+@check_codecs(hint="encode the whole observation: different observations should be encoded differently")
 def tells_observations_apart(trial: CodecTrial) -> None:
     """Different observations, and different values of each part, have different encodings."""
     codec, info = trial.codec, trial.codec.info

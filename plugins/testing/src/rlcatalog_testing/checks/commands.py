@@ -1,4 +1,4 @@
-"""Checks of commands: what `rlcatalog NAME --help` does, in a separate process."""
+"""Checks of commands: `rlcatalog NAME --help` in a separate process."""
 
 from __future__ import annotations
 

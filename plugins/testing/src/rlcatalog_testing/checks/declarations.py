@@ -159,7 +159,7 @@ def answers_every_request(part: Part) -> None:
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
     """Yield the answers of a declaration's functions to requests of every kind: function, request, answer.
 
-    An answer is what is returned, or the exception.
+    An answer is the return value or the exception.
     """
     declaration = component.declaration
     names = declaration.functions

@@ -23,7 +23,7 @@ ROWS = 2
 MOST_FLOATS = 4
 
 
-@check_chance_trials(hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
+@check_chance_trials(hint="normalise logp: the sum or integral of the density over all actions is 1")
 def density_integrates_to_one(trial: Trial) -> None:
     """Probabilities sum to 1 over all actions; densities integrate over a box of samples to its volume.
 
@@ -183,7 +183,7 @@ def kl_of_itself_is_zero(trial: Trial) -> None:
 @check(
     "action_dist",
     each=lambda part: trials(part)[:2],
-    hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying",
+    hint="clamp inputs of exp, and replace -inf with finite numbers before multiplying",
 )
 def gradients_are_finite(trial: Trial) -> None:
     """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""

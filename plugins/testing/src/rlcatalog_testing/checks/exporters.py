@@ -56,7 +56,7 @@ class Exported:
             yield path
 
     def actor(self, path: Path) -> rlcatalog.Actor:
-        """Read what was written."""
+        """Return the written files."""
         return rlcatalog.Actor(path, catalog=self.part.catalog)
 
 
@@ -94,7 +94,7 @@ def _state(policy: Any) -> dict[str, Array]:
     return {name: np.array(array) for name, array in found.items()}
 
 
-@check_exports(hint="let the file compute what the policy does: compare each output with the policy's own")
+@check_exports(hint="let the file compute the same as the policy: compare each output with the policy's")
 def the_file_acts_as_the_policy(exported: Exported) -> None:
     """A file computes the same as the policy, over steps, for batches of any size, and with masks."""
     policy = exported.policy
@@ -139,4 +139,4 @@ def damaged_files_are_refused(exported: Exported) -> None:
             (path / largest).write_bytes(data)
             with suppress(SavedPolicyError):
                 exported.actor(path)
-                raise AssertionError(f"{(path / largest).name} was {what}, and is read without an error")
+                raise AssertionError(f"{(path / largest).name} was {what}, but is read without an error")

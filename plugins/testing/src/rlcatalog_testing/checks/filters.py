@@ -74,7 +74,7 @@ def leaves_its_input_alone(bench: Bench) -> None:
     for update in (False, True):
         given = bench.encoded.copy()
         bench.make()(given, update=update)
-        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update} it changes what it is given")
+        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update}, it changes its argument")
 
 
 @check_benches(hint="return numbers of the shape and within the bounds of processed_space()")

@@ -54,7 +54,7 @@ OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], A
     ("clip", lambda ops, t: ops.clip(t(X), -0.5, 0.25), X.clip(-0.5, 0.25)),
     ("without_gradient", lambda ops, t: ops.without_gradient(t(X)), X),
 )
-#: What every framework has.
+#: Targets that every framework has.
 REQUIRED = ("reshape", "integers", "side_by_side", "fill_forbidden")
 
 
@@ -127,7 +127,7 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
 
 
 @check_backends(
-    hint="score as acting did, or raise NotServedError; refuse what is wrong with a CatalogError",
+    hint="score as acting did, or raise NotServedError; for wrong input, raise a CatalogError",
 )
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     """Stored actions get the score they had when sampled, or evaluation raises a typed error."""

@@ -23,7 +23,7 @@ from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 
 MODELS = ("trunk", "memory", "head")
-#: The kernel's keys that change batches, observations and names, not what a model computes.
+#: The kernel's keys that change batches, observations and names, but not a model's outputs.
 ELSEWHERE = (
     "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model", "custom_model_config",
     "custom_action_dist", "custom_preprocessor", "observation_filter", "action_bounds",
@@ -68,7 +68,7 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the keys that a part declares and that change what it computes; rlcatalog declares a plain module's."""
+    """Return the keys that a part declares and that change its outputs; rlcatalog declares those of plain modules."""
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
     others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()

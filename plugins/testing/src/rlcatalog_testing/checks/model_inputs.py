@@ -28,7 +28,7 @@ def leaves_its_inputs_alone(trial: ModelTrial) -> None:
         before = [array.copy() for array in given]
         use()
         same = all(map(np.array_equal, before, given))
-        require(same, f"{trial}: {what} writes into what it is given")
+        require(same, f"{trial}: {what} writes into its inputs")
 
 
 def _arrays(value: object) -> list[Array]:

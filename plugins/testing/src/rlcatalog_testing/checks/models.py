@@ -40,7 +40,7 @@ def check_outputs(trial: ModelTrial) -> None:
 
 def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
     require(numbers.shape == shape, f"{what} {numbers.shape}, expected {shape}")
-    require(bool(np.isfinite(numbers).all()), f"{what}: not all of them are finite")
+    require(bool(np.isfinite(numbers).all()), f"{what}: not all are finite")
 
 
 def check_trained(trial: ModelTrial) -> None:
@@ -158,7 +158,7 @@ def every_weight_is_trained(trial: ModelTrial) -> None:
     check_trained(trial)
 
 
-@check_models(each=first, hint="return what the framework's operations give: an array carries no gradient")
+@check_models(each=first, hint="return results of the framework's operations: an array has no gradient")
 def outputs_are_tensors(trial: ModelTrial) -> None:
     """Outputs and values are tensors of the framework."""
     policy, returned = trial.policy, dict[str, Any]()
@@ -270,7 +270,8 @@ def traced_equals_eager(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=first, hint="let evaluate's pass, is_training=True, return what acting does but for dropout and the like"
+    each=first,
+    hint="let evaluate's pass, is_training=True, return the same as acting, except for dropout and similar layers",
 )
 def evaluates_batches(trial: ModelTrial) -> None:
     """Scoring stored actions gives a density and a value for each row, also for sequences."""
