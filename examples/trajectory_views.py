@@ -1,4 +1,4 @@
-"""Views of past steps instead of a memory: a model that asks for the last observations, actions and rewards.
+"""Views of past steps instead of a memory: a model that requests the last observations, actions and rewards.
 
 On a CartPole that hides its velocities; in PyTorch and in TensorFlow. Run it with
 `python examples/trajectory_views.py --framework tf --frames 4`.

@@ -130,7 +130,7 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
         catalog.explain(BOX, TWO, {first: True, second: True}, "torch")
     message = str(raised.value)
     assert message.startswith("memory: ")
-    assert "are switched on at once, and there is one memory. Leave one of " in message
+    assert "are switched on together, but there is only one memory. Leave one of " in message
     switches = re.search(r"Leave one of (\w+) and (\w+) out of the config\.$", message)
     assert set(switches.groups()) == {first, second}
     for off in (first, second):  # which are ways out

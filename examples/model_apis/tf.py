@@ -58,7 +58,7 @@ class ContActionQModel(TFModelV2):
 
 
 def dense(inputs: int, outputs: int) -> Any:
-    """Return a linear layer whose variables are there at once: a target network is copied before the first call."""
+    """Return a linear layer that already has variables, because a target network is copied before the first call."""
     layer = tf.keras.layers.Dense(outputs)
     layer.build((None, inputs))
     return layer

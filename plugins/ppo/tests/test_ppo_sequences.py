@@ -325,7 +325,7 @@ def test_a_trajectory_holds_the_steps_of_one_episode_in_their_order(mode):
 
 def test_what_is_not_added_and_what_is_added_wrongly_is_named():
     settings = {**SMALL, "model": {"custom_model": Adviced}}
-    with pytest.raises(NotServedError, match="Adviced asks for the view 'returns' into 'returns', which this rollout"):
+    with pytest.raises(NotServedError, match="Adviced requests the view 'returns' into 'returns', which this rollout"):
         PPO(Walk, settings).train()
 
     def too_short(policy, sample_batch, other_agent_batches, episode):

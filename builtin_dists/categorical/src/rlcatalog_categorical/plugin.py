@@ -137,7 +137,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         _spec("categorical", "Categorical", "one of n values, from n logits", size, match=match_discrete,
               config=f"{config}:CategoricalConfig"),
         _spec("multi_categorical", "MultiCategorical",
-              "several independent choices, from the logits of all side by side", multi_size, match=match_multi),
+              "several independent choices, from the concatenated logits", multi_size, match=match_multi),
         _spec("bernoulli", "Bernoulli", "independent bits, from a logit each", bernoulli_size, match=match_bernoulli),
         _spec("gumbel_softmax", "GumbelSoftmax",
               "relaxed one-hots of n values that gradients flow through, from n logits", gumbel_size,

@@ -1,4 +1,4 @@
-"""The distributions over choices in PyTorch: one, several at once, bits, relaxed one-hots, slates."""
+"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hots, slates."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class CompositeDistribution(ActionDistribution):
     """Independent distributions of a Tuple's or Dict's parts, nested to any depth.
 
     Args:
-        inputs: `[B, size]`: the inputs of the parts side by side, in the space's order.
+        inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
         model: The model that made them, or None; every part is given it.
         child_distributions: Factory of the parts' distributions, called with `(inputs, model)`: one for each child of
             the space, or one for each leaf, depth first.
@@ -81,7 +81,7 @@ class CompositeDistribution(ActionDistribution):
         custom = config.get("custom_action_dist")
         if isinstance(custom, str):
             custom = catalog.registry.get("action_dist", custom).declaration
-        if getattr(custom, "composite", False):  # perhaps the very class whose size is asked for
+        if getattr(custom, "composite", False):  # it may be the class whose size is being computed
             config["custom_action_dist"] = None
         return int(catalog.action_dist(action_space, config, framework=cls.framework_of_class)[1])
 

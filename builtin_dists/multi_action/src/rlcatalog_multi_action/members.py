@@ -1,4 +1,4 @@
-"""Members of a Tuple or Dict, side by side in flat tensors: of model outputs, raw actions and masks."""
+"""Members of a Tuple or Dict, concatenated in flat tensors of model outputs, raw actions and masks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Member:
 
     @cached_property
     def fills(self) -> bool:
-        """Whether masks apply to single inputs, so that neighbours can be masked at once."""
+        """Whether masks apply to single inputs, so that neighbours can be masked together."""
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
@@ -98,7 +98,7 @@ class MemberColumns:
         leaves: Their leaves.
         counts: Number of parts of each child of the space.
         groups: Parts again; those of one family are joined into one (see `ActionDistribution.family`).
-        runs: Neighbouring parts that are masked at once.
+        runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
         run_masks: Mask columns by run.
         actions, group_actions: Raw actions by leaf and by group.

@@ -61,7 +61,7 @@ class TransformerModel(ModelV2):
 class AroundTrunk(TransformerModel):
     """A gated transformer after a trunk, then logits and a value.
 
-    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
+    The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
     `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, the inputs of each unit in the
     last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
 

@@ -152,7 +152,7 @@ def features(
     ops: TensorOps,
     is_training: Any = False,
 ) -> Any:
-    """Return the features of all parts side by side, `[N, F]`.
+    """Return the concatenated features of all parts, `[N, F]`.
 
     Args:
         parts: The parts of the observation.

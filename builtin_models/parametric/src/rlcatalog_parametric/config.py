@@ -129,7 +129,7 @@ def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: 
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings give each action its output, and the model is asked for features"
+            f"obs[{found.embeddings!r}]: embeddings define an output for each action, but features are requested"
             f" (num_outputs=None), as below a dueling interface. Ask for num_outputs={found.actions}, or set"
             " use_parametric to False to show the embeddings to the trunk."
         )

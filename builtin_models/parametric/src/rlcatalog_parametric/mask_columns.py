@@ -23,7 +23,7 @@ class ShownMask:
         shown: The entry of the observation space that holds the mask; the kernel has checked its form.
 
     Attributes:
-        places: For each column the place of the value that decides over it, among all values of the mask side by side;
+        places: For each column the place of the value that decides over it, among all concatenated values of the mask;
             None if they are one another's in order, and 0 forbids.
         forbidding: For each column the value that forbids.
 

@@ -218,7 +218,7 @@ def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
     way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
         "; ".join(_about_plugins(on)) or "Give each a separate switch")  # fmt: skip
-    return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
+    return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
 
 
 def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -> AmbiguousChoiceError:

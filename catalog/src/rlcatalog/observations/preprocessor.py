@@ -213,7 +213,7 @@ class Preprocessor:
         return self.encode_batch(batch)
 
     def encode_batch(self, batch: Any) -> Array:
-        """Encode like `transform_batch`; the array may share memory with the batch, so read it at once."""
+        """Encode like `transform_batch`; the array may share memory with the batch, so read it immediately."""
         if isinstance(batch, list):
             batch = self._stacked(batch)
         closely, before = self._unchecked or not self._harmless, None
@@ -301,7 +301,7 @@ class Preprocessor:
         """Raise ObservationError for this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
-    # Compiled at the first use: children are only asked for writers at their place in the whole.
+    # Compiled at first use, because writers of children depend on their place in the whole.
 
     @cached_property
     def _write(self) -> Writer:

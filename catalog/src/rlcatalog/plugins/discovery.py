@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP = "rlcatalog.plugins"
 #: A version without suffix.
 _NUMBERS = r"(\d+(?:\.\d+)*)"
-#: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
+#: Reading a marker goes through `ast.parse`, which may fail if several threads do it at the same time (CPython 3.11).
 _PARSING = threading.Lock()
 
 

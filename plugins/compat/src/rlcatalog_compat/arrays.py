@@ -55,7 +55,7 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
 
 
 def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
-    """Return the one-hots of choices `[..., k]` side by side, `[..., sum(depths)]`."""
+    """Return the concatenated one-hots of choices `[..., k]`, `[..., sum(depths)]`."""
     x = np.asarray(x)
     return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
 

@@ -26,7 +26,7 @@ class NotMirroredError(NotServedError, ImportError):
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """The same for an attribute: code that inspects modules expects an AttributeError."""
+    """An attribute that the mirror does not have; also an AttributeError, for code that inspects modules."""
 
 
 class Mirror(ModuleType):

@@ -198,4 +198,4 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
             yield f"{port.name!r} begins with {len(port.initial)} numbers for shape {list(port.shape)}"
     steps = states.get("steps")
     if interface.input("prev_reward") is not None and (steps is None or (steps.dtype, steps.shape) != ("int64", ())):
-        yield "rewards are asked for, and steps are not counted"
+        yield "rewards are requested, but steps are not counted"

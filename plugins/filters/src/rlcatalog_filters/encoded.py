@@ -29,8 +29,8 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over their values side by side. Workers that gather experience apart share what
-            they learned through it: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over their concatenated values. Workers that gather experience separately share
+            what they learned through it: `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config matches no leaf.

@@ -245,8 +245,8 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
     announced = [stage.weights for stage in resolution.shapes if stage.weights]
     if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
         raise SavedPolicyError(
-            f"{weights.file.path} holds {weights.elements} weights in {len(weights.tensors)} arrays, and the config"
-            f" asks for a model of {sum(announced)} or more in {len(announced)} layers."
+            f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)} arrays, but the config"
+            f" describes a model of {sum(announced)} or more in {len(announced)} layers."
         )
 
 

@@ -89,7 +89,7 @@ class Policy:
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
             shown = self.preprocessor.shape, self.encoded_space.dtype, self.action_codec, flat
-            #: The views of past steps that the model asks for.
+            #: The views of past steps that the model requests.
             self.views = Views(self.model.view_requirements, *shown, self.model_name)
             self._states = EpisodeStates(self.memory, self.views)
             #: The framework's `Backend`, with further methods of the framework.
@@ -403,7 +403,7 @@ class Policy:
         policy, the result acts like this policy, and `frozen.reason` says why.
 
         Args:
-            rows: Number of environments it acts in at once; each other number works too, at a one-time cost.
+            rows: Number of environments to act in. Other numbers work too, at a one-time cost each.
             seed: Seed of its random generator; None for a new one each time.
         """
         return rlcatalog_policy.Frozen.of(self, rows, seed)

@@ -15,7 +15,7 @@ from rlcatalog_preprocessors.arrays import as_array
 
 
 class Flattening(Preprocessor):
-    """Children side by side in one float32 vector."""
+    """Concatenated children in one float32 vector."""
 
     structured = True
     #: Whether children stand in an order: a set has none, and that of a dict is of its keys.

@@ -130,7 +130,7 @@ def _declared(component: Component) -> list[Example]:
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
         )
-    # Named, a codec would be asked for the whole observation, and not for the part of it that is of its kind.
+    # By name, a codec would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
     return [named(component, example) if by_name else example for example in found]
 

@@ -158,7 +158,7 @@ class ModelTrial:
         if not views:
             return {}
         if views.ahead or any(repeat != 1 for repeat in views.training.values()):
-            raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
+            raise NotApplicable("it requests views that only a finished rollout has, or that skip rows")
         return dict(views.see(views.start(len(encoded)), encoded))
 
     def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:

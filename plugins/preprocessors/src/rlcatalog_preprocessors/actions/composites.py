@@ -16,7 +16,7 @@ from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
 
 class CompositeCodec(ActionCodec):
-    """The codecs of a Tuple's or Dict's children side by side, in the space's order."""
+    """The codecs of a Tuple's or Dict's children, concatenated in the space's order."""
 
     lowered = LoweredComposite
 
@@ -104,7 +104,7 @@ class CompositeCodec(ActionCodec):
             if isinstance(masks, Mapping) or len(masks) != len(self.children):
                 raise self._bad_mask(
                     f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
-                    f" columns of them all side by side, [B, {self.mask_width}]",
+                    f" concatenated columns of all masks, [B, {self.mask_width}]",
                     masks,
                 )
             given = list(masks)

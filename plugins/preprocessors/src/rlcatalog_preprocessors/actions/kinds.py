@@ -146,7 +146,7 @@ class _CountedCodec(_EntryByEntry):
 
 
 class MultiDiscreteCodec(_CountedCodec):
-    """Several choices at once, in C order; each raw value counts from 0."""
+    """Several choices, in C order; each raw value counts from 0."""
 
     whole = True
     lowered = lowering.LoweredChoices

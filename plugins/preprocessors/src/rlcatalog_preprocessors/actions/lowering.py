@@ -57,7 +57,7 @@ class LoweredCounted(LoweredActions):
 
 
 class LoweredChoices(LoweredCounted):
-    """Several choices at once."""
+    """Several choices."""
 
     def inputs(self, raw: Any) -> Any:
         counts = np.array(self.codec.counts, np.int64)
@@ -97,7 +97,7 @@ class LoweredBox(LoweredActions):
 
 
 class LoweredComposite(LoweredActions):
-    """The children of a Tuple or Dict side by side."""
+    """The concatenated children of a Tuple or Dict."""
 
     def __init__(self, codec: Any, ops: TensorOps) -> None:
         super().__init__(codec, ops)

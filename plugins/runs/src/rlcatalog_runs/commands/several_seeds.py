@@ -186,7 +186,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     """Run all seeds until they end, and return seed → error of those that failed.
 
     Raises:
-        Interrupted: A signal has asked for the end, and all runs have ended.
+        Interrupted: A signal requested the end, and all runs have ended.
     """
     waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
     errors: dict[int, str] = {}

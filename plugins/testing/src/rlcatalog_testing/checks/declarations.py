@@ -58,7 +58,7 @@ def imports_no_framework(part: Part) -> None:
     module = own.entry_point.value
     if found is None:
         raise NotApplicable(f"{module!r} is no module that another process can import")
-    require(not found, f"{module} imports {', '.join(found)} where only its declarations are asked for")
+    require(not found, f"{module} imports {', '.join(found)} although only its declarations are needed")
 
 
 _PROBE = """
