@@ -95,7 +95,7 @@ FAULTS = {
     ],
     "undeclared_keys_have_none": [(trunk("ReadsAnothersKey"), r"'fcnet_hiddens': .* changes the model")],
     "works_inside_memories": [
-        (trunk("SaysNoWidth"), "did not announce the width"),
+        (trunk("SaysNoWidth"), "did not set self.num_outputs"),
         (trunk("SaysAnotherWidth"), "announced num_outputs=7"),
     ],
     "works_under_heads": [(trunk("SaysAnotherWidth"), "announced num_outputs=7")],

@@ -156,6 +156,6 @@ def test_an_interface_over_a_model_without_a_width_says_so():
             return input_dict["obs"], state
 
     with pytest.raises(
-        ModelContractError, match=r"Nameless was built as the trunk of DuelingQModel, .*did not announce"
+        ModelContractError, match=r"Nameless was built as the trunk of DuelingQModel, .*did not set self.num_outputs"
     ):
         ModelCatalog.get_model_v2(BOX, TWO, None, {"custom_model": Nameless}, model_interface=DuelingQModel)

@@ -76,12 +76,12 @@ def test_what_draws_by_itself_is_refused_by_its_line(format, tmp_path):
 
 
 def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
-    with pytest.raises(SavedPolicyError, match="not a policy that rlcatalog exported"):
+    with pytest.raises(SavedPolicyError, match="not a policy exported by rlcatalog"):
         rlcatalog.Actor(tmp_path)
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
     policy.export(tmp_path / "model", format="savedmodel")
     policy.export(tmp_path / "model", format="savedmodel")  # a former one is replaced as a whole
-    with pytest.raises(FolderTakenError, match="holds something else"):
+    with pytest.raises(FolderTakenError, match="contains something else"):
         policy.export(tmp_path, format="savedmodel")
     assert (tmp_path / "model/saved_model.pb").is_file()
     (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")

@@ -205,7 +205,7 @@ def test_spans_that_are_too_wide_to_list_are_refused_by_name(framework, low, hig
     box = spaces.Box(low, high, (1,), np.int64)
     space = spaces.Dict({"n": box, "x": OBS})
     with pytest.raises(
-        UnsupportedSpaceError, match=r"action\['n'\]: .* would take 9,007,199,254,740,993 logits|18,446"
+        UnsupportedSpaceError, match=r"action\['n'\]: .* would need 9,007,199,254,740,993 logits|18,446"
     ):
         rlcatalog.build(OBS, space, SMALL, framework)
 

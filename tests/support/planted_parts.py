@@ -205,7 +205,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
     "a weight that nothing holds": (hidden, "uses the weight .* would neither be trained nor saved"),
     "a trunk that announces no width": (
         over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", None))[0]),
-        "did not announce the width", BEYOND),
+        "did not set self.num_outputs", BEYOND),
     "an observation written into": (
         written_into("obs_flat"), r"forward\(\).* must not write into its inputs; input_dict\['obs'\]", IN_TORCH),
     "a trunk that announces another width": (

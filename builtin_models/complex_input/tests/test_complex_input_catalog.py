@@ -45,8 +45,8 @@ def test_an_image_among_the_parts_decides_for_it(space, image, catalog):
 @pytest.mark.parametrize(
     ("space", "why"),
     [
-        (spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}), "there is no image among the parts of the observation"),
-        (spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))), "there is no image among the parts"),
+        (spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}), "no part of the observation is an image"),
+        (spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))), "no part of the observation is an image"),
         (VECTOR, "takes Dict and Tuple observations; this is a box"),
         (IMAGE, "takes Dict and Tuple observations; this is a box"),
         (Repeated(IMAGE, 2), "takes Dict and Tuple observations; this is a repeated"),
@@ -88,7 +88,7 @@ def test_explain_lists_each_part_with_its_net(catalog):
         ("complex_input: obs['units'][:][0]: fcnet: hidden 1 (tanh)", [5]),
         ("complex_input: obs['units'][:][1]: fcnet: hidden 1 (tanh)", [5]),
         ("complex_input: obs['units']: average of the items, length", [11]),
-        ("complex_input: features side by side", [21]),
+        ("complex_input: concatenated features", [21]),
         ("complex_input: post_fcnet 1 (relu)", [7]),
         ("complex_input: value", []),
         ("complex_input: logits (relu)", [3]),
@@ -101,7 +101,7 @@ def test_a_net_that_does_not_tell_its_shapes(fresh_catalog):
     config = {**CONFIG, "input_nets": {"obs['speed']": "silent"}, "post_fcnet_hiddens": [7]}
     shapes = {row["stage"]: row["shape"] for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]}
     assert shapes["complex_input: obs['speed']: silent: output"] is None
-    assert shapes["complex_input: features side by side"] is None
+    assert shapes["complex_input: concatenated features"] is None
     assert shapes["complex_input: post_fcnet 1 (relu)"] == [7]
 
 
@@ -156,7 +156,7 @@ def test_a_tie_says_how_to_name_one(fresh_catalog):
         catalog.register(ModelSpec(name, {"torch": "nowhere:Twin"}, "as good", match=as_good))
     with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
         catalog.resolve(MIXED, ACTIONS, {**CONFIG, "custom_model": "complex_input"})
-    assert "For this part alone: input_nets={\"obs['camera']\": name}." in str(caught.value)
+    assert "To choose a net for this part only, set input_nets={\"obs['camera']\": name}." in str(caught.value)
 
 
 def test_the_named_net_is_taken(fresh_catalog):
@@ -197,14 +197,14 @@ def test_no_final_linear_needs_layers_of_the_models_own(catalog):
     with pytest.raises(ConfigError) as caught:
         catalog.resolve(MIXED, ACTIONS, {**CONFIG, "no_final_linear": True})
     assert str(caught.value) == (
-        "no_final_linear makes the last of the post_fcnet layers the output, and post_fcnet_hiddens is empty."
+        "no_final_linear makes the last of the post_fcnet layers the output, but post_fcnet_hiddens is empty."
         " Set post_fcnet_hiddens, or no_final_linear=False."
     )
 
 
 def test_observations_that_are_not_encoded_are_refused(catalog):
     expected = (
-        "complex_input takes encoded observations, not those of Dict(a: Discrete(2)): pass"
+        "complex_input needs encoded observations, not observations of Dict(a: Discrete(2)): pass"
         " ModelCatalog.get_preprocessor_for_space(space).observation_space."
     )
     space = spaces.Dict({"a": spaces.Discrete(2)})
@@ -219,7 +219,7 @@ def test_observations_that_are_not_encoded_are_refused(catalog):
 
 def test_an_observation_without_values_is_refused(catalog):
     space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(VECTOR, 0)})
-    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) holds no values to see\.$"):
+    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) has no values\.$"):
         catalog.resolve(space, ACTIONS, {"custom_model": "complex_input"})
 
 

@@ -96,7 +96,7 @@ def test_described_widths_are_those_of_the_built_nets(build, catalog, case):
     component = catalog.registry.get("model", "complex_input")
     request = Request(SpaceInfo.read(case.space), None, values, "torch", preprocessor.shape, 2, catalog=catalog)
     stages = {stage.name: stage.shape for stage in component.declaration.describe(request)}
-    assert stages["features side by side"] == (model.hidden.layers[0].in_features,)
+    assert stages["concatenated features"] == (model.hidden.layers[0].in_features,)
     assert stages["post_fcnet 1 (relu)"] == (3,)
     parts = [net.num_outputs for net in model.nets]
     assert [shape for name, shape in stages.items() if "fcnet: hidden" in name] == [(width,) for width in parts]

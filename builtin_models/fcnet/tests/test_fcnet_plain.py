@@ -135,7 +135,7 @@ def test_a_module_that_takes_num_outputs_stands_alone():
     np.testing.assert_allclose(step.dist_inputs, linear(weights, ROWS, "module.logits"), atol=1e-6)
     np.testing.assert_allclose(step.value, linear(weights, ROWS, "module.value")[:, 0], atol=1e-6)
     for config in ({"use_lstm": True}, {"use_attention": True}):
-        with pytest.raises(NotServedError, match="takes num_outputs and so gives logits and value itself"):
+        with pytest.raises(NotServedError, match="takes num_outputs, so it returns logits and value itself"):
             build(Pair, config)
     for config in ({"vf_share_layers": False}, {"post_fcnet_hiddens": [4]}, {"free_log_std": True}):
         with pytest.raises(ConfigError, match=f"{next(iter(config))}=.* has no effect: Pair takes num_outputs"):
@@ -318,7 +318,7 @@ def test_an_instance_is_used_and_not_initialised_again():
     policy = build(module)
     assert policy.model.module is module
     assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
-    with pytest.raises(ConfigError, match="Sequential is an instance, which takes no arguments; found 'width'"):
+    with pytest.raises(ConfigError, match="Sequential is an instance, which takes no arguments, but found 'width'"):
         build(module, {"custom_model_config": {"width": 3}})
 
 

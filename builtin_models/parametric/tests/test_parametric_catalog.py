@@ -45,8 +45,8 @@ def test_it_is_chosen_by_itself(head, kind):
     ("config", "reason"),
     [
         ({"use_parametric": False}, "use_parametric is False"),
-        ({"custom_model": TorchModelV2}, "there is a custom_model; use_parametric=True reads .* all the same"),
-        ({"custom_model": "fcnet"}, "there is a custom_model"),
+        ({"custom_model": TorchModelV2}, "a custom_model is set; set use_parametric=True to read .* anyway"),
+        ({"custom_model": "fcnet"}, "a custom_model is set"),
     ],
 )
 def test_what_keeps_it_away(head, config, reason):
@@ -126,7 +126,7 @@ REFUSED = {
         spaces.Dict({"x": ITEM}), FIVE, {"use_parametric": True},
         r"parametric: obs has neither an action mask \(action_mask_key='action_mask'\) nor, for a Discrete action"
         r" space, embeddings of the actions \(action_embeddings_key='avail_actions'\); found Dict\(x: Box\(2,\)"
-        r" float32\) and the action space Discrete\(5\)\. Leave use_parametric out",
+        r" float32\) and the action space Discrete\(5\)\. Remove use_parametric",
     ),
     "asked for, with a box": (spaces.Box(-1, 1, (2,)), FIVE, {"use_parametric": True}, "parametric: obs has neither"),
     "embeddings of a Box's actions": (with_list(spaces.Box(-1, 1, (5, 2))), spaces.Box(-1, 1, (5,)),

@@ -213,7 +213,7 @@ def test_it_is_named_inside_a_tf_function(head):
     encoded = tf.constant(preprocessor.transform_batch(nothing_in_row_two(head, "both")))
     acting = tf.function(lambda obs: model({"obs": obs})[0])
     training = tf.function(lambda obs: model({"obs": obs, "is_training": True})[0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"mask: row(.|\n)*2(.|\n)*allows nothing for action"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"mask: row(.|\n)*2(.|\n)*allows no value for action"):
         acting(encoded)
     assert acting(encoded[:2]).shape == (2, 5)
     assert np.isfinite(training(encoded)).all()

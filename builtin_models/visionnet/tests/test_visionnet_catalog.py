@@ -152,7 +152,7 @@ def test_it_can_be_built_directly_on_any_box_of_rank_three():
     space = spaces.Box(-np.inf, np.inf, (5, 6, 2), np.float64)
     for cls in (TorchNet, TFNet):
         assert cls(space, FOUR, 4, {}, "net").num_outputs == 4
-        with pytest.raises(UnsupportedSpaceError, match=r"visionnet takes images.*found shape \(4,\).*Take fcnet"):
+        with pytest.raises(UnsupportedSpaceError, match=r"visionnet needs images.*found shape \(4,\).*Use fcnet"):
             cls(spaces.Box(-1, 1, (4,)), FOUR, 4, {}, "net")
     with pytest.raises(UnsupportedSpaceError, match=r"found shape \(2, 2\)"):
         rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR, {"custom_model": "visionnet"})
@@ -165,20 +165,20 @@ REFUSED = {
         {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
         "config key 'conv_filters': this list does not suit images of 84x84x4: the last convolution leaves 9x9 instead"
         " of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid, relu)"
-        " 9x9x32. A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
+        " 9x9x32. A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
     ),
     "a last kernel for another size": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
-        " A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
+        " A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
     ),
     "a kernel too large": (
         {"conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]], "conv_padding": "valid", "conv_flatten": True},
         "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 valid, relu)"
-        " 20x20x16. A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
+        " 20x20x16. A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
     ),
     "a preset's padding": (
         {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' has its own padding; found conv_padding='same'."
+        "config key 'conv_padding': the preset 'nature' defines its padding, but found conv_padding='same'."
         " Remove conv_padding, or write the layers as a list.",
     ),
     "an unknown preset": (
@@ -198,13 +198,13 @@ REFUSED = {
     "a flat list": ({"conv_filters": [16, 8, 4]}, "entry 0 must be"),
     "no layer to resize": (
         {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
-        "no_final_linear makes the last layer the output, and the last convolution leaves 20x20x16 instead of 1x1. Add"
+        "no_final_linear makes the last layer the output, but the last convolution leaves 20x20x16 instead of 1x1. Add"
         " post_fcnet_hiddens, or convolutions that reduce the image to 1x1.",
     ),
     "a scale that says nothing": (
         {"image_scale": True},
-        "config key 'image_scale': expected a positive factor, False for none, or None for 1/255 on uint8 images; found"
-        " True.",
+        "config key 'image_scale': expected a positive factor, False for no scaling, or None for 1/255 on uint8"
+        " images; found True.",
     ),
     "a scale of zero": ({"image_scale": 0}, "found 0"),
     "a scale without end": ({"image_scale": float("inf")}, "found inf"),
@@ -241,7 +241,7 @@ def test_a_wrong_config_is_refused_with_reasons(name):
 def test_an_image_too_small_for_a_preset_is_refused(filters, size, needed):
     with pytest.raises(ConfigError, match=f"the preset 'nature' does not suit.*{needed}") as caught:
         rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": filters})
-    works = eval(re.search(r"A list that works: (\[.*\])\.", str(caught.value))[1])
+    works = eval(re.search(r"A list that fits: (\[.*\])\.", str(caught.value))[1])
     rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": works})
 
 

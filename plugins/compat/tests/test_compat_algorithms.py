@@ -96,7 +96,7 @@ def test_a_context_is_copied_with_other_values():
 
 
 def test_keys_without_effect_are_named():
-    with pytest.warns(CatalogWarning, match="no effect here: num_gpus, num_workers"):
+    with pytest.warns(CatalogWarning, match="no effect: num_gpus, num_workers"):
         ppo.PPOTrainer({**SMALL, "num_workers": 2, "num_gpus": 0}, Guess)
 
 

@@ -54,7 +54,7 @@ def test_slices_and_joins():
     assert [part["eps_id"].tolist() for part in batch.split_by_episode()] == [[7, 7], [8, 8]]
     assert concat_samples(batch.timeslices(3))["obs"].tolist() == batch["obs"].tolist()
     assert batch[:1].concat(batch[1:])["actions"].tolist() == [0, 1, 0, 1]
-    with pytest.raises(ConfigError, match="do not agree"):
+    with pytest.raises(ConfigError, match="differ"):
         SampleBatch.concat_samples([batch, SampleBatch(obs=np.zeros((1, 2)))])
 
 

@@ -75,7 +75,7 @@ def test_arguments_stand_where_rllib_has_them():
         if name in ("api_stack", "callbacks", "checkpointing"):
             found = getattr(PPOConfig(), name)(*[f"value of {place}" for place in places]).to_dict()
             assert found | {place: f"value of {place}" for place in places} == found
-    with pytest.raises(TypeError, match="at most 1 arguments without a name"):
+    with pytest.raises(TypeError, match="at most 1 positional arguments"):
         PPOConfig().callbacks(int, 3)
 
 

@@ -102,7 +102,7 @@ def test_packed_columns_are_refused_by_name_and_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("{", "line 1: not JSON"), ("[1]", "expected one of RLlib's batches"), ('{"obs": []}', "found {'obs': "),
+    ("{", "line 1: not JSON"), ("[1]", "expected an RLlib batch"), ('{"obs": []}', "found {'obs': "),
     ('{"type": "Episode"}', "found 'Episode'"), ("\n\n", "no batch in 100 files"),
     ('{"type": "SampleBatch", "obs": [[1], [1, 2]]}', "obs: expected rows of one shape"),
 ])  # fmt: skip
@@ -114,12 +114,12 @@ def test_what_is_no_batch_is_named(tmp_path, text, said):
 
 def test_files_that_are_not_there(tmp_path):
     for inputs in (tmp_path, tmp_path / "no.json", "no/*.json"):
-        with pytest.raises(SavedPolicyError, match="there are no JSON files here"):
+        with pytest.raises(SavedPolicyError, match="there are no JSON files"):
             JsonReader(inputs)
     with pytest.raises(SavedPolicyError, match=r"no\.json: there is no such file"):
         JsonReader(["no.json"])
     for inputs in ("s3://bucket/file.json", ["s3://bucket/file.json"], [str(tmp_path / "x.zip")]):
-        with pytest.raises(NotServedError, match="only files of text are read here"):
+        with pytest.raises(NotServedError, match="only local text files can be read"):
             JsonReader(inputs)
 
 

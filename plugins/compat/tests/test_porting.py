@@ -371,12 +371,12 @@ def test_the_command_shows_then_writes(tmp_path, capsys):
     assert status == 0
     assert "-import gym" in shown
     assert "+import gymnasium as gym" in shown
-    assert "1 file to change; --write does it; 0 places could not be ported" in shown
+    assert "1 file to change; pass --write to change; 0 places could not be ported" in shown
     assert file.read_bytes() == old
     assert run(capsys, tmp_path, "--write") == (0, "1 file changed; 0 places could not be ported\n")
     assert file.read_bytes() == old.replace(b"import gym", b"import gymnasium as gym")
     assert (hidden.read_bytes(), other.read_bytes()) == (old, old)
-    assert run(capsys, tmp_path) == (0, "0 files to change; --write does it; 0 places could not be ported\n")
+    assert run(capsys, tmp_path) == (0, "0 files to change; pass --write to change; 0 places could not be ported\n")
 
 
 def test_the_commands_status_says_that_something_is_left(tmp_path, capsys):

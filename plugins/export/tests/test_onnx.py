@@ -248,7 +248,7 @@ def test_a_file_that_acts_otherwise_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(OneHotPreprocessor, "lowered", shifted)
     kind, text = said(lambda: policy.export(path))
     assert kind is errors.NotServedError
-    assert "the file does not act as the policy does: dist_inputs" in text
+    assert "the file does not act like the policy: dist_inputs" in text
     assert path.read_text() == "what was there"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -268,7 +268,7 @@ def test_formats_and_files_that_are_none(tmp_path, masked):
         ir_version=10,
     )  # fmt: skip
     onnx.save_model(foreign, tmp_path / "foreign.onnx")
-    assert "not a policy that rlcatalog exported" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
+    assert "not a policy exported by rlcatalog" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
     assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
 
 

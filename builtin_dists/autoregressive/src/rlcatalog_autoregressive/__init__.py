@@ -1,1 +1,1 @@
-"""Actions whose parts depend on one another: P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), for rlcatalog."""
+"""Actions whose parts depend on each other: P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), for rlcatalog."""

@@ -1,4 +1,4 @@
-"""The keys of this package, and the masks and limits for an action space."""
+"""Config keys of this package, and their checks for an action space."""
 
 from __future__ import annotations
 
@@ -67,25 +67,25 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
     """Return the widths of the hidden layers.
 
     Raises:
-        UnsupportedSpaceError: The action has one part only.
-        ConfigError: `autoregressive_order` names a part that is not there, or names one twice.
+        UnsupportedSpaceError: The action has only one part.
+        ConfigError: `autoregressive_order` names an unknown part, or a part twice.
     """
     own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
-            f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), and"
-            f" {action.describe()} has {len(paths)}: nothing could depend on anything. Leave use_autoregressive out."
+            f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), but"
+            f" {action.describe()} has {len(paths)}. Remove use_autoregressive."
         )
     ordered(own.autoregressive_order, paths)
     return [len(paths) * units for units in own.autoregressive_hiddens]
 
 
 def ordered(order: list[int | str], paths: list[str]) -> list[int]:
-    """Return the numbers of the parts in sampling order.
+    """Return the parts' positions in sampling order.
 
     Args:
-        order: The value of `autoregressive_order`. A path or Dict key means all parts below it that are not named
-            themselves before.
+        order: The value of `autoregressive_order`. A path or Dict key means all parts below it that were not named
+            earlier.
         paths: The parts' paths.
 
     Raises:

@@ -12,7 +12,7 @@ from rlcatalog_autoregressive.part_columns import PartColumns
 
 
 class AutoregressiveHead(ModelV2):
-    """The head for actions whose parts depend on one another, around a trunk or a memory.
+    """Head for actions whose parts depend on each other, around a trunk or a memory.
 
     `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value that
     reads the same features or, with `vf_share_layers=False`, those of a separate trunk.
@@ -20,15 +20,15 @@ class AutoregressiveHead(ModelV2):
     Args:
         *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
         trunk: The wrapped model.
-        value_trunk: A separate trunk for the value alone, or None.
+        value_trunk: A separate trunk for the value, or None.
         action_dist: The distribution that the head is for.
 
     Attributes:
         ops: The framework's tensor operations.
-        features_of: Its function that runs a trunk.
-        dense_class: Its linear layer.
-        outputs_class: Its `OutputLayers`.
-        conditionals_class: Its `Conditionals`.
+        features_of: The framework's function that runs a trunk.
+        dense_class: The framework's linear layer.
+        outputs_class: The framework's `OutputLayers`.
+        conditionals_class: The framework's `Conditionals`.
     """
 
     ops: TensorOps
@@ -73,13 +73,13 @@ def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
 
     Raises:
         ConfigError: The distribution is not autoregressive.
-        ModelContractError: It takes another number of model outputs.
+        ModelContractError: It takes a different number of model outputs.
     """
     layout = unbind(action_dist)[1].get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
             f"use_autoregressive: the distribution of the whole action is {action_dist!r}, but this head is for"
-            " 'autoregressive'. Leave custom_action_dist out, or name distributions of parts by their paths in it."
+            " 'autoregressive'. Remove custom_action_dist, or use it to name distributions of parts by their paths."
         )
     if num_outputs != layout.size:
         raise ModelContractError(

@@ -1,4 +1,4 @@
-"""The distribution of actions whose parts depend on one another, written once for all frameworks."""
+"""Distribution of actions whose parts depend on each other, for all frameworks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 class JointDistribution(ActionDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
-    The inputs hold the parameters the parts would have if they were independent, and the context of the layers between
-    them; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes one pass through those
-    layers with masked weights (MADE: Germain et al. 2015); drawing takes one light pass for each part.
+    The inputs are the parameters that the parts would have if they were independent, and the context of the layers
+    between them; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes one pass through
+    those layers with masked weights (MADE: Germain et al. 2015); sampling takes one light pass for each part.
 
     Args:
         inputs: Model output `[B, params + context]`.
-        model: The model that made it; it, or a model it holds, has `conditionals`.
+        model: The model that made the inputs; it, or a model inside it, has `conditionals`.
         layout: The parts.
     """
 
@@ -45,13 +45,13 @@ class JointDistribution(ActionDistribution):
         self.conditionals = _conditionals(model, type(self).__name__)
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
         self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
-        #: Actions, the distribution of all parts given the earlier ones of those, and whether it can be differentiated:
-        #: of the last draw, or of the last scored action.
+        #: Last sampled or scored actions, the distribution of their parts given the earlier ones, and whether it can be
+        #: differentiated.
         self._known: tuple[Any, Any, bool] = (None, None, False)
 
     @classmethod
     def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
-        """Return the number of inputs, by the default catalog's choice for the parts."""
+        """Return the number of inputs for the default catalog's choice of parts."""
         config = {**(model_config or {}), "use_autoregressive": True}
         return int(rlcatalog.default_catalog().action_dist(action_space, config, framework=cls.framework_of_class)[1])
 
@@ -60,12 +60,12 @@ class JointDistribution(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the layout around the distribution of independent parts."""
-        ((plain, size),) = children  # the one distribution that the catalog has chosen for the space
+        ((plain, size),) = children  # the distribution that the catalog has chosen for the space
         return {"layout": PartColumns(action, config, plain, size)}
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:
-        """Return the distribution of independent parts, for parameters of `params_given`."""
+        """Return the distribution of independent parts for parameters from `params_given`."""
         return options["layout"].plain
 
     @classmethod
@@ -94,7 +94,7 @@ class JointDistribution(ActionDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: It names the row.
+            ActionMaskError: There is such a row; the message names it.
         """
         raise NotImplementedError
 
@@ -138,8 +138,8 @@ class JointDistribution(ActionDistribution):
             part: The part.
             params: Its parameters `[B, n]`.
             raw: Raw values of the parts before it.
-            check: Whether a row with no allowed value is an error, as it is for sampling. Scoring includes earlier
-                values of probability 0, which may allow nothing.
+            check: Whether a row without an allowed value is an error, as for sampling. Scoring includes earlier values
+                of probability 0, which may allow no value.
         """
         ops = self.ops
         if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
@@ -151,7 +151,7 @@ class JointDistribution(ActionDistribution):
             return params
         if not part.masks.size:
             raise ActionMaskError(
-                f"autoregressive_mask({part.path!r}, …): nothing of this part can be forbidden; return None for it."
+                f"autoregressive_mask({part.path!r}, …): values of this part cannot be forbidden; return None for it."
             )
         mask, width = ops.booleans(mask, params), part.masks.size
         if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
@@ -242,7 +242,7 @@ class JointDistribution(ActionDistribution):
         orders = [[part.path for part in dist.layout.parts] for dist in (self, other)]
         if orders[0] != orders[1]:
             raise ModelContractError(
-                f"{self.layout.action.path}: kl() takes a distribution of the same parts in the same order; they are"
+                f"{self.layout.action.path}: kl() needs a distribution with the same parts in the same order; they are"
                 f" {', '.join(orders[0])} here and {', '.join(orders[1])} in the other."
             )
         if self.entropy_kind != "exact":
@@ -304,8 +304,8 @@ def _conditionals(model: Any, who: str) -> Any:
         model = inner_model(model)
     raise ModelContractError(
         f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
-        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"
-        " `params_given` returned is rebuilt with `policy.stored_dist`."
+        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); rebuild results of"
+        " `params_given` with `policy.stored_dist`."
     )
 
 

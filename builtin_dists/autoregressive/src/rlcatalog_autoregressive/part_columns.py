@@ -1,4 +1,4 @@
-"""Columns of the parts of an action in flat tensors, and which hidden units may see which parts (MADE's masks)."""
+"""Columns of the parts of an action in flat tensors, and the masks of hidden units (MADE)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Column(NamedTuple):
-    """One input of the conditionals, made from one raw value.
+    """Input of the conditionals, computed from one raw value.
 
     Attributes:
         raw: The raw value's column.
-        value: The value it is the indicator of (a one-hot's place), or -1 for a number.
-        shift: Offset that is subtracted from a number.
-        scale: Factor that is applied after that.
+        value: The value that it indicates (its place in a one-hot), or -1 for a number.
+        shift: Offset to subtract from a number.
+        scale: Factor to apply afterwards.
     """
 
     raw: int
@@ -41,18 +41,18 @@ class ActionPart:
 
     Attributes:
         path: Its path, such as `action['arm'][0]`.
-        dist: Makes its distribution, called with `(inputs, model)`.
-        draw: Draws from it, called with the same.
+        dist: Factory of its distribution, called with `(inputs, model)`.
+        draw: Factory of the distribution for sampling, with the same arguments.
         params: Columns of its parameters.
         raw: Columns of its raw values.
-        encoded: Columns that later parts see of this part.
-        single: Whether its distribution takes raw values as `[B]`: an integer, whose one-hot later parts see.
-        counts: Number of values of each raw value, where all are choices; otherwise empty.
+        encoded: Columns of this part that later parts see.
+        single: Whether its raw values are integers `[B]`, which later parts see as one-hots.
+        counts: Number of values of each raw value if all are choices; otherwise empty.
         masks: Mapping from the columns of a mask to choices.
-        bits: Whether a parameter stands for two of them: that a bit may be 0, and that it may be 1.
-        rank: Its place in the order of drawing.
+        bits: Whether a parameter has two mask columns: that a bit may be 0, and that it may be 1.
+        rank: Its place in the sampling order.
         place: Its place in the space's order.
-        units: Its units in each hidden layer; they only see the parts before it.
+        units: Its units in each hidden layer, which only see earlier parts.
     """
 
     path: str
@@ -76,13 +76,13 @@ class PartColumns:
     Args:
         action: The action space.
         config: The model config.
-        plain: Makes the distribution of independent parts that it is built around.
-        size: Its number of inputs.
+        plain: Factory of the underlying distribution of independent parts.
+        size: Number of inputs of `plain`.
 
     Attributes:
         action: The action space.
         plain: See above.
-        parts: The parts, in the order in which they are drawn.
+        parts: The parts, in sampling order.
         in_space: The parts in the space's order.
         params: Number of parameters of all parts.
         raw: Number of raw values.
@@ -92,7 +92,7 @@ class PartColumns:
         columns: The inputs of the conditionals; like parameters and raw values, in the space's order.
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
-        unit_widths: Number of units of each hidden layer for each part, in the order of drawing.
+        unit_widths: Number of units of each hidden layer for each part, in sampling order.
     """
 
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
@@ -139,8 +139,8 @@ class PartColumns:
         """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 for a connection.
 
         Returns:
-            From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
-            last one to the parameters `[params, hidden]`.
+            Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from
+            the last one to the parameters `[params, hidden]`.
         """
         ranks = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
         own = [part.rank for part in self.in_space]
@@ -157,7 +157,7 @@ class PartColumns:
 
     @cached_property
     def prefixes(self) -> Array | None:
-        """Every combination of values of all parts but the last, as raw actions `[P, raw]`, the last part zeros.
+        """All combinations of values of all parts except the last, as raw actions `[P, raw]`; zeros for the last.
 
         None if there are too many, or a part is not discrete.
         """
@@ -171,7 +171,7 @@ class PartColumns:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether entropies are summed exactly."""
+        """Whether entropies are exact sums."""
         kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
         return self.prefixes is not None and all(kind == "exact" for kind in kinds)
 
@@ -185,7 +185,7 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
     """Yield a part's encoding for later parts: one-hots of choices, numbers scaled to [-1, 1] by their limits."""
-    if codec.children:  # a composite that its distribution leaves whole
+    if codec.children:  # a composite that is not split
         for child in codec.children:
             yield from _columns(child, raw)
             raw += child.width

@@ -33,7 +33,7 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
     Args:
         action: The action space.
         config: The model config.
-        independent: Number of inputs of the distribution it is built around.
+        independent: Number of inputs of the underlying distribution.
     """
     from rlcatalog_autoregressive.config import hidden_widths
 
@@ -71,7 +71,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
             },
-            summary="parts of an action that depend on the parts before them, around independent ones",
+            summary="parts of an action that depend on earlier parts, on top of independent distributions",
             match=match_dist,
             size=size,
             wraps_default=True,

@@ -20,7 +20,7 @@ from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, featur
 class Conditionals:
     """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
 
-    The structure is the PyTorch layers', name by name.
+    The layers have the same structure and names as in PyTorch.
 
     Args:
         layout: The parts.
@@ -77,10 +77,10 @@ class Conditionals:
 
 
 class Run:
-    """One pass over the parts in sampling order, which computes each unit once.
+    """Pass over the parts in sampling order, which computes each unit once.
 
     Args:
-        made: The layers.
+        made: The conditionals.
         independent: The parameters `[B, params]` that the parts would have if they were independent.
         context: `[B, hidden]`.
     """
@@ -91,7 +91,7 @@ class Run:
         self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
 
     def params(self, part: ActionPart) -> Any:
-        """Return a part's parameters `[B, n]` under the values noted so far."""
+        """Return a part's parameters `[B, n]` given the values added so far."""
         made, stop = self.made, part.units[0].stop
         x = self._keep(0, made.activation(self.sums[:, part.units[0]]))
         for i, (layer, units) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
@@ -106,7 +106,7 @@ class Run:
     def note(self, part: ActionPart, value: Any) -> None:
         """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
         made, columns = self.made, part.encoded
-        if part.single:  # its row of the weights is all there is to add
+        if part.single:  # adding its row of the weights suffices
             self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
             return
         width = part.raw.stop - part.raw.start
@@ -131,7 +131,7 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether a tape may be recording that missed the sampling; in a trace, one tape records both."""
+        """Return whether a tape that did not record the sampling may be recording; in a trace, one records both."""
         return bool(tf.executing_eagerly())
 
     @staticmethod
@@ -139,7 +139,7 @@ class AutoregressiveDistribution(JointDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
+            ActionMaskError: There is such a row; the message names it. Inside a trace, TensorFlow raises its own error.
         """
         largest = params.dtype.max / 2
         free = params > -largest
@@ -158,7 +158,7 @@ class AutoregressiveDistribution(JointDistribution):
 
 
 class AutoregressiveModel(AutoregressiveHead, TFModelV2):
-    """The head for actions whose parts depend on one another; see `AutoregressiveHead`."""
+    """Head for actions whose parts depend on each other; see `AutoregressiveHead`."""
 
     ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
     dense_class, outputs_class = Dense, OutputLayers

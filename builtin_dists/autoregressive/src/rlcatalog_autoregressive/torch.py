@@ -31,7 +31,8 @@ from rlcatalog_torch import (
 class Conditionals(nn.Module):
     """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
 
-    All is computed in the dtype of the context, which distributions widen: a pass and a run differ by rounding.
+    All computations use the dtype of the context, which distributions may widen, so a pass and a run differ by
+    rounding.
 
     `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
     parts in the order of drawing, so that a part only needs the units up to its own.
@@ -100,10 +101,10 @@ class Conditionals(nn.Module):
 
 
 class Run:
-    """One pass over the parts in sampling order, which computes each unit once, without gradient.
+    """Pass over the parts in sampling order, which computes each unit once, without gradient.
 
     Args:
-        made: The layers.
+        made: The conditionals.
         independent: The parameters `[B, params]` that the parts would have if they were independent.
         context: `[B, hidden]`.
     """
@@ -120,7 +121,7 @@ class Run:
         self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: ActionPart) -> Tensor:
-        """Return a part's parameters `[B, n]` under the values noted so far."""
+        """Return a part's parameters `[B, n]` given the values added so far."""
         done, stop = self.done[0], part.units[0].stop
         done[:, part.units[0]] = self.activation(self.blocks[part.rank])
         for (weight, bias), units, later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
@@ -130,7 +131,7 @@ class Run:
 
     def note(self, part: ActionPart, value: Tensor) -> None:
         """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
-        if part.single:  # its row of the weights is all there is to add
+        if part.single:  # adding its row of the weights suffices
             self.sums += self.rows[part.place].index_select(0, value)
             return
         seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
@@ -163,7 +164,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: It names the row.
+            ActionMaskError: There is such a row; the message names it.
         """
         largest = torch.finfo(params.dtype).max / 2
         free = params > -largest
@@ -177,7 +178,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
 
 class AutoregressiveModel(AutoregressiveHead, TorchModelV2):
-    """The head for actions whose parts depend on one another; see `AutoregressiveHead`."""
+    """Head for actions whose parts depend on each other; see `AutoregressiveHead`."""
 
     ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
     dense_class, outputs_class = staticmethod(dense), OutputLayers

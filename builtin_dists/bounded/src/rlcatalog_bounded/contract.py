@@ -1,4 +1,4 @@
-"""The distributions over bounded values without a framework: sizes, options, and refusals."""
+"""Framework-independent code of the distributions over bounded values: sizes, options and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SharesContract(ActionDistribution):
     Attributes:
         ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
-        excess: Concentrations less 1.
+        excess: Concentrations minus 1.
         log_norm: Log of the normaliser of the shares' density, `[B]`.
         expected_log: Expected logs of the shares, in the shape of the concentrations.
     """
@@ -45,7 +45,7 @@ class SharesContract(ActionDistribution):
         """Return the divergence `[B]`, summed over the independent values.
 
         Raises:
-            ModelContractError: The other distribution is of another kind, shape or interval.
+            ModelContractError: The other distribution has another kind, shape or interval.
         """
         same_kind(self, other)
         difference = self.concentration - other.concentration
@@ -55,12 +55,12 @@ class SharesContract(ActionDistribution):
 class BetaContract(SharesContract):
     """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta distribution.
 
-    Both concentrations are `1 + softplus(input)`, inputs cut off at ±100, so the density has one mode or is flat.
-    `logp` is the true density, scale included. At a bound, an action is scored as the nearest float32 inside. The
+    Both concentrations are `1 + softplus(input)`, inputs clipped to ±100, so the density has one mode or is flat.
+    `logp` is the true density, including the scale. At a bound, an action is scored as the nearest float32 inside. The
     deterministic action is the mean.
 
     Args:
-        inputs: `[B, 2d]`: d first concentrations (towards high), d second ones, both before the softplus. Half
+        inputs: `[B, 2d]`: d first concentrations (towards high), then d second ones, both before the softplus. Half
             precisions are widened to float32.
         model: The model that made them, or None.
         low: Lower bounds, a number or `[d]`.
@@ -88,20 +88,20 @@ class BetaContract(SharesContract):
         same_kind(self, other)
         ours, theirs = self.bounds, other.bounds
         if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
-            raise ModelContractError("Beta.kl() takes a distribution with the same bounds.")
+            raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return super().kl(other)
 
 
 class DirichletContract(SharesContract):
-    """Points of a simplex, flat `[B, rows * n]`: each row of n values is positive and sums to 1.
+    """Points of a simplex, flat `[B, rows * n]`: the n values of each row are positive and sum to 1.
 
-    Concentrations are `exp(input) + 1e-7`, inputs cut off at -16 and 7. The density is that of the first n - 1 values
-    of a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
+    Concentrations are `exp(input) + 1e-7`, inputs clipped to [-16, 7]. The density is that of the first n - 1 values of
+    a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
 
     Args:
         inputs: `[B, rows * n]`: logs of the concentrations. Half precisions are widened to float32.
         model: The model that made them, or None.
-        components: n, the size of the simplex's last axis; all values are one row when None.
+        components: n, the size of the simplex's last axis. If None, all values are one row.
     """
 
     raw_kind = "values"
@@ -111,7 +111,7 @@ class DirichletContract(SharesContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the size of the last axis, for a Simplex of several rows."""
+        """Return the size of the last axis, for a Simplex with several rows."""
         shape = action.shape or ()
         return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
 
@@ -119,7 +119,7 @@ class DirichletContract(SharesContract):
         """Return the divergence `[B]`, summed over rows; the simplex must be the same."""
         same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
-            raise ModelContractError("Dirichlet.kl() takes a distribution over the same simplex.")
+            raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")
         return super().kl(other)
 
 
@@ -129,5 +129,5 @@ def wrong_components(components: int, size: int) -> ConfigError:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two tensors or arrays are the same."""
+    """Return whether two tensors or arrays are equal."""
     return one.shape == other.shape and bool((one == other).all())

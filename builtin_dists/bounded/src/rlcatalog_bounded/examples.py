@@ -10,6 +10,6 @@ from rlcatalog_testing import Example
 
 
 def simplexes() -> list[Example]:
-    """Return one simplex, and two at once."""
+    """Return a simplex, and an action of two."""
     vector = Box(-1, 1, (4,), np.float32)
     return [Example(vector, Simplex(shape)) for shape in ((3,), (2, 3))]

@@ -9,16 +9,16 @@ from typing import Any
 from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
-#: Inputs of Beta are cut off here, on both sides: concentrations lie between 1 and 101.
+#: Inputs of Beta are clipped to ± this number, so concentrations lie between 1 and 101.
 MAX_BETA_INPUT = 100.0
-#: Inputs of Dirichlet are cut off here: concentrations lie between 2.1e-7 and 1,097.
+#: Inputs of Dirichlet are clipped to these numbers, so concentrations lie between 2.1e-7 and 1,097.
 DIRICHLET_INPUTS = (-16.0, 7.0)
 #: Added to the concentrations of a Dirichlet, as in RLlib.
 LEAST_CONCENTRATION = 1e-7
 
 
 def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return twice the number of values, which must all be bounded: two concentrations each."""
+    """Return twice the number of values, for two concentrations each; all values must be bounded."""
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")
@@ -34,7 +34,7 @@ def match_simplex(request: Request) -> Match:
 
 
 def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return the number of values: one concentration each."""
+    """Return the number of values, for one concentration each."""
     if action.kind != "simplex" or not action.shape:
         raise UnsupportedSpaceError(f"{action.path}: Dirichlet takes a Simplex, found {action.describe()}.")
     if action.is_empty:

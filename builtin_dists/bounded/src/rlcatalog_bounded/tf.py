@@ -64,7 +64,7 @@ class Beta(BetaContract, _Shares):
         concentration, bounds = self.concentration, self.bounds
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration[:, 0]))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
-        # Shares are scored by their distances from both bounds, which are exact.
+        # Score shares by their distances from both bounds, which are exact.
         logs = tf.math.log(tf.stack((x - bounds.low, bounds.high - x), axis=1)) - bounds.log_width
         return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + (self.log_norm - bounds.log_volume)
 
@@ -84,7 +84,7 @@ class Dirichlet(DirichletContract, _Shares):
 
     def rsample(self) -> Any:
         """Draw `[B, rows * n]`, with gradients."""
-        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may be smaller than any number.
+        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
         concentration = self.concentration
         exponential = -tf.math.log1p(-draw_uniform(tf.shape(concentration), concentration.dtype))
         logs = tf.math.log(draw_gamma(concentration + 1)) - exponential / concentration
@@ -104,5 +104,5 @@ class Dirichlet(DirichletContract, _Shares):
         return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + self.log_norm
 
 
-#: The smallest share that is scored as it is: the smallest normal float32.
+#: The smallest share that is scored unchanged, the smallest normal float32.
 _TINY = float(np.finfo(np.float32).tiny)

@@ -70,7 +70,7 @@ class Beta(BetaContract, _Shares):
             actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
             actions = actions.reshape(concentration.shape[0], concentration.shape[2])
         x = actions.clamp(bounds.lowest, bounds.highest)
-        # Shares are scored by their distances from both bounds, which are exact.
+        # Score shares by their distances from both bounds, which are exact.
         logs = torch.stack((x - bounds.low, bounds.high - x), dim=1).log() - bounds.log_width
         result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
         return result
@@ -98,7 +98,7 @@ class Dirichlet(DirichletContract, _Shares):
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""
-        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may be smaller than any number.
+        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
         concentration = self.concentration
         exponential = torch.empty_like(concentration).exponential_()
         logs = torch._standard_gamma(concentration + 1).log() - exponential / concentration
@@ -123,5 +123,5 @@ class Dirichlet(DirichletContract, _Shares):
         return of_rows.flatten(1)
 
 
-#: The smallest share that is scored as it is: the smallest normal float32.
+#: The smallest share that is scored unchanged, the smallest normal float32.
 _TINY = torch.finfo(torch.float32).tiny

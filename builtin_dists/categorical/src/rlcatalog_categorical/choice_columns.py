@@ -21,9 +21,9 @@ class ChoiceColumns:
 
     Attributes:
         lens: Number of values of each choice.
-        longest: The largest of them.
+        longest: The largest number.
         total: Their sum.
-        index: For unequal lengths, the column behind each of the `k · longest` places; `total` behind padding.
+        index: For unequal lengths, the column of each of the `k · longest` places; `total` for padding.
     """
 
     lens: tuple[int, ...]
@@ -60,7 +60,7 @@ class ChoiceColumns:
         """Raise unless another distribution has the same choices, as a divergence needs.
 
         Raises:
-            ModelContractError: It has not.
+            ModelContractError: It has others.
         """
         if self is not other and self.lens != other.lens:
             raise ModelContractError(f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}.")
@@ -71,11 +71,11 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
     """Return the layout of a tuple of lengths.
 
     Raises:
-        ConfigError: There is none, or one is below 1.
+        ConfigError: There is no length, or a length is below 1.
     """
     lens = tuple(int(n) for n in lens)
     if not lens or min(lens) < 1:
-        raise ConfigError(f"input_lens must hold at least one number, each at least 1; found {lens}.")
+        raise ConfigError(f"input_lens must contain at least one number, each at least 1; found {lens}.")
     longest, total = max(lens), sum(lens)
     if min(lens) == longest:
         return ChoiceColumns(lens, longest, total, None)
@@ -85,7 +85,7 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
 
 
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
-    """Return each choice as a Discrete that counts from 0, in C order."""
+    """Return each choice as a Discrete that starts at 0, in C order."""
     paths = action_codec(action).paths
     return [SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)]
 

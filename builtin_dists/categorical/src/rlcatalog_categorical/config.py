@@ -1,4 +1,4 @@
-"""The keys of this package."""
+"""Config keys of this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of `categorical`."""
+    """Config keys of `categorical`."""
 
     categorical_temperature: Annotated[
         float, Meta(gt=0.0, description="divides the logits: above 1 flattens the distribution, below 1 sharpens it")
@@ -17,7 +17,7 @@ class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of `gumbel_softmax`."""
+    """Config keys of `gumbel_softmax`."""
 
     gumbel_softmax_temperature: Annotated[
         float, Meta(gt=0.0, description="temperature of the relaxation: near 0, samples are close to one-hot vectors")

@@ -1,4 +1,4 @@
-"""The distributions over choices without a framework: sizes, options, joining, and refusals."""
+"""Framework-independent code of the distributions over choices: sizes, options, joining and checks."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def check_temperature(temperature: float) -> None:
 
 
 class MultiCategoricalContract(ActionDistribution):
-    """Independent choices `[B, k]`, each counting from 0; the action codec adds a space's lowest values.
+    """Independent choices `[B, k]`, each starting at 0; the action codec adds a space's lowest values.
 
     Args:
-        inputs: Logits `[B, Σ input_lens]`, unnormalised, those of the first choice first.
+        inputs: Logits `[B, Σ input_lens]`, unnormalised, starting with those of the first choice.
         model: The model that made them, or None.
         input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
-        action_space: A MultiDiscrete space or a Box of integers to take them from when they are missing.
+        action_space: A MultiDiscrete space or a Box of integers; required without `input_lens`.
     """
 
     #: The framework's Categorical: the distribution of one choice.
@@ -99,12 +99,12 @@ class MultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join all choices; a subclass may mean something else."""
+        """Join all choices; a subclass may differ."""
         return "choices" if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__ else None
 
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one MultiCategorical over all choices; a Categorical is one choice."""
+        """Return one MultiCategorical over all choices; a Categorical counts as one choice."""
         lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
         return BoundDistribution(cls, {"input_lens": lens}), [(i, 0, size) for i, (_, size) in enumerate(members)]
 
@@ -122,7 +122,7 @@ class MultiCategoricalContract(ActionDistribution):
 
 
 class BernoulliContract(ActionDistribution):
-    """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
+    """Independent bits `[B, n]`, with one logit each: a bit is 1 with probability sigmoid(logit).
 
     Args:
         inputs: Logits `[B, n]`.
@@ -155,12 +155,12 @@ class GumbelSoftmaxContract(ActionDistribution):
 
     This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
     arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
-    closed form. The largest entry is distributed as `Categorical` of the same logits, whatever the temperature.
+    closed form. The largest entry has the distribution `Categorical` of the same logits, for any temperature.
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
         model: The model that made them, or None.
-        temperature: Near 0, draws come close to one-hots.
+        temperature: Temperature of the relaxation; near 0, samples are close to one-hots.
     """
 
     raw_kind = "onehot"
@@ -183,7 +183,7 @@ def wrong_actions(expected: Any, found: Any) -> ModelContractError:
 
 
 class SlateMultiCategoricalContract(ActionDistribution):
-    """Distribution over a list of slates `[B, k]`, from a logit per slate; a base before a framework's Categorical.
+    """Distribution over a list of slates `[B, k]`, with one logit per slate. Base before a Categorical.
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
@@ -191,8 +191,8 @@ class SlateMultiCategoricalContract(ActionDistribution):
         temperature: Divides the logits; above 1 flattens, below 1 sharpens.
         action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
             items out of n, in lexicographic order.
-        all_slates: Other slates, `[S, k]`, or a `Slates`, which avoids reading them again.
-        nvec: The entries of the space instead, `(n,) * k`.
+        all_slates: Other slates, `[S, k]`, or a `Slates` object, which saves converting them again.
+        nvec: The entries `(n,) * k` of the space, instead of `action_space`.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Forbid each slate with a forbidden item; mask `[B, k · n]`, the items of the first place first.
+        """Forbid each slate with a forbidden item; mask `[B, k · n]`, starting with the items of the first place.
 
         Args:
             inputs: Logits `[B, S]`.
@@ -226,7 +226,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
             **options: `all_slates`, `nvec` or `action_space`, as for the constructor.
 
         Raises:
-            ActionMaskError: The mask has not one column per item and place.
+            ActionMaskError: The mask does not have one column per item and place.
         """
         nvec = options.get("nvec")
         slates = slates_of(options.get("all_slates"), nvec, options.get("action_space"))
@@ -234,7 +234,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:
-        """Return which slates are allowed, `[B, S]`: all their items' columns `[S, k]` of the mask are."""
+        """Return which slates are allowed, `[B, S]`: those whose items' columns `[S, k]` of the mask are all True."""
         raise NotImplementedError
 
     def sample(self) -> Any:
@@ -246,7 +246,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
         return self._slates_of(super().deterministic_sample())
 
     def _slates_of(self, index: Any) -> Any:
-        """Return the slates of these numbers `[B]`, and remember them as the last sample."""
+        """Return the slates with these numbers `[B]`, and store them as the last sample."""
         raise NotImplementedError
 
     def kl(self, other: Any) -> Any:

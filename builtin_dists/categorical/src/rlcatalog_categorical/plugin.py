@@ -10,9 +10,9 @@ from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import UnsupportedSpaceError
 
-#: More logits than this are refused: a Box of integers is seldom meant to be a choice among that many values.
+#: Largest number of logits: a Box of integers is rarely meant as a choice among more values.
 MAX_LOGITS = 100_000
-#: More slates than this are refused.
+#: Largest number of slates.
 MAX_SLATES = 10_000
 
 
@@ -30,7 +30,7 @@ def _lists_choices(action: SpaceInfo) -> bool:
 def match_multi(request: Request) -> Match:
     action = request.action
     if action is not None and _lists_choices(action):
-        return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} choices at once")
+        return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} choices")
     found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
     return Match(None, f"takes MultiDiscrete or a Box of integers, not {found}")
 
@@ -38,7 +38,7 @@ def match_multi(request: Request) -> Match:
 def match_bernoulli(request: Request) -> Match:
     action = request.action
     if action is not None and action.kind == "multi_binary":
-        return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} bits")
+        return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} bits")
     return Match(None, f"takes MultiBinary, not {action.kind if action else 'nothing'}")
 
 
@@ -74,12 +74,12 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     if bounded is not None and not bounded():
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
-            f" {action.describe()}; give the Box finite bounds, or name another distribution."
+            f" {action.describe()}; set finite bounds, or name another distribution."
         )
     lens = action_codec(action).counts or ()
     if sum(lens) > MAX_LOGITS:
         raise UnsupportedSpaceError(
-            f"{action.path}: {action.describe()} would take {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow its"
+            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow its"
             " bounds, use a Box of floats, or name another distribution."
         )
     return lens
@@ -107,7 +107,7 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     nvec = input_lens(action) if action.kind == "multi_discrete" else ()
     if not nvec or len(set(nvec)) > 1:
         raise UnsupportedSpaceError(
-            f"{action.path}: {name} takes a MultiDiscrete space whose entries are all equal, such as MultiDiscrete([5,"
+            f"{action.path}: {name} needs a MultiDiscrete space with equal entries, such as MultiDiscrete([5,"
             f" 5]) for slates of 2 out of 5 items; found {action.describe()}."
         )
     count = math.perm(nvec[0], len(nvec))
@@ -138,10 +138,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
               config=f"{config}:CategoricalConfig"),
         _spec("multi_categorical", "MultiCategorical",
               "several independent choices, from the concatenated logits", multi_size, match=match_multi),
-        _spec("bernoulli", "Bernoulli", "independent bits, from a logit each", bernoulli_size, match=match_bernoulli),
+        _spec("bernoulli", "Bernoulli", "independent bits, with one logit each", bernoulli_size, match=match_bernoulli),
         _spec("gumbel_softmax", "GumbelSoftmax",
-              "relaxed one-hots of n values that gradients flow through, from n logits", gumbel_size,
+              "relaxed one-hots of n values with gradients, from n logits", gumbel_size,
               config=f"{config}:GumbelSoftmaxConfig"),
         _spec("slate_multi_categorical", "SlateMultiCategorical",
-              "one of all ordered selections of k distinct items out of n, from a logit per selection", slates_size),
+              "one of all ordered selections of k distinct items out of n, with one logit per selection", slates_size),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The list of slates behind a distribution over them."""
+"""List of slates, for a distribution over them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from rlcatalog_categorical.plugin import slate_nvec
 
 
 class Slates:
-    """A list of slates, made once and given to many distributions.
+    """List of slates, created once and shared by many distributions.
 
     Args:
-        table: The slates `[S, k]`: integers from 0, no row twice.
+        table: The slates `[S, k]`: distinct rows of integers >= 0.
         items: Number of available items. If None, one more than the largest.
 
     Attributes:
         table: The slates, int64 `[S, k]`.
         items: Number of items.
-        weights: Turn a slate into one number, int64 `[k]`.
+        weights: Weights that map a slate to one number, int64 `[k]`.
         codes: These numbers, sorted, int64 `[S]`.
         order: The slates in the order of `codes`.
 
     Raises:
-        ConfigError: The table has another shape, or holds something else, or a row twice.
+        ConfigError: The table has another shape or type, or a duplicate row.
     """
 
     def __init__(self, table: Any, items: int | None = None) -> None:
@@ -58,7 +58,7 @@ class Slates:
             mask_columns: Number of columns of the mask.
 
         Raises:
-            ActionMaskError: The mask has not one column per item and place.
+            ActionMaskError: The mask does not have one column per item and place.
         """
         places = self.table.shape[1]
         counts = np.array(nvec if nvec is not None else [self.items] * places)
@@ -71,7 +71,7 @@ class Slates:
         return columns
 
     def check_width(self, found: Any) -> None:
-        """Raise unless inputs of shape `found` hold a logit per slate.
+        """Raise unless inputs of shape `found` have one logit per slate.
 
         Raises:
             ModelContractError: They do not.
@@ -83,7 +83,7 @@ class Slates:
             )
 
     def same_as(self, other: Slates) -> None:
-        """Raise unless another list holds the same slates in the same order, as a divergence needs.
+        """Raise unless another list has the same slates in the same order, as a divergence needs.
 
         Raises:
             ModelContractError: It does not.
@@ -99,7 +99,7 @@ def selections(items: int, places: int) -> Slates:
 
 
 def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) -> Slates:
-    """Return the list of slates: as given, otherwise all of `nvec`, otherwise all of the action space.
+    """Return the given list of slates, otherwise all slates of `nvec`, otherwise all of the action space.
 
     Raises:
         ConfigError: None of them is given.

@@ -35,14 +35,14 @@ class Categorical(contract.CategoricalContract):
     @cached_property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, n]`."""
-        # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+        # The lowest finite value replaces -inf, so that 0 · log 0 is not NaN.
         return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
         """Sample int64 `[B]` by the Gumbel-max trick."""
-        # Normalised logits: against a large common offset the noise would be lost to rounding.
+        # Normalised logits, because with a large common offset the noise would be lost to rounding.
         uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
-        # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
+        # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
         exponential = tf.maximum(-tf.math.log1p(-uniform), tf.cast(1e-7, self.inputs.dtype))
         self.last_sample = tf.argmax(self.log_probs - tf.math.log(exponential), axis=-1)
         return self.last_sample
@@ -68,7 +68,7 @@ class Categorical(contract.CategoricalContract):
 
 
 class MultiCategorical(contract.MultiCategoricalContract):
-    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
+    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalContract`."""
 
     framework_of_class, ops, choice = "tf", OPS, Categorical
 
@@ -86,7 +86,7 @@ class MultiCategorical(contract.MultiCategoricalContract):
     @cached_property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, k, longest]`; the lowest finite value in the padding."""
-        # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+        # The lowest finite value replaces -inf, so that 0 · log 0 is not NaN.
         return tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
 
     @cached_property
@@ -116,7 +116,7 @@ class MultiCategorical(contract.MultiCategoricalContract):
         """
         index = actions if actions is self.last_sample else self._indices(actions)
         log_probs = tf.reduce_sum(tf.gather(self.log_probs, index, batch_dims=2), axis=-1)
-        # Two forbidden values together have a log probability beyond the dtype.
+        # The log probability of two forbidden values together exceeds the dtype.
         return tf.maximum(log_probs, log_probs.dtype.min)
 
     def _indices(self, actions: Any) -> Any:
@@ -146,7 +146,7 @@ Categorical.joint = MultiCategorical
 
 
 class Bernoulli(contract.BernoulliContract):
-    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
+    """Independent bits `[B, n]`, with one logit each; see `BernoulliContract`."""
 
     framework_of_class, ops = "tf", OPS
 
@@ -163,7 +163,7 @@ class Bernoulli(contract.BernoulliContract):
         """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
-            ActionMaskError: The mask has not two columns per bit.
+            ActionMaskError: The mask does not have two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
             raise contract.wrong_mask(inputs, mask)
@@ -173,7 +173,7 @@ class Bernoulli(contract.BernoulliContract):
 
     def sample(self) -> Any:
         """Sample int64 `[B, n]`."""
-        # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
+        # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
         uniform = draw_uniform(tf.shape(self._p))
         self.last_sample = tf.cast(uniform < tf.cast(self._p, tf.float32), tf.int64)
         return self.last_sample
@@ -200,7 +200,7 @@ class Bernoulli(contract.BernoulliContract):
         return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
 
 
-#: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
+#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may be infinite.
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
@@ -229,7 +229,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
             straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
         """
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
-        # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
+        # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
         noise = tf.math.log(tf.maximum(-tf.math.log1p(-uniform), 1e-7))
         soft = tf.cast(tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype)
         if not straight_through:
@@ -246,13 +246,13 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`.
 
-        Entries of 0 are entries too small for the dtype; a sample with such entries lies on a face of the simplex.
-        There, this is the log density on the face of the others, plus the log probability that the largest entry is
-        one of these. So inner points have the density of the Concrete distribution, exact one-hots the log probability
-        that `Categorical` gives to their value, and nothing is infinite.
+        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, this is the
+        log density on the face of the other entries, plus the log probability that the largest entry is one of them.
+        All results are finite. Inner points have the density of the Concrete distribution, and exact one-hots the log
+        probability of their value under `Categorical`.
 
         Args:
-            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which mean their one-hots.
+            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which stand for their one-hots.
 
         Raises:
             ModelContractError: The actions have another shape.

@@ -31,10 +31,10 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 def race(probs: Tensor) -> Tensor:
     """Sample an index `[..., 1]` from probabilities `[..., n]`, as the minimum of exponential variables.
 
-    The clocks are minus logs of uniform numbers, which take a fraction of the time of `exponential_`; the sign is left
-    to argmin. From 1e-30 up, the logs are finite, so that values with probability 0 never win.
+    The variables are minus logs of uniform numbers, which are much faster than `exponential_`; argmin handles the sign.
+    From 1e-30 up, the logs are finite, so that values with probability 0 never win.
     """
-    if probs.dtype in HALF:  # there, clocks may round to 0
+    if probs.dtype in HALF:  # there, the variables may round to 0
         probs = probs.float()
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
@@ -53,7 +53,7 @@ class _Choices(TorchDistribution):
         return self.last_sample
 
     def _finite(self) -> Tensor:
-        """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
+        """Log probabilities with the lowest finite value instead of -inf, so that 0 · log 0 is not NaN."""
         if self._finite_log_probs is None:
             self._finite_log_probs = self.log_probs.maximum(LOWEST[self.log_probs.dtype])
         return self._finite_log_probs
@@ -92,7 +92,7 @@ class Categorical(_Choices, contract.CategoricalContract):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
-        if actions is self.last_sample:  # just drawn: its index is at hand, its probability is not 0
+        if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
             return self.log_probs.gather(-1, self._index).squeeze(-1)
         index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
         return self._finite().gather(-1, index).squeeze(-1)
@@ -124,7 +124,7 @@ def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) ->
 
 
 class MultiCategorical(_Choices, contract.MultiCategoricalContract):
-    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
+    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalContract`."""
 
     choice = Categorical
 
@@ -154,10 +154,10 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         Args:
             actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
         """
-        if actions is self.last_sample:  # just drawn: its index is at hand, its probability is not 0
+        if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
-        # Two forbidden values together have a log probability beyond the dtype.
+        # The log probability of two forbidden values together exceeds the dtype.
         return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def _indices(self, actions: Any) -> Tensor:
@@ -197,11 +197,11 @@ Categorical.joint = MultiCategorical
 
 
 class Bernoulli(TorchDistribution, contract.BernoulliContract):
-    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
+    """Independent bits `[B, n]`, with one logit each; see `BernoulliContract`."""
 
     last_sample: Tensor
 
-    # Probabilities of 1 and of 0, computed at first use.
+    # Probabilities of 1 and of 0, computed on first use.
     _both: tuple[Tensor, Tensor] | None = None
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
@@ -217,7 +217,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
-            ActionMaskError: The mask has not two columns per bit.
+            ActionMaskError: The mask does not have two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
             raise contract.wrong_mask(inputs, mask)
@@ -228,7 +228,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
         p, _ = self._probs()
-        # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
+        # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
         uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
         return self._remember(uniform.lt_(p.detach()).type_as(p))
 
@@ -243,12 +243,12 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
-        if actions is self.last_sample:  # just drawn: its probability is not 0
-            # At weights of 0 and 1, lerp returns either end as it is; for many rows it is ten times as fast as where.
+        if actions is self.last_sample:  # just sampled: its probability is not 0
+            # At weights 0 and 1, lerp returns an end unchanged; for many rows, it is ten times as fast as where.
             return torch.lerp(self.log_q, self.log_p, self._bits).sum(-1)
         actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
         log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
-        # Two forced bits together have a log probability beyond the dtype.
+        # The log probability of two forced bits together exceeds the dtype.
         return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def multi_entropy(self) -> Tensor:
@@ -274,7 +274,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         return moments[name]
 
 
-#: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
+#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
@@ -319,13 +319,13 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]`.
 
-        Entries of 0 are entries too small for the dtype; a sample with such entries lies on a face of the simplex.
-        There, this is the log density on the face of the others, plus the log probability that the largest entry is
-        one of these. So inner points have the density of the Concrete distribution, exact one-hots the log probability
-        that `Categorical` gives to their value, and nothing is infinite.
+        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, this is the
+        log density on the face of the other entries, plus the log probability that the largest entry is one of them.
+        All results are finite. Inner points have the density of the Concrete distribution, and exact one-hots the log
+        probability of their value under `Categorical`.
 
         Args:
-            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which mean their one-hots.
+            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which stand for their one-hots.
 
         Raises:
             ModelContractError: The actions have another shape.

@@ -1,4 +1,4 @@
-"""The deterministic distribution without a framework."""
+"""Framework-independent code of the deterministic distribution."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlcatalog_deterministic.plugin import size
 
 
 class DeterministicContract(ActionDistribution):
-    """A point mass: the action is the inputs `[B, d]`; the action codec brings it into its bounds.
+    """Point mass: the action equals the inputs `[B, d]`; the action codec maps it to its bounds.
 
     It has no density. By convention, the measure is that of the point itself, which has probability 1: the entropy is
     0, and `logp` is 0 for every action, without comparison to the point. If the point is NaN, so is `logp`. There is no
-    `kl`: it is infinite between any two different points.
+    `kl`, because it is infinite between different points.
 
     Args:
         inputs: `[B, d]`: the actions.

@@ -9,7 +9,7 @@ from rlcatalog_tf import OPS, tf
 
 
 class Deterministic(DeterministicContract):
-    """A point mass: the action is the inputs `[B, d]`; see `DeterministicContract`."""
+    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicContract`."""
 
     framework_of_class, ops = "tf", OPS
 

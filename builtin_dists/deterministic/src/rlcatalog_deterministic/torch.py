@@ -12,7 +12,7 @@ from rlcatalog_torch import TorchDistribution
 
 
 class Deterministic(TorchDistribution, DeterministicContract):
-    """A point mass: the action is the inputs `[B, d]`; see `DeterministicContract`."""
+    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicContract`."""
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)

@@ -1,4 +1,4 @@
-"""The keys of this package: limits of the log standard deviations."""
+"""Config keys of this package: limits of the log standard deviations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 
 
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the Gaussian distributions."""
+    """Config keys of the Gaussian distributions."""
 
     gaussian_log_std_min: Annotated[float | None, Meta(description="lower clip of the log standard deviation")] = None
     gaussian_log_std_max: Annotated[float | None, Meta(description="upper clip of the log standard deviation")] = None
@@ -38,8 +38,8 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
     Args:
         low: Requested lower limit, or None.
         high: Requested upper limit, or None.
-        least: Lowest possible limit, which None means.
-        most: Highest possible limit.
+        least: Lowest possible limit; used if `low` is None.
+        most: Highest possible limit; used if `high` is None.
 
     Raises:
         ConfigError: The requested limits are in the wrong order.
@@ -51,7 +51,7 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
 
 
 def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
-    """Return the clip range for a squashed Gaussian; RLlib's limits for None.
+    """Return the clip range for a squashed Gaussian, with RLlib's limits as defaults.
 
     Raises:
         ConfigError: The requested limits are in the wrong order.

@@ -1,4 +1,4 @@
-"""The Gaussians without a framework: sizes, options, joining, and refusals."""
+"""Framework-independent code of the Gaussians: sizes, options, joining and checks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class NormalsContract(ActionDistribution):
 
 
 class DiagGaussianContract(NormalsContract):
-    """Independent normal values `[B, d]`; raw actions are unbounded, the action codec brings them into their bounds.
+    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them to their bounds.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
         model: The model that made them, or None.
-        log_std_min: Log standard deviations below it are cut off; none when None.
-        log_std_max: Log standard deviations above it are cut off; none when None.
+        log_std_min: Lower clip of the log standard deviations; None for no clipping.
+        log_std_max: Upper clip of the log standard deviations; None for no clipping.
     """
 
     required_model_output_shape = staticmethod(sized_by(size))
@@ -49,7 +49,7 @@ class DiagGaussianContract(NormalsContract):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join normal values whose deviations are limited alike; a subclass may mean something else."""
+        """Join normal values with equal limits of the deviations; a subclass may differ."""
         return ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
 
     @classmethod
@@ -79,19 +79,19 @@ class DiagGaussianContract(NormalsContract):
 class SquashedGaussianContract(NormalsContract):
     """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
 
-    Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
-    term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
-    bound, as the nearest float32 inside. If the tensor itself came from `rsample`, it is scored from its normal value
-    instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
-    form for the entropy; `entropy_estimate` is made in the same way.
+    Raw actions lie within the bounds, and `logp` is their true density, including the Jacobian and the scale (RLlib
+    omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; at a bound, as the
+    nearest float32 inside. A tensor that came from `rsample` is scored from its normal value instead: near the bounds,
+    where floats are sparse, inverting would lose the gradient. The entropy has no closed form; `entropy_estimate` is
+    computed in the same way.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
         model: The model that made them, or None.
         low: Lower bounds, a number or `[d]`.
         high: Upper bounds, a number or `[d]`.
-        log_std_min: Log standard deviations below it are cut off; RLlib's -5 when None.
-        log_std_max: Log standard deviations above it are cut off; RLlib's 2 when None.
+        log_std_min: Lower clip of the log standard deviations. If None, -5 as in RLlib.
+        log_std_max: Upper clip of the log standard deviations. If None, 2 as in RLlib.
     """
 
     raw_kind = "bounded"
@@ -103,7 +103,7 @@ class SquashedGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
+        """Return the bounds, float32 `[d]`, and the config's limits of the log standard deviations."""
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high, **limits(config)}
 
@@ -111,15 +111,15 @@ class SquashedGaussianContract(NormalsContract):
         """Return the divergence `[B]`, which equals that of the normal values, because the squashing is a bijection.
 
         Raises:
-            ModelContractError: The other distribution is of another kind or has other bounds.
+            ModelContractError: The other distribution has another kind or other bounds.
         """
         same_kind(self, other)
         ours, theirs = self.bounds, other.bounds
         if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
-            raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
+            raise ModelContractError("SquashedGaussian.kl() needs a distribution with the same bounds.")
         return self.divergence(other)
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two tensors or arrays are the same."""
+    """Return whether two tensors or arrays are equal."""
     return one.shape == other.shape and bool((one == other).all())

@@ -9,15 +9,15 @@ from typing import Any
 from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
-#: Log standard deviations beyond this are cut off: exp of a number much larger is infinite in float32.
+#: Log standard deviations are clipped to ± this number, because exp of much larger numbers is infinite in float32.
 MAX_LOG_STD = 40.0
-#: The limits of the squashed Gaussian, as in RLlib: a wider one is all but two peaks at the bounds.
+#: The limits of the squashed Gaussian, as in RLlib: a wider one has nearly all its mass at the bounds.
 SQUASHED_LOG_STD = (-5.0, 2.0)
-#: Means of the squashed Gaussian are cut off here: tanh reached its bounds long before, and squares stay finite.
+#: Means of the squashed Gaussian are clipped to ± this number: tanh is saturated there, and squares stay finite.
 MAX_SQUASHED_MEAN = 1e6
 
-#: Where the terms of a divergence are cut off, by width of a float in bytes: exponents, and distances in standard
-#: deviations. Their sum is finite then for one value.
+#: Limits of the terms of a divergence, by size of the float in bytes: exponents, and distances in standard deviations.
+#: With them, the sum for one value is finite.
 DIVERGENCE_LIMITS = {4: (88.0, 1.8e19), 8: (709.0, 1.3e154)}
 
 _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"

@@ -30,7 +30,7 @@ class _Normals(NormalsContract):
         most, farthest = DIVERGENCE_LIMITS[self.mean.dtype.size]
         ratio = tf.exp(tf.minimum(2 * (self.log_std - other.log_std), most))
         z = tf.clip_by_value((self.mean - other.mean) * tf.exp(-other.log_std), -farthest, farthest)
-        # Halved one by one: their sum might be too large.
+        # Halved one by one, because their sum might overflow.
         terms = other.log_std - self.log_std + (0.5 * ratio + 0.5 * tf.square(z) - 0.5)
         return tf.minimum(tf.reduce_sum(terms, axis=-1), terms.dtype.max)
 
@@ -110,14 +110,14 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         x = tf.reshape(tf.cast(actions, self.mean.dtype), tf.shape(self.mean))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
         # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
-        # differences are exact, where tanh's inverse would lose the digits that are left near a bound.
+        # differences are exact, while tanh's inverse would lose precision near a bound.
         below, above = tf.math.log(x - bounds.low), tf.math.log(bounds.high - x)
         z = (0.5 * (below - above) - self.mean) * tf.exp(-self.log_std)
         terms = tf.reduce_sum(0.5 * tf.square(z) + below + above + self.log_std, axis=-1)
         return (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * self.mean.shape[-1]) - terms
 
     def entropy_estimate(self) -> Any:
-        """Return minus the log density `[B]` of a new sample, with its gradient: an unbiased estimate."""
+        """Return minus the log density `[B]` of a new sample, with its gradient, an unbiased estimate."""
         return -self._logp_of_draw(*self._draw()[1:])
 
     def _draw(self) -> tuple[Any, Any, Any]:
@@ -126,7 +126,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self._squash(normal), normal, noise
 
     def _squash(self, normal: Any) -> Any:
-        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
+        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower bound.
         return self.bounds.low + self.bounds.width * tf.sigmoid(2 * normal)
 
     def _logp_of_draw(self, normal: Any, noise: Any) -> Any:

@@ -136,7 +136,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         x = actions.clamp(bounds.lowest, bounds.highest)
         # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
-        # differences are exact, where tanh's inverse would lose the digits that are left near a bound.
+        # differences are exact, while tanh's inverse would lose precision near a bound.
         below, above = (x - bounds.low).log(), (bounds.high - x).log()
         twice_z = torch.sub(below - above, mean, alpha=2) / self.std
         terms = torch.addcmul(below + above + self.log_std, twice_z, twice_z, value=0.125)
@@ -144,12 +144,12 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return result
 
     def entropy_estimate(self) -> Tensor:
-        """Return minus the log density `[B]` of a new sample, with its gradient: an unbiased estimate."""
+        """Return minus the log density `[B]` of a new sample, with its gradient, an unbiased estimate."""
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 
     def _squash(self, normal: Tensor) -> Tensor:
-        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
+        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower bound.
         return torch.addcmul(self.bounds.low, self.bounds.width, torch.sigmoid(normal + normal))
 
     def _logp_of_draw(self, normal: Tensor, noise: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The distribution of Tuple and Dict spaces, written once for all frameworks."""
+"""Distribution of Tuple and Dict spaces, for all frameworks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class CompositeDistribution(ActionDistribution):
 
     Args:
         inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
-        model: The model that made them, or None; every part is given it.
-        child_distributions: Factory of the parts' distributions, called with `(inputs, model)`: one for each child of
+        model: The model that made them, or None; passed to every part.
+        child_distributions: Factories of the parts' distributions, called with `(inputs, model)`: one for each child of
             the space, or one for each leaf, depth first.
         input_lens: Their numbers of inputs.
         action_space: The Tuple or Dict space.
 
     Attributes:
         layout: The parts of the space and their columns in flat tensors.
-        groups: The distributions that compute; parts of one kind may share one.
+        groups: The distributions that are evaluated; parts of one kind may share one.
     """
 
-    #: `"exact"` when every part's is.
+    #: `"exact"` if it is for every part.
     entropy_kind: str = "exact"  # type: ignore[misc]  # a class variable elsewhere
-    #: For the catalog: the children's distributions are chosen one by one, and their sizes added.
+    #: For the catalog: it chooses the children's distributions one by one, and adds their sizes.
     composite: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
     #: The framework's tensor operations.
@@ -102,7 +102,7 @@ class CompositeDistribution(ActionDistribution):
         """Return `inputs` with the mask applied to each part's columns.
 
         Raises:
-            ActionMaskError: The mask has another number of columns.
+            ActionMaskError: The mask has a wrong number of columns.
         """
         ops, layout = cls.ops, layout_of(**options)
         inputs, mask = ops.tensor(inputs), ops.tensor(mask)
@@ -141,7 +141,7 @@ class CompositeDistribution(ActionDistribution):
         return sample
 
     def _structure(self, drawn: list[Any]) -> Any:
-        """Return the samples of the groups in the structure of the space, and store both."""
+        """Return the groups' samples in the structure of the space, and store both."""
         values: list[Any] = [None] * len(self.layout.leaves)
         for group, value in zip(self.layout.groups, drawn, strict=True):
             if group.is_leaf:
@@ -153,7 +153,7 @@ class CompositeDistribution(ActionDistribution):
         return self.layout.structure(values)
 
     def _by_leaf(self, group: Member, value: Any) -> list[Any]:
-        if not self.ops.is_array(value):  # a composite that is left whole draws a structure
+        if not self.ops.is_array(value):  # a composite that is not split samples a structure
             return values_of(group.info, value)
         pieces = zip(group.leaves, self.ops.cut(value, group.by_leaf), strict=True)
         return [piece[:, 0] if leaf.single else piece for leaf, piece in pieces]
@@ -161,7 +161,7 @@ class CompositeDistribution(ActionDistribution):
     # --- the flat form ---------------------------------------------------------------------------------------------
 
     def join(self, actions: Any) -> Any:
-        """Return a structure of actions as one flat tensor `[B, width]`, leaf by leaf; see `split`.
+        """Return a structure of actions as one flat tensor `[B, width]`, in the order of the leaves; see `split`.
 
         Integers alone stay int64. With half-precision floats, the result is float32, which represents them exactly.
         """
@@ -205,16 +205,16 @@ class CompositeDistribution(ActionDistribution):
         """Return the log density `[B]`, the sum over the leaves.
 
         Args:
-            actions: The space's structure of raw actions (a dict in any order), a flat list of the leaves' or one flat
-                tensor or array `[B, width]`.
+            actions: Raw actions in the space's structure (dicts in any order), a flat list of the leaves' raw actions,
+                or one flat tensor or array `[B, width]`.
 
         Raises:
-            ModelContractError: They are not of the space's form.
+            ModelContractError: They do not have the space's structure.
         """
         ops, layout = self.ops, self.layout
         if not ops.is_array(actions):
             values, (drawn, by_group) = layout.values(actions), self._drawn
-            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):  # just drawn: none is forbidden
+            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):  # just sampled: none is forbidden
                 return ops.total([dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)])
             actions = self._join(values, rows_of=self.inputs)
         flat = ops.tensor(actions, self.inputs)
@@ -223,14 +223,14 @@ class CompositeDistribution(ActionDistribution):
         for group, dist, piece in zip(layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True):
             value = ops.whole(piece) if group.whole else piece
             logps.append(dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value))
-        # Two forbidden values together have a log probability beyond the dtype.
+        # The log probability of two forbidden values together exceeds the dtype.
         return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, the sum over the leaves.
 
         Raises:
-            NoClosedFormError: A part's has no closed form; see `entropy_estimate`.
+            NoClosedFormError: A part's entropy has no closed form; see `entropy_estimate`.
         """
         if self.entropy_kind != "exact":
             exact = [getattr(dist, "entropy_kind", "exact") == "exact" for dist in self.groups]
@@ -243,7 +243,7 @@ class CompositeDistribution(ActionDistribution):
     def entropy_estimate(self) -> Any:
         """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated for the others.
 
-        It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
+        It is unbiased, like each estimate, and has less variance than an estimate from samples of all leaves.
         """
         return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
 
@@ -268,7 +268,7 @@ class CompositeDistribution(ActionDistribution):
             here, there = list(self.layout.inputs.widths), list(other.layout.inputs.widths)
             if here != there:
                 raise ModelContractError(
-                    f"{self.layout.info.path}: kl() takes a distribution of the same parts; they take {here} model"
+                    f"{self.layout.info.path}: kl() needs a distribution with the same parts; they take {here} model"
                     f" outputs here and {there} in the other."
                 )
         return [dist.kl(its) for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)]

@@ -27,13 +27,13 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A node of the space that has no children.
+    """Node of the space without children.
 
     Attributes:
         path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
         whole: Whether they are integers.
-        single: Whether raw actions are `[B]`, those of a single Discrete, and not `[B, width]`.
+        single: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of `[B, width]`.
     """
 
     path: str
@@ -44,11 +44,11 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One distribution of a composite: for a leaf, a composite that stays whole, or several leaves.
+    """Distribution in a composite: for a leaf, for a composite that is not split, or for several leaves.
 
     Attributes:
-        info: Its node of the space, or the first of several.
-        dist: Makes the distribution; called with `(inputs, model)`.
+        info: Its node of the space, or the first of several nodes.
+        dist: Factory of the distribution, called with `(inputs, model)`.
         size: Number of model outputs.
         mask_width: Number of mask columns.
         leaves: Its leaves, in the order of its raw actions.
@@ -64,7 +64,7 @@ class Member:
 
     @cached_property
     def by_leaf(self) -> Cut:
-        """Raw actions, leaf by leaf."""
+        """Columns of raw actions by leaf."""
         return Cut(leaf.width for leaf in self.leaves)
 
     @cached_property
@@ -74,7 +74,7 @@ class Member:
 
     @cached_property
     def is_leaf(self) -> bool:
-        """Whether it is one leaf."""
+        """Whether it is a single leaf."""
         return len(self.leaves) == 1 and not self.info.is_composite
 
     @cached_property
@@ -90,14 +90,14 @@ class Member:
 
 
 class MemberColumns:
-    """The parts of a composite space, in the space's order, and the groups that compute.
+    """Parts of a composite space, in the space's order, and the groups that are evaluated.
 
     Attributes:
         info: The space.
         parts: Its parts.
         leaves: Their leaves.
         counts: Number of parts of each child of the space.
-        groups: Parts again; those of one family are joined into one (see `ActionDistribution.family`).
+        groups: The parts, with those of one family joined into one (see `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
         run_masks: Mask columns by run.
@@ -128,10 +128,10 @@ class MemberColumns:
         return _structure(self.info, iter(values))
 
     def values(self, actions: Any) -> list[Any]:
-        """Return the leaves' values out of the space's structure (dicts in any order), or out of a flat list of them.
+        """Return the leaves' values from the space's structure (dicts in any order), or from a flat list.
 
         Raises:
-            ModelContractError: The structure is another.
+            ModelContractError: The structure is wrong.
         """
         given = actions.batches if isinstance(actions, TupleActions) else actions
         if isinstance(given, _SEQUENCES) and len(given) == len(self.leaves):
@@ -146,7 +146,7 @@ class MemberColumns:
 
 
 class Children(tuple[Any, ...]):
-    """Factory of the distributions of a space's children; it reads their layout once."""
+    """Factories of the distributions of a space's children, with a cached layout."""
 
     layout: MemberColumns
 
@@ -155,13 +155,13 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     """Return the layout of a composite.
 
     Args:
-        child_distributions: Factory of the distributions: one for each child of the space, or one for each leaf.
-            `Children` bring the layout along.
+        child_distributions: Factories of the distributions, one for each child of the space or for each leaf.
+            `Children` already have the layout.
         input_lens: Their numbers of model outputs.
         action_space: The Tuple or Dict space, or its SpaceInfo.
 
     Raises:
-        ModelContractError: The numbers do not fit together.
+        ModelContractError: The numbers do not match.
         UnsupportedSpaceError: The space is neither a Tuple nor a Dict.
     """
     if isinstance(child_distributions, Children):
@@ -171,7 +171,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
-            f"{info.path}: MultiActionDistribution takes a Tuple or Dict with parts, found {info.describe()}."
+            f"{info.path}: MultiActionDistribution needs a Tuple or Dict with parts, found {info.describe()}."
         )
     parts: list[Member] = []
     place = 0
@@ -187,7 +187,7 @@ def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
     """Return the values of the leaves of a Tuple or Dict, depth first.
 
     Raises:
-        ModelContractError: The structure is another.
+        ModelContractError: The structure is wrong.
     """
     parts: Any
     if info.kind == "dict":
@@ -253,7 +253,8 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
             continue
         if sum(options["input_lens"]) != size:
             raise ModelContractError(
-                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, not {size} in all."
+                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, which is not {size} in"
+                " total."
             )
         yield from _given(child, options["child_distributions"], options["input_lens"])
 
@@ -265,7 +266,7 @@ def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     for i, part in enumerate(parts):
         cls, options = unbind(part.dist)
         family = cls.family(options) if hasattr(cls, "family") else None
-        # Whole numbers and others are not joined: flat actions are rounded group by group.
+        # Integers and floats are not joined, because flat actions are rounded by group.
         families.setdefault(i if family is None else (family, part.whole), []).append(i)
     found: list[Member] = []
     order: list[int] = []

@@ -20,10 +20,10 @@ def match(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Raise an error: only the catalog, which chooses the children's distributions, knows the sum of their sizes."""
+    """Raise an error, because only the catalog, which chooses the children's distributions, knows their sizes."""
     raise UnsupportedSpaceError(
         f"{action.path}: multi_action only joins the parts of a Tuple or Dict, found {action.describe()}. Name"
-        " multi_action for such a space, or call Catalog.action_dist() for the size of this one."
+        " multi_action for these spaces, or call Catalog.action_dist() for the size of this one."
     )
 
 

@@ -1,4 +1,4 @@
-"""The distribution of Tuple and Dict spaces in TensorFlow."""
+"""Distribution of Tuple and Dict spaces in TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distribution of Tuple and Dict spaces in PyTorch."""
+"""Distribution of Tuple and Dict spaces in PyTorch."""
 
 from __future__ import annotations
 

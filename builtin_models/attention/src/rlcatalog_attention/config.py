@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
-#: How many numbers the memory of one episode may hold; no machine that trains with more is known.
+#: Most numbers that the memory of one episode may hold; larger memories are assumed to be mistakes.
 MOST_HELD = 1 << 26
 
 #: Added to the variance in every layer normalisation, the same in both frameworks.
@@ -33,8 +33,8 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
     attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
-    attention_memory_inference: Annotated[Count, Meta(description="past steps a unit sees when acting")] = 50
-    attention_memory_training: Annotated[Count, Meta(description="past steps a unit sees in training")] = 50
+    attention_memory_inference: Annotated[Count, Meta(description="past steps that a unit sees when acting")] = 50
+    attention_memory_training: Annotated[Count, Meta(description="past steps that a unit sees in training")] = 50
     attention_position_wise_mlp_dim: Annotated[
         Size, Meta(description="width of the hidden dense layer inside a unit")
     ] = 32
@@ -57,11 +57,11 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Number of past steps the memory holds: enough for acting and for training."""
+        """Number of past steps in the memory: enough for acting and for training."""
         return max(self.attention_memory_inference, self.attention_memory_training)
 
     def window(self, training: bool) -> int:
-        """Return the number of past steps a step sees."""
+        """Return the number of past steps that a step sees."""
         return self.attention_memory_training if training else self.attention_memory_inference
 
     @property
@@ -89,7 +89,7 @@ def _checked(own: AttentionConfig) -> AttentionConfig:
         raise ConfigError(
             f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of"
             f" attention_dim={own.attention_dim}: the memory of one episode would hold {held} numbers, and {MOST_HELD}"
-            " are the most. Take fewer units, or a shorter attention_memory_inference and attention_memory_training."
+            " is the limit. Use fewer units, or a shorter attention_memory_inference and attention_memory_training."
         )
     return own
 
@@ -102,7 +102,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
         num_outputs: Width of the model's output, or None for a trunk.
 
     Raises:
-        ConfigError: A key that a memory does not support; see `rlcatalog.models.memory_outputs`.
+        ConfigError: A key is not supported with a memory; see `rlcatalog.models.memory_outputs`.
     """
     own = _checked(read_config(config, AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
@@ -114,19 +114,19 @@ def net_plan(
     """Check the sizes of the standalone transformer, and read its last layers.
 
     Args:
-        config: The flat model config, for the end alone.
+        config: The flat model config, for the last layers only.
         num_outputs: Width of the model's output, or None for a trunk.
-        sizes: Its sizes, as the caller gave them.
+        sizes: The transformer's sizes, as the caller passed them.
 
     Raises:
-        ConfigError: A size out of range, or a config key that the model does not support.
+        ConfigError: A size is out of range, or the model does not support a config key.
     """
     if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(
-            "GTrXLNet with post_fcnet_hiddens: it has no dense layers in front of them. Remove"
-            " post_fcnet_hiddens, or set use_attention, which puts them between trunk and units."
+            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers before the units. Remove"
+            " post_fcnet_hiddens, or set use_attention, which puts them between the trunk and the units."
         )
-    # A struct's constructor checks nothing.
+    # A struct's constructor does not check its values.
     own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "GTrXLNet")
 
@@ -134,8 +134,8 @@ def net_plan(
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
     """Return the sinusoids of the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
 
-    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half the cosines (Dai et al. 2019); of an
-    odd width the last cosine is left out.
+    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half the cosines (Dai et al. 2019). An odd
+    width omits the last cosine.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: the transformer behind a trunk where its switch is on, and by itself."""
+"""Examples for the conformance kit: the transformer after a trunk if its switch is on, and standalone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def examples() -> list[Example]:
 
 
 def net_examples() -> list[Example]:
-    """Return the transformer that is a model by itself; its sizes are keyword arguments."""
+    """Return the standalone transformer; its sizes are keyword arguments."""
     sizes = {"attention_dim" if name == "dim" else name: size for name, size in _SIZES.items()}
     own = {"custom_model_config": sizes}
     return [Example(_VECTOR, spaces.Discrete(3, start=1), own), Example(spaces.Discrete(5), _BOX, own)]

@@ -1,6 +1,6 @@
 """GTrXL around a trunk and standalone: code for both frameworks.
 
-A framework's class derives from one of these and, last, from the framework's base class of models.
+Each framework's class derives from one of these and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 
 
 class TransformerModel(ModelV2):
-    """Base of both models: the units and the last layers.
+    """Base class of both models: the units and the last layers.
 
     Attributes:
         ops: The framework's tensor operations.
-        transformer_class: Its `Transformer`.
-        outputs_class: Its `OutputLayers`.
+        transformer_class: The framework's `Transformer`.
+        outputs_class: The framework's `OutputLayers`.
     """
 
     ops: TensorOps
@@ -36,7 +36,7 @@ class TransformerModel(ModelV2):
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
         lengths, real = self._padding(x, input_dict, seq_lens)
-        if real is not None:  # padding may be no number, which even a weight of 0 would spread
+        if real is not None:  # padding may be NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
         features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
         if self.outputs is None:
@@ -45,11 +45,11 @@ class TransformerModel(ModelV2):
         return self.outputs(features), state
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the lengths of sequences, and which places hold rows `[S, T]`; None for the latter without padding."""
+        """Return the lengths of sequences, and which places hold rows `[S, T]` (None without padding)."""
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:
-        """Return an empty memory and the number of steps it holds, 0."""
+        """Return an empty memory, and 0 as the number of steps in it."""
         state: list[Any] = self.transformer.initial_state()
         return state
 
@@ -62,8 +62,8 @@ class AroundTrunk(TransformerModel):
     """A gated transformer after a trunk, then logits and a value.
 
     The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, the inputs of each unit in the
-    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
+    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]` (each unit's inputs in the last
+    steps) and the number of used slots. Built as a trunk (`num_outputs=None`) it ends with the units.
 
     Args:
         *args: See `ModelV2`.
@@ -100,12 +100,12 @@ class ByItself(TransformerModel):
         action_space: The environment's action space.
         num_outputs: Width of the output, or None for a trunk.
         model_config: The flat model config.
-        name: A name for the model.
+        name: Name of the model.
         num_transformer_units: Number of units.
         attention_dim: Width of the units.
         num_heads: Number of attention heads.
-        memory_inference: Past steps a step sees when acting.
-        memory_training: Past steps a step sees in training.
+        memory_inference: Number of past steps that a step sees when acting.
+        memory_training: Number of past steps that a step sees in training.
         head_dim: Width of one head.
         position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
         init_gru_gate_bias: Initial bias of the gates.

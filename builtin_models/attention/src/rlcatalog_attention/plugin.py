@@ -27,7 +27,7 @@ def describe(request: Request) -> list[Stage]:
 
 
 def describe_net(request: Request) -> list[Stage]:
-    """Return the same of the transformer by itself; its sizes are keyword arguments."""
+    """Return the stages of the standalone transformer; its sizes are keyword arguments."""
     from rlcatalog_attention.config import net_plan, sizes_of
 
     own, outputs = net_plan(request.config, request.num_outputs, sizes_of(request.config["custom_model_config"]))
@@ -53,7 +53,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_attention.torch:AttentionWrapper",
                 "tf": "rlcatalog_attention.tf:AttentionWrapper",
             },
-            summary="gated transformer (GTrXL) over the last steps, behind any trunk",
+            summary="gated transformer (GTrXL) over the last steps, after any trunk",
             slot="memory",
             switch="use_attention",
             describe=describe,
@@ -65,7 +65,7 @@ def rlcatalog_models() -> list[ModelSpec]:
         ModelSpec(
             name="gtrxl",
             targets={"torch": "rlcatalog_attention.torch:GTrXLNet", "tf": "rlcatalog_attention.tf:GTrXLNet"},
-            summary="the gated transformer by itself, on encoded observations",
+            summary="the standalone gated transformer, on encoded observations",
             describe=describe_net,
             reads=("free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:net_examples",

@@ -26,11 +26,11 @@ Names = Iterator[tuple[str, Any, tuple[int, ...] | None]]
 
 
 class Transformer:
-    """A linear layer and gated transformer units, with a memory of the last steps.
+    """Linear layer and gated transformer units, with a memory of the last steps.
 
     Args:
         inputs: Width of the input.
-        sizes: Its sizes.
+        sizes: Sizes of the transformer.
     """
 
     def __init__(self, inputs: int, sizes: AttentionConfig) -> None:
@@ -40,18 +40,18 @@ class Transformer:
         self.table = distances(self.slots, sizes.attention_dim)
 
     def initial_state(self) -> list[Any]:
-        """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
+        """Return the state at the start of an episode: memory `[units, slots, dim]` and number of steps in it."""
         return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
 
     def __call__(self, rows: Any, state: list[Any], seq_lens: Any, training: bool) -> tuple[Any, list[Any]]:
-        """Run over sequences.
+        """Process sequences.
 
         Args:
             rows: Inputs `[S * T, inputs]`.
-            state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
+            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
                 at the start of episodes.
-            seq_lens: Lengths `[S]`; None if each row is a sequence, which makes most shapes numbers.
-            training: Which of the two windows counts.
+            seq_lens: Lengths `[S]`; None if each row is a sequence; most shapes are then static.
+            training: Whether to use the training window instead of the acting window.
 
         Returns:
             Outputs `[S * T, dim]`, and the state at the end of each sequence.
@@ -70,7 +70,7 @@ class Transformer:
         unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
         # Unused slots may contain NaN, so do not multiply them by zero.
         memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
-        # The keys are the window's slots and the steps; step t sees the keys t, …, t + window, which ends with itself.
+        # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window; the last is step t.
         later = tf.range(keys) - tf.range(length)[:, None]
         hidden = (later < 0) | (later > window) | tf.pad(unused[:, start:], [[0, 0], [0, length]])[:, None]
         windows = []
@@ -90,7 +90,7 @@ class Transformer:
 
 
 class Unit:
-    """One transformer unit: attention and dense layers, each with a gate."""
+    """Transformer unit: attention and dense layers, each with a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
@@ -107,7 +107,7 @@ class Unit:
 
 
 class Attention:
-    """Multi-head attention with relative positions, layer normalisation before and a ReLU after it; no biases."""
+    """Multi-head attention with relative positions and no biases, between a layer normalisation and a ReLU."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
@@ -120,11 +120,11 @@ class Attention:
         self.norm = LayerNorm(self.dim)
 
     def __call__(self, seen: Any, hidden: Any, table: Any, length: Any) -> Any:
-        """Attend from each step of sequences.
+        """Compute the attention of each step of sequences.
 
         Args:
             seen: The window's slots and the steps, `[S, K, dim]`.
-            hidden: Which keys a step does not see, `[S, T, K]`.
+            hidden: Which keys each step does not see, `[S, T, K]`.
             table: Sinusoids of the distances window, …, 0.
             length: T.
         """
@@ -133,9 +133,9 @@ class Attention:
         query = self._split(normal[:, keys - length :], self.query, length)
         key, value = (self._split(normal, weight, keys) for weight in (self.key, self.value))
         position = self._split(table[None], self.position, len(table))[:, 0]
-        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Rows made longer
-        # by T and cut anew into rows of K give just that: each row moves one place further than the one before.
-        # No product broadcasts its batch axes: TensorFlow 2.21 with oneDNN then writes outside of its memory.
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
+        # by T and reshaping to rows of K does this: it shifts each row one place further than the row before. Do not
+        # broadcast batch axes in products: TensorFlow 2.21 with oneDNN then writes outside its memory.
         rows = tf.reshape(query + self.position_bias[:, None, None], [self.heads, -1, self.head_dim])
         scores = tf.pad(tf.matmul(rows, position, transpose_b=True), [[0, 0], [0, 0], [0, length]])
         scores = tf.reshape(scores, [self.heads, -1, length * (keys + 1)])[..., : length * keys]
@@ -146,7 +146,7 @@ class Attention:
         return tf.nn.relu(tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output))
 
     def _split(self, x: Any, weight: Any, length: Any) -> Any:
-        """Project `[S, K, dim]`, and split it into `[heads, S, K, head_dim]`."""
+        """Project `[S, K, dim]` and split it into `[heads, S, K, head_dim]`."""
         x = tf.matmul(tf.reshape(x, [-1, self.dim]), weight)
         return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
 
@@ -161,9 +161,9 @@ class Attention:
 
 
 class Gate:
-    """A GRU as a gate between the stream x and a sub-layer's output y.
+    """GRU that serves as a gate between the stream x and a sublayer's output y.
 
-    `w` reads y; its columns are those of r, of z and of the candidate. `u` reads x for r and z, `u_candidate` r·x.
+    `w` maps y to r, z and the candidate, in this order of columns. `u` maps x to r and z; `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -173,7 +173,7 @@ class Gate:
         self.bias = tf.Variable(tf.fill([dim], float(bias)))
 
     def __call__(self, x: Any, y: Any) -> Any:
-        """Map two `[B, dim]` to one."""
+        """Combine two tensors `[B, dim]` into one."""
         gates, candidate = tf.split(tf.matmul(y, self.w), [2 * self.dim, self.dim], axis=1)
         r, z = tf.split(gates + tf.matmul(x, self.u), 2, axis=1)
         candidate = tf.tanh(candidate + tf.matmul(tf.sigmoid(r) * x, self.u_candidate))
@@ -205,7 +205,7 @@ def _initial_matrix(rows: int, columns: int) -> Any:
 
 
 def _matrix(rows: int, columns: int) -> Any:
-    """Return a variable `[columns, rows]`, as TensorFlow multiplies; its canonical form is `[rows, columns]`."""
+    """Return a variable `[columns, rows]`, TensorFlow's layout; its canonical form is `[rows, columns]`."""
     return tf.Variable(_initial_matrix(rows, columns))
 
 

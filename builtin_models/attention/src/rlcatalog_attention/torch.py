@@ -27,11 +27,11 @@ from rlcatalog_torch import (
 
 
 class Transformer(nn.Module):
-    """A linear layer and gated transformer units, with a memory of the last steps.
+    """Linear layer and gated transformer units, with a memory of the last steps.
 
     Args:
         inputs: Width of the input.
-        sizes: Its sizes.
+        sizes: Sizes of the transformer.
     """
 
     table: Tensor
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
         self.register_buffer("places", torch.arange(self.slots + 1)[:, None], persistent=False)
 
     def initial_state(self) -> list[Tensor]:
-        """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
+        """Return the state at the start of an episode: memory `[units, slots, dim]` and number of steps in it."""
         weight = self.input.weight
         memory = weight.new_zeros(len(self.units), self.slots, self.sizes.attention_dim)
         return [memory, weight.new_zeros((), dtype=torch.int32)]
@@ -56,14 +56,14 @@ class Transformer(nn.Module):
     def forward(
         self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run over sequences.
+        """Process sequences.
 
         Args:
             rows: Inputs `[S * T, inputs]`.
-            state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
+            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
                 at the start of episodes.
             seq_lens: Lengths `[S]`; None if each row is a sequence.
-            training: Which of the two windows counts.
+            training: Whether to use the training window instead of the acting window.
 
         Returns:
             Outputs `[S * T, dim]`, and the state at the end of each sequence.
@@ -74,10 +74,10 @@ class Transformer(nn.Module):
         x = self.input(rows)
         memory, held = state[0].to(x.dtype), state[1].int()
         length = steps_of(rows.shape[0], sequences)
-        # The keys are the memory's slots and the steps. The oldest slots hold nothing at first, [S, 1, slots + T, 1].
+        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S, 1, slots + T, 1].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]
         empty = place < (self.slots - held).view(-1, 1, 1, 1)
-        # They may contain NaN, so do not multiply them by zero.
+        # Empty slots may contain NaN, so do not multiply them by zero.
         memory = torch.where(empty[:, :, : self.slots], 0.0, memory.detach())
         start = self.slots - self.sizes.window(training)
         hidden, table = _from(empty.squeeze(3), 2, start), _from(self.table, 0, start)
@@ -94,16 +94,16 @@ class Transformer(nn.Module):
     def _outside(self, key: Tensor, length: int) -> Tensor:
         """Return which of the window's slots and steps a step cannot see, `[T, window + T]`.
 
-        Step t sees the keys t, …, t + window, which ends with itself.
+        Step t sees the keys t, …, t + window; the last is step t.
         """
         later = key - key[:length, None]
         return (later < 0) | (later > key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
-        """Return the state after the sequences: the last slots of each sequence, up to its end.
+        """Return the state after the sequences: the last slots up to the end of each sequence.
 
         Args:
-            inputs: Inputs of the units, with the memory in front: `[S, units, slots + T, dim]`.
+            inputs: Inputs of the units, preceded by the memory: `[S, units, slots + T, dim]`.
             held: Number of steps in the memory.
             seq_lens: Lengths.
         """
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
 
 class Unit(nn.Module):
-    """One transformer unit: attention and dense layers, each with a gate."""
+    """Transformer unit: attention and dense layers, each with a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -129,13 +129,13 @@ class Unit(nn.Module):
         self.mlp_gate = Gate(dim, bias)
 
     def forward(self, x: Tensor, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Map the unit's input to its output, both `[S * T, dim]`; for the rest see `Attention`."""
+        """Map the unit's input to its output, both `[S * T, dim]`; see `Attention` for the other arguments."""
         x = self.attention_gate(x, self.attention(seen, hidden, table))
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
-    """Multi-head attention with relative positions, layer normalisation before and a ReLU after it; no biases."""
+    """Multi-head attention with relative positions and no biases, between a layer normalisation and a ReLU."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -148,11 +148,11 @@ class Attention(nn.Module):
         self._scale = self.head_dim**-0.5
 
     def forward(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Attend from each step of sequences.
+        """Compute the attention of each step of sequences.
 
         Args:
             seen: The window's slots and the steps, `[S, K, dim]`.
-            hidden: Which of them a step does not see, `[S, T, K]`.
+            hidden: Which of them each step does not see, `[S, T, K]`.
             table: Sinusoids of the distances window, …, 0.
 
         Returns:
@@ -169,8 +169,8 @@ class Attention(nn.Module):
         query = self._split(F.linear(normal[:, keys - length :], self.query))
         key, value = map(self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2))
         position = self._split(F.linear(table, self.position)[None])[:, 0]
-        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Rows made longer
-        # by T and cut anew into rows of K give just that: each row moves one place further than the one before.
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
+        # by T and reshaping to rows of K does this: it shifts each row one place further than the row before.
         rows = (query + self.position_bias[:, None, None]).reshape(self.heads, sequences * length, self.head_dim)
         scores = F.pad(rows @ position.transpose(1, 2), (0, length))
         scores = scores.view(self.heads, sequences, -1)[..., : length * keys].view(-1, sequences, length, keys)
@@ -180,10 +180,10 @@ class Attention(nn.Module):
         return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
 
     def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Compute the same for one step per sequence, with the sums in another order.
+        """Compute the same for one step per sequence, in a different order of summation.
 
         With one query it is cheaper to transform the query, (K n)·q = n·(Kᵀ q), than to project each step of the
-        window. Nothing is stored between steps that could become outdated when the weights change.
+        window. No projections are stored between steps, as they would be outdated after a weight update.
         """
         normal = self.norm(seen)
         query = F.linear(normal[:, -1], self.query)
@@ -210,9 +210,9 @@ class Attention(nn.Module):
 
 
 class Gate(nn.Module):
-    """A GRU as a gate between the stream x and a sub-layer's output y.
+    """GRU that serves as a gate between the stream x and a sublayer's output y.
 
-    `w` reads y; its rows are those of r, of z and of the candidate. `u` reads x for r and z, `u_candidate` r·x.
+    `w` maps y to r, z and the candidate, in this order of rows. `u` maps x to r and z; `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -223,7 +223,7 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.full((dim,), float(bias)))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Map two `[B, dim]` to one."""
+        """Combine two tensors `[B, dim]` into one."""
         gates, candidate = torch.split(F.linear(y, self.w), self.sizes, dim=1)
         r, z = torch.addmm(gates, x, self.u.t()).chunk(2, dim=1)
         candidate = torch.addmm(candidate, r.sigmoid() * x, self.u_candidate.t()).tanh()
@@ -231,7 +231,7 @@ class Gate(nn.Module):
 
 
 def _from(x: Tensor, axis: int, start: int) -> Tensor:
-    """Return `x` from a place on; in most nets it is the first, and a view less counts."""
+    """Return `x` from a position on. It is usually the first; skipping the view then saves time."""
     return x.narrow(axis, start, x.shape[axis] - start) if start else x
 
 

@@ -1,1 +1,1 @@
-"""The complex-input network of rlcatalog, for PyTorch and TensorFlow: a net for each part of an observation."""
+"""The complex-input network of rlcatalog, for PyTorch and TensorFlow: one net for each part of an observation."""

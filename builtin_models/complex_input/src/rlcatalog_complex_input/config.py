@@ -1,4 +1,4 @@
-"""The key of this package, and the layers after the networks."""
+"""Config key of this package, and the layers after the networks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlcatalog.models import OutputPlan, output_plan, post_fcnet
 
 
 class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the complex-input network."""
+    """Config keys of the complex-input network."""
 
     input_nets: Annotated[
         dict[str, str],
-        Meta(description="path of a part of the observation → name of its model; others: the best fit"),
+        Meta(description="path of a part of the observation → name of its model; other parts get the best fit"),
     ] = {}
 
 
@@ -35,7 +35,7 @@ def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> Ou
     layers = post_fcnet(config)
     if config.get("no_final_linear") and num_outputs is not None and not layers:
         raise ConfigError(
-            "no_final_linear makes the last of the post_fcnet layers the output, and post_fcnet_hiddens is empty."
+            "no_final_linear makes the last of the post_fcnet layers the output, but post_fcnet_hiddens is empty."
             " Set post_fcnet_hiddens, or no_final_linear=False."
         )
     return output_plan(config, width, layers, num_outputs)

@@ -1,4 +1,4 @@
-"""Description of a complex-input network before it is built: networks, stages and shapes."""
+"""Describe a complex-input network before it is built: networks, stages and shapes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def planned(request: Request) -> Plan | None:
         try:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:
-            return None  # the sizes it needs were given to the preprocessor alone
+            return None  # only the preprocessor knows the sizes it needs
     return make_plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None
 
 
 def unencoded(space: str) -> UnsupportedSpaceError:
     """Return the error for a space without a preprocessor."""
     return UnsupportedSpaceError(
-        f"complex_input takes encoded observations, not those of {space}: pass"
+        f"complex_input needs encoded observations, not observations of {space}: pass"
         " ModelCatalog.get_preprocessor_for_space(space).observation_space."
     )
 
 
 def stages(request: Request) -> list[Stage]:
-    """Return the stages of every network and of the layers after them; raise if they cannot be built."""
+    """Return the stages of all networks and of the layers after them; raise if they cannot be built."""
     plan = planned(request)
     described: list[Stage] = []
     width = None if plan is None else _describe(plan.parts, plan.nets, described)
     layers = ending(request.config, width or 0, request.num_outputs)
-    described.append(Stage("features side by side", None if width is None else (width,), 0))
+    described.append(Stage("concatenated features", None if width is None else (width,), 0))
     return layers.stages("post_fcnet", described)
 
 
@@ -66,7 +66,7 @@ def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], int
             net = nets[part.index]
             own = _own_stages(net)
             into += [replace(stage, name=f"{part.path}: {stage.name}") for stage in own]
-            # A net without stages hands its input on.
+            # A net without stages passes its input through.
             width = math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
         widths.append(width)
     known = [width for width in widths if width is not None]

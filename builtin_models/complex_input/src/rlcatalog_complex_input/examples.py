@@ -1,4 +1,4 @@
-"""Additional examples for the conformance kit: a part whose net is named."""
+"""Additional examples for the conformance kit: a part with a named net."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Return an image that goes through another net than it would."""
+    """Return an image that goes through a different net than the default."""
     image = spaces.Box(0, 255, (10, 10, 2), np.uint8)
     obs = spaces.Dict({"eye": image, "self": spaces.Box(-1, 1, (2,), np.float32)})
     return [

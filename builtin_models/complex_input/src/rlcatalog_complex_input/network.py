@@ -18,7 +18,7 @@ from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
 class ComplexInput(ModelV2):
-    """A network for each part of the observation, joined features, dense layers, then logits and a value.
+    """A network for each part of the observation, concatenated features, dense layers, then logits and a value.
 
     The catalog chooses a network for each part, unless `input_nets` names one. The items of a list share networks.
     Their features are averaged over the items, and the length of the list is one more feature. With
@@ -27,10 +27,10 @@ class ComplexInput(ModelV2):
 
     Attributes:
         ops: The framework's tensor operations.
-        stack_class: Its stack of dense layers.
-        outputs_class: Its `OutputLayers`.
-        list_class: Container for several layers.
-        dtype_of: Returns the dtype of a model's weights.
+        stack_class: The framework's stack of dense layers.
+        outputs_class: The framework's `OutputLayers`.
+        list_class: The framework's container for several layers.
+        dtype_of: Function that returns the dtype of a model's weights.
     """
 
     ops: TensorOps
@@ -78,7 +78,7 @@ class ComplexInput(ModelV2):
         return last_values(self, self._features)
 
     def inner_models(self) -> dict[str, ModelV2]:
-        """Return the nets, by the paths of their parts: their losses, metrics and update_ops are the model's."""
+        """Return the nets by the paths of their parts. Their losses, metrics and update_ops belong to the model."""
         models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
             models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
@@ -115,22 +115,22 @@ def build_net(model: Any, net: Net, name: str) -> Any:
     """Build the net of a part, as a trunk.
 
     Raises:
-        ModelContractError: It does not announce the width of its features.
-        NotServedError: It has a state, or requests more than the current observation.
+        ModelContractError: The net does not set `num_outputs`, the width of its features.
+        NotServedError: The net has a state, or requests more than the current observation.
     """
     cls = net.component.load(model.framework)
     config = net.request.config
     made = assemble([ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name)
     if not isinstance(made.num_outputs, int):
         raise ModelContractError(
-            f"{cls.__name__} was built for {net.part.path}, with num_outputs=None, and did not announce the width of"
-            " its features in self.num_outputs."
+            f"{cls.__name__} was built for {net.part.path} with num_outputs=None, but did not set self.num_outputs to"
+            " the width of its features."
         )
     views = sorted(set(made.view_requirements) - {"obs"})
     if views or list(made.get_initial_state()):
         wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
-            f"{net.part.path}: {cls.__name__} {wants}; a net for one part sees the current observation only."
-            " Name another one in input_nets, and put the memory behind complex_input."
+            f"{net.part.path}: {cls.__name__} {wants}; a net for one part sees only the current observation. Name a"
+            " different one in input_nets, and put the memory after complex_input."
         )
     return made

@@ -1,6 +1,6 @@
-"""The parts of an observation: their paths, reading their tensors, joining their features.
+"""Parts of an observation: find their paths, read their tensors and join their features.
 
-Written once for all frameworks: N counts rows and, in lists, places; M the places of a list.
+The code is the same for all frameworks. N counts rows and, in lists, places; M counts the places of a list.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rlcatalog.spaces import OneOfValues, RepeatedValues
 
 @dataclass(frozen=True, eq=False)
 class OneHots:
-    """One-hots of integers.
+    """Encoder of integers as one-hots.
 
     Attributes:
-        entries: For each column the entry of the observation it is about, `[n]`.
-        values: For each column the value that sets it, `[n]`.
+        entries: For each column, the entry of the observation that it encodes, `[n]`.
+        values: For each column, the value that sets it, `[n]`.
     """
 
     entries: Array
@@ -37,15 +37,15 @@ class ObservationPart:
     """A part of the observation with its network.
 
     Attributes:
-        index: Number of its net.
+        index: Index of its net.
         path: Its path: `obs['camera']`; items of a list as `obs['units'][:]`.
-        steps: Keys and positions on the way to it, from the observation or from the item of its list.
+        steps: Keys and positions that lead to it, from the observation or from the item of its list.
         depth: The number of nested lists around it.
         shape: Shape of the net's input, without axes for batch and places.
-        hot: Encoder of its integers as one-hots, for Discrete and MultiDiscrete; otherwise None.
-        integers: Shape of its integers, for those.
-        columns: Its columns in the encoded observation, or item, when its net reads those: Text, Graph, OneOf.
-        codec: Its preprocessor, for those.
+        hot: Encoder of its integers as one-hots (Discrete and MultiDiscrete), or None.
+        integers: Shape of its integers (Discrete and MultiDiscrete).
+        columns: Its columns in the encoded observation or item, if its net reads them (Text, Graph and OneOf).
+        codec: Its preprocessor (Text, Graph and OneOf).
     """
 
     index: int
@@ -61,16 +61,15 @@ class ObservationPart:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """A list of varying length: its items' parts are averaged, and its length is a feature.
+    """List of varying length: its items' features are averaged, and its length is a feature.
 
     Attributes:
-        index: Number of the list.
+        index: Index of the list.
         path: Its path.
         steps: As in `ObservationPart`.
         max_len: Number of places.
-        parts: Parts of an item; none for items without values.
-        columns: The items' columns in the surrounding observation, if a part of them is read from there; otherwise
-            None.
+        parts: Parts of an item; empty for items without values.
+        columns: The items' columns in the surrounding observation if a part of an item is read from there, or None.
         item_size: Width of one encoded item.
     """
 
@@ -88,7 +87,7 @@ class Inputs:
 
     Attributes:
         tensors: The input of each net, `[N, *shape]`, where N counts rows and, in lists, places.
-        taken: For each list which places are taken, boolean `[N, M]`.
+        taken: For each list, which places are filled, boolean `[N, M]`.
 
     Args:
         dtype: The dtype of the model's weights.
@@ -103,15 +102,15 @@ class Inputs:
 def read(
     parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, inputs: Inputs, around: Any = None
 ) -> None:
-    """Find the input of every net.
+    """Collect the input of each net.
 
     Args:
         parts: The parts of the observation.
         obs: Observations as models see them: a tensor, or a structure of tensors.
-        flat: The same encoded, `[B, size]`; None if they came as structures.
+        flat: The encoded observations, `[B, size]`; None if they came as structures.
         ops: The framework's tensor operations.
         inputs: List that collects the results.
-        around: Which places of the list around the parts are filled, `[N]`; None without a list.
+        around: Which places of the surrounding list are filled, `[N]`; None without a list.
     """
     for part in parts:
         x = obs
@@ -159,7 +158,7 @@ def features(
         inputs: The result of `read`.
         nets: A net for each part.
         ops: The framework's tensor operations.
-        is_training: Handed on to the nets.
+        is_training: Passed to the nets.
     """
     columns = []
     for part in parts:
@@ -174,7 +173,7 @@ def features(
 
 
 def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
-    """Average features `[N * M, F]` over the places taken, `[N, F]`; 0 over none."""
+    """Average features `[N * M, F]` over the filled places, `[N, F]`; 0 if there are none."""
     places = taken.shape[1]
     kept = ops.rows(ops.only(ops.rows(taken, ()), features), (places, features.shape[1]))
     count = ops.sum(ops.cast(taken, features.dtype), axis=1, keepdims=True)
@@ -182,18 +181,18 @@ def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
 
 
 def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
-    """Return the width of the joined features; each of `nets` has its width."""
+    """Return the width of the concatenated features; each of `nets` has a width."""
     return sum(
         1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
     )
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode the results of `codec.restore`, `[N, size]`, for observations that come as structures.
+    """Encode results of `codec.restore` as `[N, size]`, for observations that come as structures.
 
     Args:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.
-        codec: The preprocessor, of a size that is not 0.
+        codec: The preprocessor; its size is not 0.
         ops: The framework's tensor operations.
         dtype: The dtype of the encoded values.
     """
@@ -215,7 +214,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
             if child.size:
                 one = ops.only(tag[:, i] > 0.5, pack(branch, child, ops, dtype))
-                # Behind the columns of the tag.
+                # after the columns of the tag
                 encoded = encoded + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
         return encoded
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.

@@ -27,7 +27,7 @@ from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
 from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
 
-#: Keys that are not the business of the nets inside: the model around them reads these itself.
+#: Keys that the surrounding model reads itself and hides from the nets.
 _OUTER: dict[str, Any] = {
     "custom_model": None,
     "custom_model_config": {},
@@ -41,14 +41,14 @@ _OUTER: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Net:
-    """The net for one part.
+    """Plan of the net for one part.
 
     Attributes:
         part: The part.
         component: The catalog's choice.
         request: The request.
-        space: The observation space to build it with: the part's own, in its dtype; for values that a filter has
-            changed a float32 Box.
+        space: The observation space to build it with: the part's space, or a float32 Box for values that a filter has
+            changed.
     """
 
     part: ObservationPart
@@ -63,7 +63,7 @@ class Plan:
 
     Attributes:
         parts: The parts of the observation, lists with their items' parts inside.
-        nets: The net of each part, in the order of the parts' numbers.
+        nets: The net of each part, in the order of the parts' indices.
     """
 
     parts: tuple[ObservationPart | Items, ...]
@@ -76,13 +76,13 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     Args:
         preprocessor: The observation's preprocessor.
         request: The request for the whole model, with a complete config and a catalog.
-        obs_space: The model's space of encoded observations. If None, the preprocessor's.
+        obs_space: The model's space of encoded observations. Default: the preprocessor's.
 
     Raises:
         ConfigError: `input_nets` has an unknown path, or names a model that is not a trunk.
         UnknownNameError: `input_nets` names a model that does not exist.
-        UnsupportedSpaceError: The observation holds no values.
-        NoMatchError: Nothing installed takes a part.
+        UnsupportedSpaceError: The observation has no values.
+        NoMatchError: No installed model fits a part.
         AmbiguousChoiceError: Two models fit a part equally well.
     """
     finder = _Finder()
@@ -93,7 +93,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
     parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
-        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values to see.")
+        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values.")
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
@@ -107,11 +107,11 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
     for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
-        if part.hot is not None and not isinstance(space, Box):  # integers, which become one-hots here
+        if part.hot is not None and not isinstance(space, Box):  # integers, which this model encodes as one-hots
             space = Box(0.0, 1.0, part.shape, np.float32)
         elif not np.array_equal(limits, codec.bounds()):
             space = codec.processed_space(*limits)
-        # A Dict or Tuple that its preprocessor has made one array of is that array.
+        # A Dict or Tuple whose preprocessor returns one array is treated as that array.
         info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
         asked = replace(inner, obs=info, encoded_shape=part.shape, preprocessor=codec)
         nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
@@ -122,7 +122,7 @@ class _Finder:
     """Visitor of the parts of an observation.
 
     Attributes:
-        leaves: Each part with its preprocessor and the lowest and highest encoded values, `[2, size]`.
+        leaves: Each part, with its preprocessor and the lowest and highest encoded values, `[2, size]`.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class _Finder:
             raise ConfigError(
                 f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be distinguished"
                 " from"
-                f" padding. Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
+                f" padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])
@@ -198,7 +198,7 @@ class _Finder:
 
 
 def _one_hots(info: SpaceInfo) -> OneHots | None:
-    """Return the encoder that turns integers of a Discrete or MultiDiscrete into one-hots; None for other spaces."""
+    """Return the encoder of a Discrete's or MultiDiscrete's integers as one-hots; None for other spaces."""
     if info.kind not in ("discrete", "multi_discrete"):
         return None
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
@@ -208,7 +208,7 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
-    """Return the catalog's net for a part; an error names the part as `input_nets` does."""
+    """Return the catalog's net for a part; errors name the part as `input_nets` does."""
     path = request.obs.path
     try:
         component = (request.catalog or default_catalog()).trunk(request, name)
@@ -216,7 +216,7 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise
     except AmbiguousChoiceError as error:
-        error.args = (f"{path}: {error} For this part alone: input_nets={{{path!r}: name}}.",)
+        error.args = (f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}: name}}.",)
         raise
     if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
         raise ConfigError(

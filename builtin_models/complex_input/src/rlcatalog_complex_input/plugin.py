@@ -18,19 +18,19 @@ def match(request: Request) -> Match:
         return Match(None, f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
     image = next((node.path for node in request.obs.walk() if node.is_image), None)
     if image is None:
-        return Match(None, "there is no image among the parts of the observation; one net for all of them will do")
+        return Match(None, "no part of the observation is an image, so one net for all parts is enough")
     return Match(Rank.GENERIC, f"gives the image {image} and each other part a separate net")
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return every part with the stages of its net, followed by the common stages."""
+    """Return each part with the stages of its net, followed by the common stages."""
     from rlcatalog_complex_input.description import stages
 
     return stages(request)
 
 
 def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
-    """Return the nets that were found, by the paths of the parts."""
+    """Return the nets by the paths of their parts."""
     from rlcatalog_complex_input.description import planned
 
     plan = planned(request)
@@ -46,7 +46,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
                 "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
             },
-            summary="Dict and Tuple observations with images: a net for each part, their features side by side",
+            summary="Dict and Tuple observations with images: a net for each part, their concatenated features",
             match=match,
             describe=describe,
             pinned_keys=pinned_keys,

@@ -1,4 +1,4 @@
-"""The keys of this package, and the layers they describe."""
+"""Config keys of this package, and the layers that they describe."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the fully connected network."""
+    """Config keys of the fully connected network."""
 
     fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the hidden layers")] = (
         msgspec.field(default_factory=lambda: [256, 256])
     )
     fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
-    fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
+    fcnet_weights_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of the hidden layers' weights")
+    ] = None
     fcnet_weights_initializer_config: InitConfig = None
-    fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the hidden layers' biases")] = (
+        None
+    )
     fcnet_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """The fully connected network: code for both frameworks.
 
-A framework's class derives from it and from the framework's own base class of models, which comes last.
+Each framework's class derives from this class and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class FullyConnected(ModelV2):
 
     Attributes:
         stack_class: The framework's `DenseStack`.
-        outputs_class: Its `OutputLayers`.
+        outputs_class: The framework's `OutputLayers`.
     """
 
     stack_class: Any

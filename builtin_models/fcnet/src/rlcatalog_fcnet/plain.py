@@ -1,6 +1,7 @@
-"""Plain modules as models: code that PyTorch and TensorFlow share.
+"""Plain modules as models: code for both frameworks.
 
-A framework's class derives from `Plain`, from the framework's way to run modules, and from its base class of models.
+Each framework's class derives from `Plain`, from a class that runs the framework's modules, and from its base class of
+models.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ Array = np.ndarray[Any, Any]
 _IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
 #: Advice for modules with a state.
 _WAY_TO_MEMORY = (
-    "A plain module has no state: set use_lstm or use_attention, which put a memory behind it, or derive it from"
-    " RecurrentNetwork (RLlib's form). One that gives logits and value takes num_outputs."
+    "A plain module has no state: set use_lstm or use_attention to put a memory after it, or derive it from"
+    " RecurrentNetwork (RLlib's form). A module that returns logits and value takes num_outputs."
 )
 
 
 class Plain(ModelV2):
-    """A plain module that maps observations to features, dense layers, then logits and a value.
+    """Plain module that maps observations to features, followed by dense layers, logits and a value.
 
     `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
     reads the same features as the logits or, with `vf_share_layers=False`, those of a second module. Built as a trunk
-    (`num_outputs=None`) it ends with the features. A class or factory that takes `num_outputs` gives logits and value
+    (`num_outputs=None`) it ends with the features. A class or factory that takes `num_outputs` returns logits and value
     itself.
 
-    A framework's class derives from it and from the framework's base class of models, and brings what is declared here
-    and not implemented.
+    Each framework's class derives from it and from the framework's base class of models, and implements what is only
+    declared here.
 
     Args:
         *args: See `ModelV2`.
@@ -46,23 +47,23 @@ class Plain(ModelV2):
 
     Attributes:
         input_space: Space of the module's input, without the batch axis.
-        is_instance: Whether it is made of an instance.
+        is_instance: Whether it was given an instance.
         module: The module.
         stack_class: The framework's `DenseStack`.
-        outputs_class: Its `OutputLayers`.
-        channels_first: Whether its convolutions read the channels of an image before its rows.
+        outputs_class: The framework's `OutputLayers`.
+        channels_first: Whether the framework's convolutions expect channels before rows.
         is_module: `is_module(value)` returns whether a value is a module or a module class of the framework.
-        unwrapped: `unwrapped(module)` returns the module behind one that was compiled.
+        unwrapped: `unwrapped(module)` returns the original of a compiled module.
         copied: `copied(module)` returns a deep copy.
         run_module: `run_module(module, x, input_dict)` returns a module's outputs.
-        try_module: `try_module(module, rows)` runs a module on encoded observations `[2, ...]` that `show` has turned
-            into its inputs, in eval mode, and leaves no trace.
-        seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module is shown it.
+        try_module: `try_module(module, rows)` runs a module in eval mode on encoded observations `[2, ...]` that `show`
+            has turned into its inputs, without side effects.
+        seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module sees it.
 
     Raises:
-        ConfigError: An argument is not taken or missing, or a key has no effect here.
-        ModelContractError: The module returns something else than features.
-        NotServedError: It has a state.
+        ConfigError: An argument is unknown or missing, or a key has no effect here.
+        ModelContractError: The module does not return features.
+        NotServedError: The module has a state.
     """
 
     stack_class: Any
@@ -74,7 +75,7 @@ class Plain(ModelV2):
     run_module: Any
     try_module: Any
     seen: Any
-    #: The class, instance or factory, alone in a tuple: a function would become a method.
+    #: The class, instance or factory, in a tuple because a function would become a method.
     _source: tuple[Any]
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -135,12 +136,12 @@ class Plain(ModelV2):
         return features if self._alone else self.outputs.values(features)
 
     def show(self, encoded: Any) -> Any:
-        """Return encoded observations, a tensor, as the module is shown them."""
+        """Return encoded observations, a tensor, as the module sees them."""
         codec = _codec_of(self.obs_space)
         obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
         return _seen(self._plan, obs, self)
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, rows: Array) -> tuple[Any, Any]:
         """Return the space of the module's input, and the plan to create it."""
@@ -157,10 +158,10 @@ class Plain(ModelV2):
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
-                f"vf_share_layers=False: the value needs a second module, and {name} is an instance. Pass its class, or"
-                " a function that makes one."
+                f"vf_share_layers=False: the value needs a second module, and {name} is an instance. Pass its class,"
+                " or a function that creates one."
             )
-        alone = f"{name} takes num_outputs and so gives logits and value itself. Leave num_outputs out of it, or"
+        alone = f"{name} takes num_outputs, so it returns logits and value itself. Remove its num_outputs argument, or"
         if self._alone and self.num_outputs is None:
             raise NotServedError(f"a memory or a head needs features [B, F], and {alone} the memory or head.")
         idle = [key for key in _IDLE_ALONE if config.get(key)]
@@ -169,14 +170,14 @@ class Plain(ModelV2):
             raise ConfigError(f"{idle[0]}={config[idle[0]]!r} has no effect: {alone} {idle[0]}.")
 
     def _make(self, options: Mapping[str, Any]) -> Any:
-        """Return the instance, or one more module of the class or factory."""
+        """Return the instance, or a new module from the class or factory."""
         source, name = self._source[0], type(self).__name__
         if self.is_instance:
             if options:
                 names = ", ".join(map(repr, options))
                 raise ConfigError(
-                    f"custom_model_config: {name} is an instance, which takes no arguments; found {names}. Pass its"
-                    " class."
+                    f"custom_model_config: {name} is an instance, which takes no arguments, but found {names}. Pass"
+                    " its class."
                 )
             return self.unwrapped(self.copied(source) if copies_instances() else source)
         given = {**options, "num_outputs": self.num_outputs} if self._alone else {**options}
@@ -198,7 +199,7 @@ class Plain(ModelV2):
         if isinstance(module, type) or not self.is_module(module):
             raise ModelContractError(
                 f"{called} must return a module of framework {self.framework!r}, found {type(module).__name__}. Pass"
-                " framework= where it makes another framework's."
+                " framework= if it creates a module of another framework."
             )
         return self.unwrapped(module)
 
@@ -207,7 +208,7 @@ class Plain(ModelV2):
         name, where = type(self).__name__, f"for a batch of two observations of {_brief(self.input_space)}"
         code = getattr(
             getattr(module, "forward", None) or module.call, "__code__", None
-        )  # a scripted module's has none
+        )  # a scripted module's forward has no signature
         if code is not None and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
             raise NotServedError(f"{name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
         with raised_as(lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError):
@@ -220,9 +221,9 @@ class Plain(ModelV2):
             return width
         if not self._alone and width and parts[0] is output:
             return width
-        wanted, way = "floating-point features [B, F] alone", "" if parts[0] is output else f" {_WAY_TO_MEMORY}"
+        wanted, way = "only floating-point features [B, F]", "" if parts[0] is output else f" {_WAY_TO_MEMORY}"
         if self._alone:
-            wanted, way = f"([B, {self.num_outputs}], [B] or [B, 1]), as it takes num_outputs", ""
+            wanted, way = f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs", ""
         seen = " and ".join(
             f"{type(part).__name__} of shape {shape}" for part, shape in zip(parts, shapes, strict=True)
         )
@@ -244,12 +245,12 @@ def _brief(space: Any) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Conversion of a leaf of the observation into a module's input: floats, channels moved, bounds to [0, 1].
+    """Conversion of a leaf of the observation into a module's input: floats, moved channels, bounds scaled to [0, 1].
 
     Attributes:
-        axes: The axes of an image in the order in which the module reads them, or None.
-        low: Offset that is subtracted after that: a number, or an array of the shape that the module is shown.
-        span: Divisor, or None for neither.
+        axes: The axes of an image in the order that the module reads, or None.
+        low: Offset to subtract afterwards: a number, or an array of the shape that the module sees.
+        span: Divisor, or None for no offset and no division.
     """
 
     axes: tuple[int, ...] | None = None
@@ -258,14 +259,14 @@ class Leaf:
 
 
 def _example_rows(space: Any) -> Array:
-    """Return an encoded observation; of a Box, the lowest and the highest too."""
+    """Return an encoded observation; for a Box, also the lowest and the highest."""
     if hasattr(space, "low"):
         return np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
     return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(space.dtype)
 
 
 def _seen(plan: Any, value: Any, model: Plain) -> Any:
-    """Return a part of the observation as the module is shown it; None plans nothing."""
+    """Return a part of the observation as the module sees it; unchanged if the plan is None."""
     if isinstance(plan, dict):
         parts = value if isinstance(value, Mapping) else vars(value)
         return {name: _seen(inner, parts[name], model) for name, inner in plan.items()}
@@ -275,12 +276,12 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 
 
 def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
-    """Return the space of a module's input for a part of the observation, and the plan of the conversion.
+    """Return the space of a module's input for a part of the observation, and the conversion plan.
 
     Args:
-        value: The part as models find it: of one observation, of the lowest and of the highest.
-        info: Its space, if known; unknown inside lists, texts and graphs, which are passed as dicts.
-        channels_first: Whether the framework's images have channels first; None leaves everything as it is.
+        value: The part as models see it: for one observation, for the lowest and for the highest.
+        info: Its space, or None inside lists, texts and graphs, which are passed as dicts.
+        channels_first: Whether the framework's images have channels first; None disables the conversion.
         is_chw: Whether the environment's images have their channels first.
     """
     from gymnasium.spaces import Dict, Tuple
@@ -302,8 +303,8 @@ def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, 
 def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
     from gymnasium.spaces import Box
 
-    low, high = rows[1:]  # the first is an example
-    if not (low <= high).all():  # restored bounds may not be bounds
+    low, high = rows[1:]  # the first value is an example
+    if not (low <= high).all():  # restored bounds are not always bounds
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
         low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
     if info is None or info.kind != "box" or channels_first is None:
@@ -312,11 +313,11 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
     is_bytes = info.dtype == "uint8" and np.array_equal(low, info.space.low) and np.array_equal(high, info.space.high)
     low, high = low.astype(np.float32), high.astype(np.float32)
     if low.ndim == 3:
-        # A stack of frames has its few channels first, whatever the layout of the environment's single images.
+        # A frame stack has its few channels first, regardless of the layout of single images.
         if (is_chw or low.shape[0] < min(low.shape[1:])) != channels_first:
             axes = (2, 0, 1) if channels_first else (1, 2, 0)
             low, high = low.transpose(axes), high.transpose(axes)
-        if is_bytes:  # behind a filter they are none
+        if is_bytes:  # a filter changes the values, so the bounds no longer hold
             start, span = low, np.where(high > low, high - low, np.float32(1))
             low, high = np.zeros_like(low), (high > low).astype(np.float32)
     space = Box(low, high, low.shape, np.float32)

@@ -20,6 +20,6 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
 
 
 class PlainModel(Plain, KerasModules, TFModelV2):
-    """A plain module, dense layers behind it, then logits and a value; see `Plain`."""
+    """Plain module, dense layers, then logits and a value; see `Plain`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers

@@ -14,6 +14,6 @@ class FullyConnectedNetwork(FullyConnected, TorchModelV2):
 
 
 class PlainModel(Plain, TorchModules, TorchModelV2):
-    """A plain module, dense layers behind it, then logits and a value; see `Plain`."""
+    """Plain module, dense layers, then logits and a value; see `Plain`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers

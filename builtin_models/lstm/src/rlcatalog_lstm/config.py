@@ -1,4 +1,4 @@
-"""The keys of this package, and the cell they describe."""
+"""Config keys of this package, and the cell that they describe."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
 
 
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the LSTM."""
+    """Config keys of the LSTM."""
 
     use_lstm: Annotated[bool, Meta(description="put an LSTM after the trunk")] = False
     lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256
     lstm_use_prev_action: Annotated[bool, Meta(description="add the previous action to the LSTM's inputs")] = False
     lstm_use_prev_reward: Annotated[bool, Meta(description="add the previous reward to the LSTM's inputs")] = False
     lstm_weights_initializer: Annotated[
-        NameOrCallable, Meta(description="initialiser of its weights, gate by gate")
+        NameOrCallable, Meta(description="initialiser of the LSTM's weights, applied to each gate")
     ] = None
     lstm_weights_initializer_config: InitConfig = None
-    lstm_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of its bias, gate by gate")] = None
+    lstm_bias_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of the LSTM's bias, applied to each gate")
+    ] = None
     lstm_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
@@ -43,7 +45,7 @@ class Initial:
 
 @dataclass(frozen=True)
 class CellPlan:
-    """An LSTM cell, framework-neutral. Each gate (input, forget, cell, output) is initialised by itself.
+    """Framework-neutral LSTM cell. Each gate (input, forget, cell, output) is initialised separately.
 
     Attributes:
         inputs: Width of its input.
@@ -80,10 +82,10 @@ def plan(
         config: The flat model config; missing keys take their defaults.
         trunk_width: Width of the trunk's output.
         past: Past inputs of the LSTM.
-        num_outputs: Width of the output, or None for a trunk, which ends with the cell.
+        num_outputs: Width of the output, or None for a trunk that ends with the cell.
 
     Raises:
-        ConfigError: A key that an LSTM does not support; see `rlcatalog.models.memory_outputs`.
+        ConfigError: A key is not supported with an LSTM; see `rlcatalog.models.memory_outputs`.
     """
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
@@ -104,7 +106,7 @@ def check_lengths(lengths: Sequence[int], steps: int) -> None:
     """Raise unless the lengths of sequences fit their padding.
 
     Args:
-        lengths: Their lengths.
+        lengths: Lengths of the sequences.
         steps: Padded length.
 
     Raises:

@@ -1,6 +1,6 @@
-"""LSTM around a trunk: the code that both frameworks share.
+"""LSTM around a trunk: code for both frameworks.
 
-A framework's class derives from it and from the framework's own base class of models, which comes last.
+Each framework's class derives from this class and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rlcatalog_lstm.config import past_of, plan
 
 
 class AroundTrunk(ModelV2):
-    """An LSTM around a trunk, then logits and a value, which both read its output.
+    """An LSTM around a trunk, then logits and a value, which both read the LSTM's output.
 
     `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. Built as a
     trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; it returns the
@@ -24,7 +24,7 @@ class AroundTrunk(ModelV2):
 
     Attributes:
         cell_class: The framework's `LSTMCell`.
-        outputs_class: Its `OutputLayers`.
+        outputs_class: The framework's `OutputLayers`.
     """
 
     is_memory = True

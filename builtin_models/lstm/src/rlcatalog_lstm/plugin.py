@@ -10,7 +10,7 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_lstm.config import past_of, plan
 
     past = past_of(request.config, request.action)
-    # The width of a custom trunk is known once it is built; the stages behind the cell do not depend on it.
+    # The width of a custom trunk is known once it is built; the stages after the cell do not depend on it.
     cell, outputs = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
     stages = []
     if past.width:

@@ -19,7 +19,7 @@ class LSTMCell:
     canonical form has PyTorch's layout.
 
     Args:
-        cell: Its sizes and initial values.
+        cell: Sizes and initial values of the cell.
     """
 
     def __init__(self, cell: CellPlan) -> None:
@@ -33,7 +33,7 @@ class LSTMCell:
     def __call__(
         self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, outputs_only: bool = False
     ) -> tuple[Any, Any, Any]:
-        """Run sequences.
+        """Process sequences.
 
         Args:
             x: Inputs `[S * T, inputs]`, padded to equal lengths.
@@ -50,7 +50,7 @@ class LSTMCell:
         Raises:
             ModelContractError: A length is not between 1 and T (eagerly).
         """
-        if outputs_only:  # the steps run through the padding, which takes less time than to stop at each end
+        if outputs_only:  # running through the padding is faster than stopping at each sequence's end
             real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
             y, h, c = self._sequences(tf.where(real, x, 0.0), h, c, seq_lens, time_major, stops=False)
             return tf.where(real, y, 0.0), h, c
@@ -85,7 +85,7 @@ class LSTMCell:
     def _sequences(
         self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, stops: bool = True
     ) -> tuple[Any, Any, Any]:
-        """Run sequences of any lengths; with `stops`, a state stops where its sequence ends."""
+        """Process sequences of any lengths; with `stops`, a state stays constant after its sequence ends."""
         if time_major:
             timed = add_time_dimension(x, seq_lens, time_major=True)
             shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)
@@ -93,7 +93,7 @@ class LSTMCell:
         else:
             projected = add_time_dimension(self._projected(x), seq_lens, time_major=True)
         steps = tf.shape(projected)[0]
-        # Arrays, because the gradient of a slice of a tensor is as large as the tensor, at every step.
+        # Use arrays: the gradient of a tensor's slice is as large as the tensor, at every step.
         inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size]).unstack(projected)
         outputs = tf.TensorArray(tf.float32, steps, element_shape=[None, self.size])
         lengths = tf.cast(seq_lens, tf.int32)[:, None]
@@ -136,6 +136,6 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
 
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
-    """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
+    """Return the concatenated initial values of all gates: `[4 * shape[0], ...]`."""
     inputs = shape[0] if len(shape) == 1 else None
     return tf.concat([initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0)

@@ -29,7 +29,7 @@ class LSTMCell(nn.Module):
     The order of the gates is input, forget, cell, output, as in torch.nn.LSTM.
 
     Args:
-        cell: Its sizes and initial values.
+        cell: Sizes and initial values of the cell.
     """
 
     no_bias: Tensor
@@ -40,13 +40,13 @@ class LSTMCell(nn.Module):
         self.weight_ih = nn.Parameter(_gates(cell.input_weights, (cell.size, cell.inputs)))
         self.weight_hh = nn.Parameter(_gates(cell.recurrent_weights, (cell.size, cell.size)))
         self.bias = nn.Parameter(_gates(cell.biases, (cell.size,)))
-        # PyTorch's operations take two biases that are added; the second would be trained twice as fast for nothing.
+        # PyTorch's operations add two biases; training both would only double the bias's learning rate.
         self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
 
     def forward(
         self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool, outputs_only: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run sequences, in the dtype of the weights.
+        """Process sequences in the dtype of the weights.
 
         Args:
             x: Inputs `[S * T, inputs]`, padded to equal lengths.
@@ -65,16 +65,17 @@ class LSTMCell(nn.Module):
         """
         rows, dtype = x.shape[0], self.no_bias.dtype
         x, h, c = x.to(dtype), h.to(dtype), c.to(dtype)
-        if torch._C._are_functorch_transforms_active():  # PyTorch's own operations have no rules for vmap
+        if torch._C._are_functorch_transforms_active():  # PyTorch's LSTM operations do not support vmap
             return self._by_hand(x, h, c, seq_lens)
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
         steps, real = rows // seq_lens.shape[0], None
         if outputs_only:
-            # On CPUs, PyTorch runs all of the padding in less time than the rows alone; and nothing waits for a GPU.
+            # On CPUs, PyTorch processes the padding faster than it selects the real rows; on GPUs this avoids a
+            # synchronisation.
             real = sequence_mask(seq_lens, steps).view(rows, 1)
-            x = torch.where(real, x, 0.0)  # padding may be no number, which gradients would spread
+            x = torch.where(real, x, 0.0)  # padding may be NaN, which gradients would spread
         else:
             lengths = seq_lens.tolist()
             check_lengths(lengths, steps)
@@ -87,7 +88,7 @@ class LSTMCell(nn.Module):
         return y if real is None else torch.where(real, y, 0.0), h[0], c[0]
 
     def _by_hand(self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Run sequences step by step, in operations that `torch.func` knows."""
+        """Process sequences step by step, with operations that `torch.func` supports."""
         found, projected = [], F.linear(x, self.weight_ih, self.bias)
         projected = projected.view(h.shape[0], x.shape[0] // h.shape[0], -1)
         for t in range(projected.shape[1]):
@@ -100,7 +101,7 @@ class LSTMCell(nn.Module):
         return torch.stack(found, dim=1).flatten(0, 1), h, c
 
     def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Run sequences of different lengths; PyTorch gets only their real rows, the longest sequence first."""
+        """Process sequences of different lengths; PyTorch gets only real rows, with the longest sequence first."""
         sizes = np.asarray(lengths)
         order = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
@@ -151,7 +152,7 @@ class LSTMWrapper(AroundTrunk, TorchModelV2):
 
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
-    """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
+    """Return the concatenated initial values of all gates: `[4 * shape[0], ...]`."""
     gates, inputs = torch.empty(len(initial), *shape), shape[0] if len(shape) == 1 else None
     for gate, one in zip(gates, initial, strict=True):
         initialize(gate, one.name, one.config, inputs)

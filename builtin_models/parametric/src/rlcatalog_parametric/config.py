@@ -1,4 +1,4 @@
-"""The keys of this package, and the head's inputs in an observation."""
+"""Config keys of this package, and the head's inputs in an observation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlcatalog.spaces import SpaceInfo
 
 
 class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of parametric actions."""
+    """Config keys of parametric actions."""
 
     use_parametric: Annotated[
         bool | None,
         Meta(
-            description="read action masks and embeddings; None: if the observation has them and there is no"
-            " custom_model, which reads them itself; True: also around a custom_model"
+            description="read action masks and embeddings; None: if the observation has them and no custom_model is"
+            " set (which reads them itself); True: also around a custom_model"
         ),
     ] = None
     action_embeddings_key: Annotated[
@@ -36,11 +36,11 @@ class HeadInputs:
     """The head's inputs in an observation.
 
     Attributes:
-        actions: Number of actions of a Discrete, 0 for another action space.
+        actions: Number of actions of a Discrete, 0 for other action spaces.
         embeddings: Key of the embeddings, or None.
         size: Width of one embedding.
         listed: Whether the embeddings come as a list whose length is the number of available actions.
-        mask: Key of the action mask, or None if the observation that models see has none.
+        mask: Key of the action mask, or None if models do not see a mask.
     """
 
     actions: int
@@ -51,7 +51,7 @@ class HeadInputs:
 
     @property
     def claims(self) -> list[str]:
-        """The keys the head takes out of the observation."""
+        """Keys that the head removes from the observation."""
         return [key for key in (self.mask, self.embeddings) if key is not None]
 
 
@@ -60,9 +60,9 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
 
     Args:
         obs: The observation space.
-        action: The action space; only those of a Discrete have embeddings.
+        action: The action space; only a Discrete can have embeddings.
         config: The flat model config.
-        mask: Key of the action mask, which is not taken for embeddings, or None.
+        mask: Key of the action mask (never treated as embeddings), or None.
     """
     key = read_config(config, ParametricConfig).action_embeddings_key
     found = action is not None and action.kind == "discrete" and obs.kind == "dict" and key in obs.keys and key != mask
@@ -81,7 +81,7 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
         ConfigError: The entry under the embeddings' key is not a list of embeddings, one per action.
     """
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
-    if mask not in obs.keys:  # a path: the head takes whole entries
+    if mask not in obs.keys:  # may be a path, but the head removes whole entries
         mask = None
     key = embeddings_key(obs, action, config, mask)
     n = int(action.n or 0) if action.kind == "discrete" else 0
@@ -122,20 +122,20 @@ def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: 
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "no_final_linear with parametric actions: the hidden layers are the trunk's, and the logits need a linear"
-            " layer behind them. Leave no_final_linear out, or set use_parametric to False."
+            "no_final_linear with parametric actions: the trunk has the hidden layers, and the logits need a linear"
+            " layer after them. Remove no_final_linear, or set use_parametric to False."
         )
     if found.embeddings is None:
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
             f"obs[{found.embeddings!r}]: embeddings define an output for each action, but features are requested"
-            f" (num_outputs=None), as below a dueling interface. Ask for num_outputs={found.actions}, or set"
+            f" (num_outputs=None), for example by a dueling interface. Request num_outputs={found.actions}, or set"
             " use_parametric to False to show the embeddings to the trunk."
         )
     if num_outputs != found.actions:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings give each of {found.actions} actions one output, and the model is"
-            f" asked for {num_outputs}. Choose another action distribution, or set use_parametric to False."
+            f"obs[{found.embeddings!r}]: embeddings give each of {found.actions} actions one output, but {num_outputs}"
+            " outputs are requested. Choose another action distribution, or set use_parametric to False."
         )
     return output_plan(config, width, [], found.size)

@@ -15,7 +15,7 @@ _EMBEDDING = spaces.Box(-1, 1, (5,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return embeddings with a mask, a mask alone, and a list of embeddings."""
+    """Return embeddings with a mask, only a mask, and a list of embeddings."""
     on = {"use_parametric": True}
     masks = spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(2)])
     embedded = {"action_mask": spaces.MultiBinary(3), "avail_actions": spaces.Box(-1, 1, (3, 5), np.float32)}
@@ -29,6 +29,6 @@ def examples() -> list[Example]:
 
 
 def _listed(rng: np.random.Generator) -> dict[str, Any]:
-    """Return an observation in which one action at least is available."""
+    """Return an observation with at least one available action."""
     listed = [rng.uniform(-1, 1, 5).astype(np.float32) for _ in range(rng.integers(1, 4))]
     return {"avail_actions": listed, "state": rng.uniform(-1, 1, 4).astype(np.float32)}

@@ -11,22 +11,23 @@ from rlcatalog_parametric.mask_columns import read
 
 
 class ParametricHead(ModelV2):
-    """Logits for actions that the observation describes: by embeddings, a mask, or both.
+    """Logits for actions that the observation describes by embeddings, a mask, or both.
 
     `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product of the intent with
-    its embedding. Without embeddings the logits are a linear layer's. Where the model is shown a mask, what is
-    forbidden is given the dtype's lowest finite value. The value reads the trunk's features, or those of a trunk of its
-    own (`vf_share_layers=False`). With `num_outputs=None` and a mask alone, the trunk's features are handed on.
+    its embedding. Without embeddings, a linear layer computes the logits. If the model sees a mask, logits of forbidden
+    values are set to the dtype's lowest finite value. The value layer reads the trunk's features, or those of a
+    separate trunk (`vf_share_layers=False`). With `num_outputs=None` and only a mask, the model returns the trunk's
+    features.
 
     Args:
         *args: See `ModelV2`.
         trunk: The wrapped model; it sees the parts of the observation that the head does not read.
         value_trunk: A separate trunk for the value, or None.
-        action_dist: Maker of the action distribution, which defines how a mask changes its inputs.
+        action_dist: Factory of the action distribution, which defines how a mask changes its inputs.
 
     Attributes:
         ops: The framework's tensor operations.
-        outputs_class: Its `OutputLayers`.
+        outputs_class: The framework's `OutputLayers`.
     """
 
     ops: TensorOps
@@ -60,7 +61,7 @@ class ParametricHead(ModelV2):
         if self.layout.embeddings is not None:
             shown = input_dict["obs"][self.layout.embeddings]
             embeddings = self.ops.cast(shown.values if self.layout.listed else shown, output.dtype)
-            if allowed is not None:  # values for absent actions may be NaN, which gradients would spread
+            if allowed is not None:  # values of absent actions may be NaN, which gradients would spread
                 embeddings = self.ops.only(allowed, embeddings)
             output = self._products(embeddings, output)
         return output if allowed is None else self.action_dist.masked(output, allowed), new_state
@@ -83,7 +84,7 @@ class ParametricHead(ModelV2):
 
     @staticmethod
     def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Run a trunk; the framework's own."""
+        """Run a trunk; implemented per framework."""
         raise NotImplementedError
 
     def _keep_constants(self) -> None:
@@ -98,5 +99,5 @@ class ParametricHead(ModelV2):
         raise NotImplementedError
 
     def _check(self, allowed: Any, input_dict: dict[str, Any], seq_lens: Any) -> None:
-        """Raise if a row allows nothing."""
+        """Raise if a row allows no value."""
         raise NotImplementedError

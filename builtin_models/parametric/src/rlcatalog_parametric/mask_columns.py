@@ -1,4 +1,4 @@
-"""An action mask as models see it, and how its values become columns: one for each value that may be forbidden."""
+"""Action mask as models see it, and the mapping of its values to columns, one for each value that may be forbidden."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class ShownMask:
 
     Args:
         action: The action space.
-        shown: The entry of the observation space that holds the mask; the kernel has checked its form.
+        shown: The observation space's entry for the mask; the kernel has checked its form.
 
     Attributes:
-        places: For each column the place of the value that decides over it, among all concatenated values of the mask;
-            None if they are one another's in order, and 0 forbids.
-        forbidding: For each column the value that forbids.
+        places: For each column, the position of its value among all concatenated values of the mask; None if they are
+            in the same order and 0 forbids.
+        forbidding: For each column, the value that forbids.
 
     Raises:
-        ConfigError: Models do not see the mask's own values (they see one-hots of a MultiDiscrete).
+        ConfigError: Models see the mask only as one-hots (a MultiDiscrete).
     """
 
     def __init__(self, action: SpaceInfo, shown: SpaceInfo) -> None:
@@ -63,8 +63,8 @@ def read(
         config: The flat model config.
 
     Returns:
-        The layout, the models' mask, and a check that each row allows an action; None for the latter two if there is no
-        mask, and if nothing needs to be checked.
+        The layout, the models' mask (None without a mask), and a check that each row allows an action (None if not
+        needed).
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

@@ -24,15 +24,15 @@ def match(request: Request) -> Match:
         if request.preprocessor is None:
             return Match(None, "takes encoded observations")
         if config["custom_preprocessor"] is not None:
-            return Match(None, "there is a custom_preprocessor, which encodes the observation as a whole")
+            return Match(None, "a custom_preprocessor is set, which encodes the whole observation")
         if config["custom_model"] is not None:
-            return Match(None, f"there is a custom_model; use_parametric=True reads {' and '.join(found)} all the same")
+            return Match(None, f"a custom_model is set; set use_parametric=True to read {' and '.join(found)} anyway")
     why = " and ".join(found) or "use_parametric is set"
     return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
 
 
 def claims(request: Request) -> list[str]:
-    """Return the keys of the embeddings and, where models are shown it, of the mask."""
+    """Return the keys of the embeddings and, if models see it, of the mask."""
     from rlcatalog.errors import ConfigError
     from rlcatalog_parametric.config import layout
 
@@ -43,11 +43,11 @@ def claims(request: Request) -> list[str]:
         raise ConfigError(
             f"parametric: {request.obs.path} has neither an action mask (action_mask_key={masks!r}) nor, for a Discrete"
             f" action space, embeddings of the actions (action_embeddings_key={embeddings!r}); found"
-            f" {request.obs.describe()} and the action space {request.action.describe()}. Leave use_parametric out."
+            f" {request.obs.describe()} and the action space {request.action.describe()}. Remove use_parametric."
         )
     if found.claims and request.preprocessor is None:
         raise ConfigError(
-            "parametric: takes encoded observations; pass"
+            "parametric: needs encoded observations; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
     return found.claims
@@ -86,7 +86,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_parametric.torch:ParametricActionsHead",
                 "tf": "rlcatalog_parametric.tf:ParametricActionsHead",
             },
-            summary="action masks and embeddings of the available actions, in front of any trunk or memory",
+            summary="action masks and embeddings of the available actions, around any trunk or memory",
             slot="head",
             switch="use_parametric",
             match=match,

@@ -11,7 +11,7 @@ from rlcatalog_tf import OPS, OutputLayers, TFModelV2, features_of, flatten_rows
 class ParametricActionsHead(ParametricHead, TFModelV2):
     """Logits for actions that the observation describes; see `ParametricHead`.
 
-    Inside a caller's own `tf.function` a row that allows nothing raises TensorFlow's InvalidArgumentError, unless
+    Inside a caller's `tf.function`, a row that allows no action raises TensorFlow's InvalidArgumentError, unless
     `is_training`.
     """
 
@@ -31,7 +31,7 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
         eager = tf.executing_eagerly()
         if not eager and input_dict.get("is_training"):
             return
-        if seq_lens is not None and not input_dict.get("single_steps"):  # padding allows nothing
+        if seq_lens is not None and not input_dict.get("single_steps"):  # padding allows no action
             real = sequence_mask(seq_lens, tf.shape(allowed)[0] // tf.shape(seq_lens)[0])
             allowed |= ~tf.reshape(real, [-1, 1])
         assert self._masks is not None
@@ -41,4 +41,4 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
         for path, columns in self._masks.by_choice(allowed):
             some = tf.reduce_any(columns, axis=1)
             row = tf.argmin(tf.cast(some, tf.int32))
-            tf.debugging.Assert(tf.reduce_all(some), ["mask: row", row, f"allows nothing for {path}"])
+            tf.debugging.Assert(tf.reduce_all(some), ["mask: row", row, f"allows no value for {path}"])

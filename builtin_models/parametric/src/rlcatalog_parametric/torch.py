@@ -34,7 +34,7 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
         if torch.compiler.is_compiling():
             return
         rows = allowed.shape[0]
-        if seq_lens is not None and seq_lens.shape[0] != rows:  # padding allows nothing
+        if seq_lens is not None and seq_lens.shape[0] != rows:  # padding allows no action
             allowed = allowed | ~sequence_mask(seq_lens, rows // seq_lens.shape[0]).view(rows, 1)
         assert self._masks is not None
         self._masks.matrix(allowed.cpu().numpy())

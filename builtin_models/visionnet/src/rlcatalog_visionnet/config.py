@@ -1,4 +1,4 @@
-"""The keys of this package, and the layers they describe."""
+"""Config keys of this package, and the layers that they describe."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from rlcatalog_visionnet.convolutions import ConvSpec, Filter, LayerSpec, Pair, 
 
 
 class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the convolutional network."""
+    """Config keys of the convolutional network."""
 
     conv_filters: Annotated[
         list[Any] | str | None,
-        Meta(description='the convolutions, [channels, kernel, stride] each, or "nature" or "impala"; None: by size'),
+        Meta(description='convolutions, each [channels, kernel, stride], or "nature" or "impala"; None: by image size'),
     ] = None
     conv_activation: Annotated[NameOrCallable, Meta(description="activation of the convolutions")] = "relu"
     conv_padding: Annotated[
         Literal["same", "valid"] | None,
-        Meta(description='padding of the convolutions; None: "same", and "valid" for the last'),
+        Meta(description='padding of the convolutions; None: "valid" for the last, "same" for the others'),
     ] = None
     conv_flatten: Annotated[
         bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
     ] = False
     image_scale: Annotated[
         float | bool | None,
-        Meta(description="factor for the pixels; None: 1/255 for uint8, otherwise no factor; False: no factor"),
+        Meta(description="factor for the pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
     ] = None
-    conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their kernels")] = None
+    conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the kernels")] = None
     conv_kernel_initializer_config: InitConfig = None
-    conv_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    conv_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the convolutions' biases")] = None
     conv_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
         filters = convolutions.read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} has its own padding; found"
+                f"config key 'conv_padding': the preset {filters!r} defines its padding, but found"
                 f" conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
@@ -54,8 +54,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         scale = self.image_scale
         if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
             raise ConfigError(
-                f"config key 'image_scale': expected a positive factor, False for none, or None for 1/255 on uint8"
-                f" images; found {scale!r}."
+                "config key 'image_scale': expected a positive factor, False for no scaling, or None for 1/255 on"
+                f" uint8 images; found {scale!r}."
             )
 
 
@@ -65,10 +65,10 @@ class ImagePlan:
 
     Attributes:
         channels_first: Whether the channels are the first axis of the image.
-        layers: Convolutions, pools and residual blocks, behind one another.
+        layers: Convolutions, pools and residual blocks, in order.
         activation: The activation after the last layer; `"linear"` if the last layer includes one.
-        output: The dense layers, logits and value. They read height x width x channels values, in this order.
-        logits: The convolution that takes the place of the logits layer (`no_final_linear`), or None.
+        output: The dense layers, logits and value, which read height x width x channels values in this order.
+        logits: The convolution that replaces the logits layer (`no_final_linear`), or None.
     """
 
     channels_first: bool
@@ -79,7 +79,7 @@ class ImagePlan:
 
 
 def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
-    """Return the factor on pixels, or None.
+    """Return the factor for pixels, or None.
 
     Args:
         config: The flat model config.
@@ -102,13 +102,13 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     Raises:
         ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or `no_final_linear` finds no
             layer to resize.
-        UnsupportedSpaceError: The shape is not that of an image.
+        UnsupportedSpaceError: The shape is not an image's.
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
         raise UnsupportedSpaceError(
-            "visionnet takes images, encoded observations of rank 3 (height, width, channels); found"
+            "visionnet needs images: encoded observations of rank 3 (height, width, channels); found"
             f" {'no Box' if shape is None else f'shape {tuple(shape)}'}."
-            " Take fcnet, or reshape the observation in an environment wrapper."
+            " Use fcnet, or reshape the observation in an environment wrapper."
         )
     own = read_config(config, VisionnetConfig)
     channels_first = read_config(config, KernelConfig).image_layout == "chw"
@@ -119,7 +119,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(
-                "no_final_linear makes the last layer the output, and the last convolution leaves"
+                "no_final_linear makes the last layer the output, but the last convolution leaves"
                 f" {by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
                 " reduce the image to 1x1."
             )
@@ -132,9 +132,9 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
 
 
 def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
-    """Return the convolutions, the activation behind the last one, and the dense layer that a preset has."""
+    """Return the convolutions, the activation after the last one, and the preset's dense layer if it has one."""
     options, filters, padding = _options(own), convolutions.read_filters(own.conv_filters), own.conv_padding
-    preset = {"weights": "xavier_uniform", **options}  # its dense layer starts as the convolutions start
+    preset = {"weights": "xavier_uniform", **options}  # its dense layer is initialised like its convolutions
     if filters == "impala":
         return (_impala(size, channels, options), options["activation"],
                 [DenseSpec(convolutions.IMPALA_DENSE, **preset)])  # fmt: skip
@@ -143,7 +143,7 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
         filters, padding, flatten = convolutions.NATURE, "valid", True
         dense = [DenseSpec(convolutions.NATURE_DENSE, **preset)]
     elif filters is None:
-        # RLlib's lists are made for its padding; with another one the rule finds a list that fits.
+        # RLlib's lists are for RLlib's padding; for other paddings the rule derives a list.
         by_size = convolutions.BY_SIZE.get(size) if padding is None else None
         filters, flatten = by_size or convolutions.derived(size, padding), flatten or by_size is not None
     assert not isinstance(filters, str)
@@ -153,7 +153,7 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
 
 
 def _options(own: VisionnetConfig) -> dict[str, Any]:
-    """Return activation and initialisers, as `ConvSpec` names them."""
+    """Return activation and initialisers as arguments of `ConvSpec`."""
     options: dict[str, Any] = {"activation": activation_name(own.conv_activation, "conv_activation")}
     for kind, (name, arguments) in read_initializers(partial(getattr, own), "conv", "kernel", "bias").items():
         field = "weights" if kind == "kernel" else kind
@@ -162,7 +162,7 @@ def _options(own: VisionnetConfig) -> dict[str, Any]:
 
 
 def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:
-    """Return the sections of the residual net: a convolution, a pool and two residual blocks each."""
+    """Return the sections of the residual net, each with a convolution, a pool and two residual blocks."""
     layers: list[LayerSpec] = []
     for outputs in convolutions.IMPALA:
         conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"})
@@ -176,7 +176,7 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
 
 def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, int], padding: str | None,
            flatten: bool, asked: Any) -> None:  # fmt: skip
-    """Raise unless each kernel fits and, without flattening, 1x1 is left."""
+    """Raise unless each kernel fits and, without flattening, the result is 1x1."""
     last = convs[-1]
     if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
         return
@@ -191,5 +191,5 @@ def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, 
     advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
     raise ConfigError(
         f"config key 'conv_filters': {name} does not suit images of {by(image)}: {what}. Layer by layer:"
-        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that works: {convolutions.as_config(works)}.{advice}"
+        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that fits: {convolutions.as_config(works)}.{advice}"
     )

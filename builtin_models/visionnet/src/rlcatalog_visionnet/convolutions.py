@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 #: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
 Filter = tuple[int, Pair, Pair]
 
-#: RLlib's lists by height and width. The one of 64x64 ends at 3x3, and is flattened.
+#: RLlib's lists by height and width. The list for 64x64 ends at 3x3, which is flattened.
 BY_SIZE: dict[Pair, list[Filter]] = {
     (480, 640): [(16, (24, 32), (14, 18)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
     (240, 320): [(16, (12, 16), (7, 9)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
@@ -35,20 +35,21 @@ IMPALA_DENSE = 256
 
 @dataclass(frozen=True)
 class ConvSpec:
-    """One convolution.
+    """Convolution.
 
     Attributes:
         inputs: Number of input channels.
         channels: Number of output channels.
         kernel: Height and width of the kernel.
         stride: Vertical and horizontal step.
-        padding: `"same"` (output `ceil(n / stride)`, an odd extra pixel at the bottom or right) or `"valid"` (none).
+        padding: `"same"` (output `ceil(n / stride)`, an odd extra row or column is at the bottom or right) or `"valid"`
+            (none).
         size_in: Height and width of the input.
         activation: Neutral name or callable.
         weights: Initialiser of the kernel: name or callable.
-        weights_config: Its arguments.
+        weights_config: Arguments of that initialiser.
         bias: Initialiser of the bias: name or callable.
-        bias_config: Its arguments.
+        bias_config: Arguments of that initialiser.
     """
 
     inputs: int
@@ -98,7 +99,7 @@ class ConvSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """The largest value of each 3x3 window, one window every second pixel, padded as `"same"` pads."""
+    """Max pooling: 3x3 windows at stride 2, with `"same"` padding."""
 
     channels: int
     size_in: Pair
@@ -112,7 +113,7 @@ class PoolSpec:
 
 @dataclass(frozen=True)
 class ResidualSpec:
-    """`x + second(first(activation(x)))`; `first` has its own activation, `second` has none."""
+    """Residual block: `x + second(first(activation(x)))`; `first` includes an activation, `second` does not."""
 
     activation: Any
     first: ConvSpec
@@ -125,12 +126,12 @@ class ResidualSpec:
 
     @property
     def channels(self) -> int:
-        """Number of channels, in and out."""
+        """Number of input and output channels."""
         return self.first.channels
 
     @property
     def size(self) -> Pair:
-        """Height and width, in and out."""
+        """Height and width of input and output."""
         return self.first.size_in
 
 
@@ -145,10 +146,10 @@ def by(numbers: Sequence[int]) -> str:
 def read_filters(value: Any) -> list[Filter] | str | None:
     """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`, or None.
 
-    An empty list is None, as in RLlib.
+    An empty list counts as None, as in RLlib.
 
     Raises:
-        ConfigError: It is none of these; the message shows the entry.
+        ConfigError: The value is none of these; the message shows the entry.
     """
     if value is None or value == []:
         return None
@@ -179,15 +180,15 @@ def _pair(value: Any) -> Pair | None:
 
 
 def derived(size: Pair, padding: str | None) -> list[Filter]:
-    """Return a list for an image of any size, which reduces it to 1x1.
+    """Return a list that reduces an image of any size to 1x1.
 
-    The kernel depends on the side of each axis: 8 at stride 4 over 44, 4 at stride 2 over 11, otherwise 3 at stride 1.
-    Layers follow until no side is over 11, at least two, with 16, then 32, then 64 channels. A last layer of 256
-    channels covers the rest. For 84x84 and 42x42 these are RLlib's lists.
+    The kernel depends on the side of each axis: 8 with stride 4 above 44, 4 with stride 2 above 11, otherwise 3 with
+    stride 1. Layers are added until no side exceeds 11, at least two, with 16, then 32, then 64 channels. A last layer
+    of 256 channels covers the rest. For 84x84 and 42x42 this gives RLlib's lists.
 
     Args:
         size: Height and width of the image.
-        padding: `conv_padding`: None is RLlib's rule.
+        padding: `conv_padding`; None is RLlib's rule.
     """
     filters: list[Filter] = []
     while len(filters) < 2 or max(size) > 11:
@@ -205,13 +206,13 @@ def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
 
 def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str | None, options: Mapping[str, Any]
             ) -> list[ConvSpec]:  # fmt: skip
-    """Return the convolutions of a list, each with the output of the one before as its input.
+    """Return the convolutions of a list, each applied to the output of the previous one.
 
     Args:
         filters: The list.
         size: Height and width of the image.
-        channels: Its channels.
-        padding: `"same"` or `"valid"` for all; None: `"valid"` for the last and `"same"` for those before it.
+        channels: Number of channels of the image.
+        padding: `"same"` or `"valid"` for all; None: `"valid"` for the last and `"same"` for the others.
         options: Activation and initialisers, for `ConvSpec`.
     """
     specs: list[ConvSpec] = []
@@ -225,22 +226,22 @@ def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str |
 
 
 def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> list[Filter]:
-    """Return a list of convolutions, close to the given list, that reduces the image to 1x1.
+    """Return a list of convolutions close to the given list that reduces the image to 1x1.
 
-    A last kernel that covers half of its input or more was meant to cover all of it; otherwise a layer is added. Where
-    a kernel before the last does not fit, it is the list that `derived` returns.
+    A last kernel that covers at least half of its input is enlarged to cover all of it; otherwise a layer is added. If
+    an earlier kernel does not fit, the result is the list from `derived`.
     """
     body = lay_out(filters, size, 1, padding, {})
     last = body[-1]
-    if len(body) < len(filters):  # one before the last does not fit
+    if len(body) < len(filters):  # an earlier kernel does not fit
         return derived(size, padding)
     covers = all(2 * k >= n for k, n in zip(last.kernel, last.size_in, strict=True))
     if covers or min(last.size) < 1:
         return [*filters[:-1], cover(last.size_in, padding, last.channels)]
-    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with another layer after the last
+    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with an additional layer
     return [*filters, cover(longer[-1].size_in, padding)]
 
 
 def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
-    """Return a list as a user would write it in a config."""
+    """Return a list as users write it in a config."""
     return [[n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)] for n, kernel, stride in filters]

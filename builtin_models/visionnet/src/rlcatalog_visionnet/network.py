@@ -1,6 +1,6 @@
 """The vision network: code for both frameworks.
 
-A framework's class derives from it and from the framework's own base class of models, which comes last.
+Each framework's class derives from this class and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Vision(ModelV2):
 
     Attributes:
         convs_class: The framework's `ConvStack`.
-        stack_class: Its `DenseStack`.
-        outputs_class: Its `OutputLayers`.
-        logits_class: Its `ConvLogits`.
+        stack_class: The framework's `DenseStack`.
+        outputs_class: The framework's `OutputLayers`.
+        logits_class: The framework's `ConvLogits`.
     """
 
     convs_class: Any
@@ -67,5 +67,5 @@ class Vision(ModelV2):
         return last_values(self, self._features)
 
     def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
-        """Return images as the framework's convolutions take them, times a factor."""
+        """Return images in the layout of the framework's convolutions, times a factor."""
         raise NotImplementedError

@@ -56,7 +56,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_visionnet.torch:VisionNetwork",
                 "tf": "rlcatalog_visionnet.tf:VisionNetwork",
             },
-            summary="convolutions for images: RLlib's lists, a derived one for any size, nature, impala",
+            summary="convolutions for images: RLlib's lists, a derived list for other sizes, nature, impala",
             match=match,
             describe=describe,
             config="rlcatalog_visionnet.config:VisionnetConfig",

@@ -11,20 +11,20 @@ from rlcatalog_visionnet.config import ImagePlan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 from rlcatalog_visionnet.network import Vision
 
-#: Canonical name, variable, and the axes that turn its value into the canonical layout.
+#: Canonical name, variable, and axes that convert its value to the canonical layout.
 Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]
 
 
 class Conv:
-    """One convolution with its activation; maps are `[B, H, W, C]`.
+    """Convolution with its activation; maps are `[B, H, W, C]`.
 
     The kernel is stored `[height, width, in, out]`, as TensorFlow reads it; its canonical form is PyTorch's
-    `[out, in, height, width]`. A convolution that gives 1x1 is one matrix product, and computed as such.
+    `[out, in, height, width]`. A convolution with 1x1 output is computed as a matrix product.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
         ours, canonical = (*spec.kernel, spec.inputs, spec.channels), (spec.channels, spec.inputs, *spec.kernel)
-        if callable(spec.weights):  # Keras' initialisers take the fans from TensorFlow's layout
+        if callable(spec.weights):  # Keras' initialisers compute the fans from TensorFlow's layout
             kernel = initial_value(ours, spec.weights, spec.weights_config)
         else:
             kernel = tf.transpose(initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0))
@@ -46,7 +46,7 @@ class Conv:
         return output if self.activate is None else self.activate(output)
 
     def _product(self, x: Any) -> Any:
-        """Return the output `[B, out]` of the only window."""
+        """Return the output `[B, out]` of the single window."""
         spec = self.spec
         if spec.pads != ((0, 0), (0, 0)):
             x = tf.pad(x, ((0, 0), *spec.pads, (0, 0)))
@@ -64,7 +64,7 @@ class Conv:
 
 
 class Pool:
-    """The largest value of each 3x3 window, every second pixel."""
+    """Max pooling: 3x3 windows at stride 2."""
 
     def __call__(self, x: Any) -> Any:
         """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
@@ -72,7 +72,7 @@ class Pool:
 
 
 class Residual:
-    """Activation, convolution, activation, convolution, and the input added."""
+    """Residual block: activation, convolution, activation, convolution, plus the input."""
 
     def __init__(self, spec: ResidualSpec) -> None:
         self.activate = activation(spec.activation)
@@ -88,7 +88,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: lambda spec: Poo
 
 
 class ConvStack:
-    """The convolutions of a plan, and their output as a vector."""
+    """The convolutions of a plan, with flattened output."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         self.layers = [LAYERS[type(spec)](spec) for spec in image_plan.layers]
@@ -105,7 +105,7 @@ class ConvStack:
 
 
 class ConvLogits(Conv):
-    """A convolution in place of the logits layer."""
+    """Convolution that replaces the logits layer."""
 
     def __call__(self, features: Any) -> Any:
         """Map features `[B, height x width x channels]` to `[B, outputs]`."""

@@ -20,16 +20,16 @@ def map_activation(value: Any) -> Any:
 
 
 class Conv(nn.Conv2d):
-    """One convolution with its activation; maps are `[B, C, H, W]`, and `channels_last` in memory.
+    """Convolution with its activation; maps are `[B, C, H, W]`, and `channels_last` in memory.
 
-    The kernel is stored `channels_last`, which PyTorch's CPU and GPU code is fastest with. A convolution that gives
-    1x1 is one matrix product: as such it is computed, in a third of the time.
+    The kernel is stored `channels_last`, the fastest format on CPUs and GPUs. A convolution with 1x1 output is computed
+    as a matrix product, which takes a third of the time.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
         (top, bottom), (left, right) = spec.pads
         covers = spec.size == (1, 1)
-        # PyTorch's convolutions know equal margins only, and a product knows none.
+        # PyTorch's convolutions only support symmetric padding, and a product does not pad.
         pads_itself = (top, left) != (bottom, right) or (covers and bool(bottom or right))
         super().__init__(spec.inputs, spec.channels, spec.kernel, spec.stride, 0 if pads_itself else (top, left))
         self.covers = covers
@@ -38,11 +38,11 @@ class Conv(nn.Conv2d):
         assert self.bias is not None
         initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
         self.weight = nn.Parameter(self.weight.detach().contiguous(memory_format=torch.channels_last))
-        # The output is a new map, so the in-place rectifier is safe; it takes a tenth of the time.
+        # The output is a new map, so an in-place ReLU is safe; it takes a tenth of the time.
         self.activate = torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
 
     def reset_parameters(self) -> None:
-        """Do nothing: the spec already gave the initial values."""
+        """Do nothing: the spec has already set the initial values."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, C, H, W]` to the next map."""
@@ -51,7 +51,7 @@ class Conv(nn.Conv2d):
         if self.covers:
             output = self._product(input)[:, :, None, None]
         else:
-            # Weights put in from outside (functional_call, assigned state dicts) may have PyTorch's usual layout.
+            # Weights set from outside (functional_call, assigned state dicts) may have PyTorch's default layout.
             weight = self.weight
             if weight.stride(1) != 1:  # not by memory format, which vmap does not support
                 weight = weight.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
@@ -59,21 +59,21 @@ class Conv(nn.Conv2d):
         return output if self.activate is None else self.activate(output)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Return the output `[B, out]` of the only window."""
+        """Return the output `[B, out]` of the single window."""
         weight, (height, width) = self.weight, self.kernel_size
         if x.shape[2:] != (height, width):
             x = x[:, :, :height, :width]
-        if not weight.is_contiguous():  # rows and columns before channels, as they lie in memory: no copies
+        if not weight.is_contiguous():  # channels last, the memory order, avoids copies
             weight, x = weight.permute(0, 2, 3, 1), x.permute(0, 2, 3, 1)
         return F.linear(x.flatten(1), weight.flatten(1), self.bias)
 
 
 class Pool(nn.Module):
-    """The largest value of each 3x3 window, every second pixel, padded as TensorFlow's "SAME" pads."""
+    """Max pooling: 3x3 windows at stride 2, padded like TensorFlow's "SAME"."""
 
     def __init__(self, spec: PoolSpec) -> None:
         super().__init__()
-        # An even side has one extra pixel at its end only, which ceil_mode stands for.
+        # An even side needs one extra pixel at its end only, which ceil_mode provides.
         self.padding = (spec.size_in[0] % 2, spec.size_in[1] % 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Pool(nn.Module):
 
 
 class Residual(nn.Module):
-    """Activation, convolution, activation, convolution, and the input added."""
+    """Residual block: activation, convolution, activation, convolution, plus the input."""
 
     def __init__(self, spec: ResidualSpec) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: Pool, ResidualSp
 
 
 class ConvStack(nn.Module):
-    """The convolutions of a plan, and their output as a vector, channels last."""
+    """The convolutions of a plan, with output flattened in channels-last order."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class ConvStack(nn.Module):
 
 
 class ConvLogits(Conv):
-    """A convolution in place of the logits layer."""
+    """Convolution that replaces the logits layer."""
 
     def __init__(self, spec: ConvSpec) -> None:
         super().__init__(spec)
@@ -139,7 +139,7 @@ class VisionNetwork(Vision, TorchModelV2):
         if not channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)
-        if x.dtype is dtype:  # the caller's own: not to be written to
+        if x.dtype is dtype:  # belongs to the caller, so do not modify it
             return x if factor is None else x * factor
         x = x.to(dtype)
         return x if factor is None else x.mul_(factor)

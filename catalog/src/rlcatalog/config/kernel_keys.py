@@ -73,9 +73,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the"
                                   " trunk")] = []  # fmt: skip
     post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
-    post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
+    post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="weight initialiser")] = None
     post_fcnet_weights_initializer_config: InitConfig = None
-    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="bias initialiser")] = None
     post_fcnet_bias_initializer_config: InitConfig = None
     max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
     _time_major: Annotated[

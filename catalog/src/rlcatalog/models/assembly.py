@@ -148,8 +148,8 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
 def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     if not isinstance(trunk.num_outputs, Integral):
         raise ModelContractError(
-            f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, and did not"
-            f" announce the width of its output in self.num_outputs{part_of(trunk)}."
+            f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, but did not"
+            f" set self.num_outputs to the width of its output{part_of(trunk)}."
         )
     views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):

@@ -1,8 +1,8 @@
 """RLlib's module tree over rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
 
 `names.toml` maps every name to its object. Importing this package does not import a framework.
-`import rlcatalog_compat as ray` stands for `import ray`: there is no cluster, so `init` and `shutdown` do nothing.
-`load_rllib_weights` loads weights that RLlib has trained.
+`import rlcatalog_compat as ray` replaces `import ray`. There is no cluster, so `init` and `shutdown` do nothing.
+`load_rllib_weights` loads weights trained by RLlib.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def shutdown(*args: Any, **kwargs: Any) -> None:
 
 
 def is_initialized() -> bool:
-    """Return True, as nothing has to be started."""
+    """Return True; nothing needs to be started."""
     return True
 
 

@@ -20,7 +20,7 @@ from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
-#: RLlib's keys without an effect here, and refused ones.
+#: RLlib's keys without effect, and unsupported keys.
 _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(encoding="utf-8"))
 
 
@@ -29,16 +29,16 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
     Args:
         name: The name.
-        env_creator: Makes the environment, from its config.
+        env_creator: Function that creates the environment from its config.
     """
     _ENVS[name] = env_creator
 
 
 class _Creator:
-    """Factory of environments, as in RLlib: it passes a context with the config and the index of the copy.
+    """Factory of environments, as in RLlib. It passes a context with the config and the index of the copy.
 
     Args:
-        env: A callable that takes the context, or nothing.
+        env: A callable with the context as its argument, or without arguments.
         remote: Whether each environment has a separate process.
     """
 
@@ -50,13 +50,13 @@ class _Creator:
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
-    """Return an environment in a form for rlcatalog_ppo: a Gymnasium id, or a function that creates it."""
+    """Return an environment in rlcatalog_ppo's form: a Gymnasium id, or a function that creates it."""
     known = _ENVS.get(env, env) if isinstance(env, str) else env
     return _Creator(known, vector == "async") if callable(known) else known
 
 
 class Algorithm:
-    """An algorithm under RLlib's constructor, the base of `PPO` and `A2C`: `PPO(config, env)` or `PPO(env=..., ...)`.
+    """Algorithm with RLlib's constructor, the base class of `PPO` and `A2C`: `PPO(config, env)` or `PPO(env=..., ...)`.
 
     It trains with rlcatalog_ppo's algorithm of the same name, and forwards attributes to it.
 
@@ -65,7 +65,7 @@ class Algorithm:
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
         env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
-            `EnvContext`. All environments belong to worker 0, and there are no others.
+            `EnvContext`. Worker 0 is the only worker.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
 
@@ -74,7 +74,7 @@ class Algorithm:
         CatalogError: The config or a space is not supported.
     """
 
-    #: Its name in rlcatalog_ppo, and the length of RLlib's rollouts if different.
+    #: Name in rlcatalog_ppo, and the length of RLlib's rollouts if different.
     _name = ""
     _own_length: ClassVar[Mapping[str, Any]] = {}
 
@@ -84,7 +84,9 @@ class Algorithm:
                 "The config is the first argument here, as in RLlib: pass env=... and config=... by name."
             )
         if not self._name:
-            raise ConfigError(f"Algorithm is the base of the algorithms. Make one of them: {', '.join(_ALGORITHMS)}.")
+            raise ConfigError(
+                f"Algorithm is the base class of all algorithms. Create one of them: {', '.join(_ALGORITHMS)}."
+            )
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         own_env, explore = given.pop("env", None), given.pop("explore", True)
         env = own_env if env is None else env
@@ -97,14 +99,14 @@ class Algorithm:
     def _own(self, given: Mapping[str, Any], passed: int | None) -> dict[str, Any]:
         name, idle = type(self).__name__, sorted(given.keys() & set(_KEYS["without_effect"]))
         if idle:
-            text = f"{name}: these keys of RLlib's have no effect here: {', '.join(idle)}."
+            text = f"{name}: these RLlib keys have no effect: {', '.join(idle)}."
             warnings.warn(text, CatalogWarning, stacklevel=4)
         found = {key: value for key, value in given.items() if key not in idle}
         for key, refusal in _KEYS["not_served"].items():
             value = found.pop(key, None)
             if value is not None and value not in refusal["harmless"]:
                 raise NotServedError(f"{name}: {key}={value!r} is not supported: {refusal['why']}.")
-        if "vf_share_layers" in found:  # RLlib 0.8's place
+        if "vf_share_layers" in found:  # RLlib 0.8's key
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
         found = _own_keys(found)
         steps = found.pop("train_batch_size", None)
@@ -128,7 +130,7 @@ class Algorithm:
         return result
 
     def get_policy(self, policy_id: str = "default_policy") -> Any:
-        """Return the policy, which answers to RLlib's `get_initial_state` and `compute_single_action` as well."""
+        """Return the policy, which also has RLlib's `get_initial_state` and `compute_single_action`."""
         return PolicyFace(self._algorithm.policy)
 
     def compute_single_action(
@@ -145,14 +147,14 @@ class Algorithm:
         """Return the action for one observation; with a state or `full_fetch` also the next state and further outputs.
 
         Args:
-            observation: As the environment gives it.
+            observation: Observation as returned by the environment.
             state: The state that the last call returned, or the model's initial one; see `policy_face.act`.
             prev_action: The last action, if the state does not contain it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.
             policy_id: Accepted for RLlib's signature.
-            full_fetch: Return state and further outputs whether or not a state is given.
-            explore: Whether to sample the action. If None, the config's `explore`, which defaults to True.
+            full_fetch: Whether to return state and further outputs even if no state is given.
+            explore: Whether to sample the action. Default: the config's `explore`, which defaults to True.
 
         Returns:
             The action; or the action, the state as a list of arrays, and a dict. The dict holds the value estimate, the
@@ -168,7 +170,7 @@ class Algorithm:
     compute_action = compute_single_action
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
-        """Write everything that training needs to continue, and return the folder, for `restore`.
+        """Write everything that training needs to continue, and return the folder for `restore`.
 
         Args:
             checkpoint_dir: The folder. If None, a new one in `runs`. `rlcatalog.load(folder + "/policy")` loads the
@@ -192,7 +194,7 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm restored from a checkpoint of `save`; for `Algorithm`, of the class that wrote it.
+        """Return an algorithm restored from a checkpoint of `save`; `Algorithm` uses the class that wrote it.
 
         Args:
             path: The folder.
@@ -214,8 +216,8 @@ class Algorithm:
             return getattr(self._algorithm, name)
         raise AttributeError(
             f"{type(self).__name__} of rlcatalog_compat has no {name!r}. It has train, evaluate, get_policy,"
-            " compute_single_action, save, restore, from_checkpoint and stop, and what rlcatalog_ppo's has; the model"
-            " is get_policy().model."
+            " compute_single_action, save, restore, from_checkpoint and stop, and the attributes of rlcatalog_ppo's"
+            " class; the model is get_policy().model."
         )
 
 
@@ -240,7 +242,7 @@ A2C = A3CTrainer = A3C = A2CTrainer
 _ALGORITHMS: dict[str, type[Algorithm]] = {"PPO": PPO, "A2C": A2CTrainer}
 
 
-#: RLlib's dictionary to start from. Here, missing keys have their defaults, except the two that scripts write into.
+#: RLlib's default dictionary. It only has the two keys that scripts write into; missing keys have their defaults.
 DEFAULT_CONFIG: dict[str, Any] = {"env_config": {}, "model": {}}
 
 
@@ -248,7 +250,7 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
     """Return an algorithm's class by RLlib's name.
 
     Raises:
-        ConfigError: It is not supported.
+        ConfigError: The algorithm is not supported.
     """
     if name not in _ALGORITHMS:
         raise ConfigError(f"Algorithm {name!r} is not supported. Supported: {', '.join(_ALGORITHMS)}.")
@@ -256,10 +258,10 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Return RLlib keys that rlcatalog_ppo has in another form, under rlcatalog_ppo's names.
+    """Convert RLlib keys that rlcatalog_ppo has in a different form, and return them under rlcatalog_ppo's names.
 
     Raises:
-        NotServedError: Rewards are to be replaced by their signs.
+        NotServedError: The config requests the signs of rewards.
     """
     found = dict(given)
     clip = found.pop("clip_rewards", None)

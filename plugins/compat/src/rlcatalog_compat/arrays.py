@@ -1,4 +1,4 @@
-"""Network operations in NumPy, for RLlib's tests and losses, and the padding of convolutions."""
+"""Network operations in NumPy for RLlib's tests and losses, and the padding of convolutions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Array = np.ndarray[Any, Any]
 
 
 def sigmoid(x: Any, derivative: bool = False) -> Any:
-    """Return the logistic function of `x`, or its derivative there."""
+    """Return the logistic function of `x`, or its derivative at `x`."""
     s = 1.0 / (1.0 + np.exp(-np.asarray(x)))
     return s * (1.0 - s) if derivative else s
 
 
 def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> Array:
-    """Return the softmax along an axis, no value below `epsilon` (1e-6 when None)."""
+    """Return the softmax along an axis, with no value below `epsilon` (default 1e-6)."""
     x = np.asarray(x)
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return np.maximum(e / e.sum(axis=axis, keepdims=True), 1e-6 if epsilon is None else epsilon)  # type: ignore[no-any-return]
@@ -45,7 +45,7 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
 
     Args:
         x: Input `[B, in]`.
-        weights: `[in, out]`, or `[out, in]` as PyTorch has it.
+        weights: `[in, out]`, or `[out, in]` in PyTorch's layout.
         biases: `[out]`, or None.
         framework: `"torch"` if the weights come from PyTorch.
     """
@@ -65,8 +65,8 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
 
     Args:
         x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
-        reduce_type: Whether 64 bits become 32.
-        reduce_floats: An older name of `reduce_type`, for floats alone; has no effect.
+        reduce_type: Whether to convert 64-bit values to 32 bits.
+        reduce_floats: Older name of `reduce_type` for floats only; has no effect.
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
@@ -85,7 +85,7 @@ def standardized(array: Any) -> Any:
 
 
 def discount_cumsum(x: Any, gamma: float) -> Array:
-    """Return at each index the discounted sum of this value and all later values."""
+    """Return, for each index, the discounted sum of this value and all later values."""
     found = np.zeros(len(x), np.float32)
     total = 0.0
     for place in reversed(range(len(x))):
@@ -95,7 +95,7 @@ def discount_cumsum(x: Any, gamma: float) -> Array:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return a pair: one number is repeated, two are unchanged."""
+    """Return a pair: repeat a single number, or return two numbers unchanged."""
     if isinstance(value, int):
         return value, value
     first, second = value
@@ -103,9 +103,9 @@ def pair(value: Any) -> tuple[int, int]:
 
 
 def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-    """Return the padding that makes a convolution's output as large as the input over its stride, rounded up.
+    """Return the padding for which a convolution's output size is the input size divided by the stride, rounded up.
 
-    An uneven remainder goes to the right and bottom.
+    If the total is odd, the extra row or column is at the bottom or right.
 
     Args:
         in_size: Size of the image.

@@ -30,7 +30,7 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
         return SampleBatch()
     names = samples[0].keys()
     if different := [sample for sample in samples if sample.keys() != names]:
-        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} do not agree.")
+        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} differ.")
     return samples[0]._like({name: _map(_join, *(sample[name] for sample in samples)) for name in names})
 
 
@@ -38,7 +38,7 @@ class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
     Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
-    have one row per sequence and do not count as rows. `"dones"` are the `"terminateds"` if there are none.
+    have one row per sequence and do not count as rows. Without `"dones"`, they are the `"terminateds"`.
 
     Attributes:
         accessed_keys: Names of the columns that were read.
@@ -105,7 +105,7 @@ class SampleBatch(dict[str, Any]):
         self.deleted_keys.add(key)
         self.intercepted_values.pop(key, None)
 
-    def __reduce__(self) -> Any:  # a dict is filled before it has attributes
+    def __reduce__(self) -> Any:  # a dict gets its items before its attributes
         return SampleBatch, (dict(self),), vars(self) | {"get_interceptor": None, "intercepted_values": {}}
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
@@ -130,7 +130,7 @@ class SampleBatch(dict[str, Any]):
 
     @property
     def count(self) -> int:
-        """Number of rows: time steps, padding left out."""
+        """Number of rows: time steps without padding."""
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths) and not self.zero_padded:
             return int(sum(int(length) for length in lengths))
@@ -167,8 +167,8 @@ class SampleBatch(dict[str, Any]):
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
 
-        A sequence across the cut is cut too. It keeps the state of its first row, as in RLlib, even if that row is cut
-        off.
+        A sequence across the boundary is cut. As in RLlib, it keeps the state of its first row, even if that row is
+        removed.
         """
         columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
         lengths = super().get(self.SEQ_LENS)
@@ -180,7 +180,7 @@ class SampleBatch(dict[str, Any]):
             first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
             for name in self.keys() - columns.keys():
                 columns[name] = _map(lambda leaf: leaf[first:last], super().__getitem__(name))
-            # Padding follows a sequence's rows, so the remaining rows are those before the cut.
+            # Padding follows a sequence's rows, so the rows before the cut remain.
             left = np.minimum(starts + real, end) - np.maximum(starts, start)
             columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
         return self._like(columns)
@@ -189,11 +189,11 @@ class SampleBatch(dict[str, Any]):
         """Return one batch per episode.
 
         Args:
-            key: `"eps_id"`, which changes between episodes, or `"dones"`, which ends them, by `"terminateds"` or
-                `"truncateds"` if there are no `"dones"`. If None, the first of these columns that exists.
+            key: `"eps_id"` (changes between episodes) or `"dones"` (true at their ends; if missing, `"terminateds"` or
+                `"truncateds"`). Default: the first of these columns that exists.
 
         Raises:
-            ConfigError: The key differs.
+            ConfigError: Another key is given.
             KeyError: There is no such column.
         """
         if key not in (None, self.EPS_ID, self.DONES):
@@ -230,7 +230,7 @@ class SampleBatch(dict[str, Any]):
 
         Args:
             view_requirements: A model's views.
-            index: The step; `"last"` is the one behind the last row.
+            index: The step; `"last"` is the step after the last row.
         """
         now = self.count if index == "last" else int(index)
         found: dict[str, Any] = {}
@@ -252,11 +252,11 @@ class SampleBatch(dict[str, Any]):
         """Pad each sequence with zeros to `max_seq_len` rows, in place, and return the batch.
 
         Args:
-            max_seq_len: Rows of a sequence afterwards.
-            exclude_states: Accepted for RLlib's signature; states have one row per sequence, and none is padded.
+            max_seq_len: Number of rows of each sequence afterwards.
+            exclude_states: Accepted for RLlib's signature; states have one row per sequence and are never padded.
 
         Raises:
-            ConfigError: There are no `"seq_lens"`, or a longer one.
+            ConfigError: `"seq_lens"` is missing, or contains a longer sequence.
         """
         lengths = super().get(self.SEQ_LENS)
         if lengths is None or max(lengths, default=0) > max_seq_len:
@@ -270,7 +270,7 @@ class SampleBatch(dict[str, Any]):
         """Convert the columns to PyTorch tensors on a device, in place, and return the batch.
 
         Raises:
-            NotServedError: The framework differs, as in RLlib.
+            NotServedError: The framework is not `"torch"`, as in RLlib.
         """
         if framework != "torch":
             raise NotServedError(f"to_device: only framework='torch' is supported, found {framework!r}.")
@@ -297,7 +297,7 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def _row(self, column: str, step: int, space: Any) -> Any:
-        """Return one value of a column: zeros before the start, the next observation's value after the end."""
+        """Return one value of a column: zeros before the start, and the next observation's value after the end."""
         if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
             return self[self.NEXT_OBS][step - 1]
         if 0 <= step < self.count:
@@ -373,7 +373,7 @@ def _join(*parts: Any) -> Any:
 def _pack(array: Any, bulk: bool) -> Any:
     """Return an array as compressed bytes, or as an array with the compressed bytes of each row."""
     if not bulk:
-        # An array of bytes would lose their last zeros.
+        # An array of bytes would drop trailing zeros.
         made = np.empty(len(array), object)
         made[:] = [_pack(row, bulk=True) for row in array]
         return made

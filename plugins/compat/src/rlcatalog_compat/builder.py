@@ -11,15 +11,15 @@ from rlcatalog_compat.algorithms import PPO
 
 
 def _setter(*places: str) -> Callable[..., PPOConfig]:
-    """Return a method that sets the keys it is given.
+    """Return a method that sets the given keys.
 
     Args:
-        *places: Names of the arguments that may be given without one.
+        *places: Names of the positional arguments.
     """
 
     def set_keys(self: PPOConfig, *args: Any, **kwargs: Any) -> PPOConfig:
         if len(args) > len(places):
-            raise TypeError(f"expected at most {len(places)} arguments without a name, found {len(args)}: {args}.")
+            raise TypeError(f"expected at most {len(places)} positional arguments, found {len(args)}: {args}.")
         return self._with({**dict(zip(places, args, strict=False)), **kwargs})
 
     return set_keys
@@ -28,7 +28,7 @@ def _setter(*places: str) -> Callable[..., PPOConfig]:
 class PPOConfig:
     """RLlib's builder of configs: each method takes keys and returns the builder.
 
-    Keys are attributes as well: `config.lr = 1e-4` sets one, and one that was not set has rlcatalog_ppo's default.
+    Keys are also attributes: `config.lr = 1e-4` sets a key, and a key that was not set has rlcatalog_ppo's default.
     """
 
     _keys: dict[str, Any]
@@ -63,7 +63,7 @@ class PPOConfig:
         return self.training(**config_dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the keys that were set, `env_config` and `model` among them in any case."""
+        """Return the keys that were set, and always `env_config` and `model`."""
         return copy.deepcopy(self._keys)
 
     def copy(self, copy_frozen: bool | None = None) -> PPOConfig:
@@ -94,7 +94,7 @@ class PPOConfig:
     __setattr__ = __setitem__
 
     def __getattr__(self, key: str) -> Any:
-        # Called only for names that are not methods; copying calls it before there are keys.
+        # Called only for names that are not methods; `copy` calls it before the keys exist.
         keys = self.__dict__.get("_keys", {})
         if key in keys:
             return keys[key]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-# --- marks, which change nothing --------------------------------------------------------------------------------------
+# --- marks without effect --------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
@@ -15,10 +15,10 @@ _T = TypeVar("_T")
 def override(cls: Any) -> Callable[[_T], _T]:
     """Return a decorator that marks a method as overriding one of `cls`.
 
-    Nothing is checked: base classes here may lack methods that those of RLlib have.
+    There is no check, because base classes may lack methods that RLlib's classes have.
 
     Args:
-        cls: The class whose method is meant.
+        cls: The class whose method is overridden.
     """
     return _same
 
@@ -33,7 +33,7 @@ OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecom
 
 
 def is_overridden(obj: Any) -> bool:
-    """Return whether a bound method is defined by the class of its object and not by the first one above."""
+    """Return whether the class of a bound method's object overrides the method of its first base class."""
     owner = type(obj.__self__)
     return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
 
@@ -58,11 +58,11 @@ def deprecation_warning(
     Args:
         old: Deprecated name or call.
         new: Replacement.
-        help: A text that replaces the hint at `new`.
+        help: Text that replaces the hint at `new`.
         error: True for a ValueError, or an exception to raise.
 
     Raises:
-        Exception: `error` asks for it.
+        Exception: `error` is set.
     """
     hint = help or (f"Use {new} instead." if new else "")
     text = f"{old} is deprecated. {hint}".rstrip()
@@ -72,12 +72,12 @@ def deprecation_warning(
 
 
 def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None) -> Any:
-    """Return a decorator that warns at each use of a function or class; with `error` it raises.
+    """Return a decorator that warns at each use of a function or class, or raises if `error` is set.
 
     Args:
         old: The name, or the decorated object itself if there are no parentheses.
         new: Replacement.
-        help: A text that replaces the hint at `new`.
+        help: Text that replaces the hint at `new`.
         error: See `deprecation_warning`.
     """
     if callable(old):

@@ -1,7 +1,7 @@
-"""Convolutions over stacks of frames: Keras 2's `Conv2D` took `[B, frames, H, W, C]`, Keras 3's does not.
+"""Convolutions over stacks of frames: Keras 2's `Conv2D` accepted `[B, frames, H, W, C]`, Keras 3's does not.
 
-`rlcatalog port` writes `conv2d(...)` for `tf.keras.layers.Conv2D(...)` in files that have layers of three dimensions,
-too, such as `MaxPool3D`.
+`rlcatalog port` writes `conv2d(...)` for `tf.keras.layers.Conv2D(...)` in files that also have three-dimensional layers
+such as `MaxPool3D`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def conv2d(*args: Any, **options: Any) -> Any:
 
     Args:
         *args: Arguments of `keras.layers.Conv2D`.
-        **options: Further ones.
+        **options: Further arguments.
     """
     return _layer_class()(*args, **options)
 

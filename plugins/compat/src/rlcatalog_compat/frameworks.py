@@ -1,4 +1,4 @@
-"""RLlib's functions that import optional frameworks, and its helpers for both."""
+"""RLlib's functions that import optional frameworks, and its helpers for both frameworks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlcatalog.frameworks import frameworks, require_framework
 
 
 def absent(name: str, why: str) -> type:
-    """Return a class that replaces another class: it can be named and derived from, not used.
+    """Return a placeholder for a class that can be referenced and subclassed, but not instantiated.
 
     Args:
-        name: Its name.
-        why: Why it cannot be used.
+        name: Name of the class.
+        why: Reason, for the error.
     """
 
     def refuse(self: object, *args: Any, **kwargs: Any) -> None:
@@ -25,10 +25,10 @@ def absent(name: str, why: str) -> type:
 
 
 class AbsentModule:
-    """A module of a framework that is not installed: each name is a class whose use raises an error.
+    """Module of a framework that is not installed: each name is a class whose use raises an error.
 
     Args:
-        why: Why it cannot be used.
+        why: Reason, for the error.
     """
 
     def __init__(self, why: str) -> None:
@@ -44,7 +44,7 @@ def tensorflow() -> Any:
     """Import TensorFlow in an order that is safe with PyTorch, and return it.
 
     Raises:
-        MissingFrameworkError: It is missing.
+        MissingFrameworkError: TensorFlow is missing.
     """
     require_framework("tf")
     frameworks()["tf"].prepare()
@@ -58,13 +58,13 @@ def keras_module() -> Any:
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `(torch, torch.nn)`; where PyTorch is missing None and a module whose classes cannot be used.
+    """Return `(torch, torch.nn)`; without PyTorch, None and a module whose classes cannot be used.
 
     Args:
         error: Whether to raise if it is missing.
 
     Raises:
-        MissingFrameworkError: It is missing, and `error` is set.
+        MissingFrameworkError: The framework is missing, and `error` is set.
     """
     try:
         require_framework("torch")
@@ -77,13 +77,13 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
 
 
 def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
-    """Return `(tensorflow.compat.v1, tensorflow, 2)`; where TensorFlow is missing three times None.
+    """Return `(tensorflow.compat.v1, tensorflow, 2)`; without TensorFlow, three times None.
 
     Args:
         error: Whether to raise if it is missing.
 
     Raises:
-        MissingFrameworkError: It is missing, and `error` is set.
+        MissingFrameworkError: The framework is missing, and `error` is set.
     """
     try:
         tf = tensorflow()
@@ -116,7 +116,7 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
 
 
 def tf_function(tf_module: Any) -> Callable[[Any], Any]:
-    """Return a decorator that traces a function with TensorFlow, or leaves it where `tf_module` is None."""
+    """Return a decorator that traces a function with TensorFlow, or returns it unchanged if `tf_module` is None."""
     return (lambda function: function) if tf_module is None else tf_module.function
 
 
@@ -124,7 +124,7 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
     """Return the activation for a name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
 
     Args:
-        name: RLlib's name for it; a callable is returned as it is.
+        name: RLlib's name; a callable is returned unchanged.
         framework: `"torch"`, `"tf"` or `"tf2"`.
 
     Raises:
@@ -163,12 +163,12 @@ def get_variable(
     Args:
         value: A number or array; for TensorFlow also an initialiser that is called with `shape`.
         framework: `"torch"`, `"tf"` or anything else for the value itself.
-        trainable: Whether gradients reach it.
-        tf_name: TensorFlow's name for it.
-        torch_tensor: Whether PyTorch's answer is a tensor; without, it is the value itself.
+        trainable: Whether it gets gradients.
+        tf_name: Name of the TensorFlow variable.
+        torch_tensor: Whether to return a tensor for PyTorch; otherwise the value itself.
         device: PyTorch's device.
         shape: Shape for an initialiser.
-        dtype: Dtype. If None, float32 for floats, otherwise that of the value.
+        dtype: Dtype. Default: float32 for floats, otherwise the value's dtype.
     """
     import numpy as np
 
@@ -195,7 +195,7 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     """Return the initialiser for a name: a function that fills a tensor in place, or a Keras initialiser.
 
     Args:
-        name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned as it is.
+        name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned unchanged.
         framework: `"torch"`, `"tf"` or `"tf2"`.
 
     Raises:
@@ -211,7 +211,7 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     return getattr(keras_module().initializers, f"glorot_{kind}")()
 
 
-#: Image size → filters `[channels, kernel, stride]` that reduce it to one place.
+#: Image size → filters `[channels, kernel, stride]` that reduce it to 1x1.
 _FILTERS: dict[tuple[int, int], list[list[Any]]] = {
     (480, 640): [[16, [24, 32], [14, 18]], [32, [6, 6], 4], [256, [9, 9], 1]],
     (240, 320): [[16, [12, 16], [7, 9]], [32, [6, 6], 4], [256, [9, 9], 1]],
@@ -227,7 +227,7 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     """Return RLlib's default `conv_filters` for images.
 
     Args:
-        shape: `(height, width)`, with channels before or behind.
+        shape: `(height, width)`, with channels before or after.
 
     Raises:
         ConfigError: There is no default for the size.
@@ -237,6 +237,6 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
         if len(sizes) in (2, 3) and size in _FILTERS:
             return [list(layer) for layer in _FILTERS[size]]
     raise ConfigError(
-        f"No default conv_filters for images of shape {sizes}; there are some for"
+        f"No default conv_filters for images of shape {sizes}; there are defaults for"
         f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Write them into the model config."
     )

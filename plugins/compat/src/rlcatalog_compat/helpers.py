@@ -1,4 +1,4 @@
-"""Numbers and small helpers that RLlib's code takes from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
+"""Constants and small helpers that RLlib code imports from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NullContextManager = contextlib.nullcontext
 
 
 class EnvError(Exception):
-    """An environment is not valid."""
+    """Invalid environment."""
 
 
 class EnvContext(dict[str, Any]):
-    """An environment's config, with the index of the copy.
+    """Config of an environment, with the index of the copy.
 
     Args:
         env_config: The config.
-        worker_index: Number of the worker, 0 in the main process.
-        vector_index: Number of the environment within the worker.
+        worker_index: Index of the worker, 0 in the main process.
+        vector_index: Index of the environment within the worker.
         remote: Whether it runs in a separate process.
         num_workers: Number of workers.
         recreated_worker: Whether the worker replaces a failed worker.
@@ -54,7 +54,7 @@ class EnvContext(dict[str, Any]):
         self.num_workers, self.recreated_worker = num_workers, recreated_worker
 
     def copy_with_overrides(self, env_config: Mapping[str, Any] | None = None, **overrides: Any) -> EnvContext:
-        """Return a copy with some attributes or the whole config replaced; None keeps the present value."""
+        """Return a copy with some attributes or the whole config replaced; None keeps the current value."""
         attributes = {**vars(self), **{name: value for name, value in overrides.items() if value is not None}}
         return EnvContext(copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes)
 
@@ -77,11 +77,11 @@ def deep_update(
         original: The dictionary to change.
         new_dict: Dictionary to merge.
         new_keys_allowed: Whether `new_dict` may add keys.
-        allow_new_subkey_list: Keys whose dictionaries may.
-        override_all_if_type_changes: Keys whose dictionary is replaced where its `"type"` differs.
+        allow_new_subkey_list: Keys whose dictionaries may get new keys.
+        override_all_if_type_changes: Keys whose dictionary is replaced if its `"type"` differs.
 
     Raises:
-        KeyError: A key is new and may not be.
+        KeyError: A new key is not allowed.
     """
     for key, value in new_dict.items():
         if not new_keys_allowed and key not in original:
@@ -102,7 +102,7 @@ def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
-    """Return a list or tuple: empty for None, the items of a list or tuple, otherwise the single value."""
+    """Return a list or tuple: empty for None, the items of a list or tuple, or the single value."""
     kind = tuple if to_tuple else list
     if elements is None:
         return kind()
@@ -121,14 +121,14 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     """Return the object that a config describes.
 
     Args:
-        cls: The class to create if the config names none; a dict or text is the config itself.
-        config: An object of the class, which is returned, or a description of the object, alone or under `"type"` among
-            its arguments: a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in the
-            class's module.
-        **kwargs: Further arguments, which take the place of the config's; `_args` is the list of those without a name.
+        cls: The class to create if the config does not name a class; a dict or string is treated as the config.
+        config: An object of the class, which is returned; or a description of the object, directly or under `"type"`
+            next to its arguments: a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in
+            the class's module.
+        **kwargs: Further arguments, which override the config's; `_args` is the list of positional arguments.
 
     Raises:
-        ConfigError: There is nothing of that name.
+        ConfigError: The name is unknown.
     """
     if config is None and isinstance(cls, dict | str):
         cls, config = None, cls

@@ -1,8 +1,8 @@
-"""TensorFlow 1 layers, which models called by name at each pass; here the model keeps them after the first.
+"""TensorFlow 1 layers, which models call by name in each pass; the model keeps them after the first pass.
 
 `rlcatalog port` writes these calls for `tf.layers.dense(...)` and the like, and `self.kept_layers = start()` into the
-constructor. That attribute holds the layers, under their names in the `variable_scope` around the call; rlcatalog finds
-the model's variables there.
+constructor. This attribute holds the layers under their names in the surrounding `variable_scope`; rlcatalog finds the
+model's variables there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlcatalog_compat.frameworks import keras_module, tensorflow
 
 
 def start() -> dict[str, Any]:
-    """Return a model's layers before its first pass: one that is not built yet, so that a pass is made for it."""
+    """Return a model's layers before its first pass: one unbuilt layer, so that rlcatalog runs a pass."""
     return {"": keras_module().layers.Layer()}
 
 
@@ -62,7 +62,7 @@ def batch_normalization(
         model: The model that keeps the layer.
         name: The layer's name in the model.
         inputs: Its input.
-        training: Whether the batch's own statistics count.
+        training: Whether to use the batch's statistics.
         trainable: Whether scale and offset are trained. Unlike in Keras, statistics are always updated, as in
             TensorFlow 1.
         **options: Further arguments of the Keras layer.
@@ -83,10 +83,10 @@ def get_variable(
 
     Args:
         model: The model that keeps the variable.
-        name: Its name in the model.
+        name: The variable's name in the model.
         shape: Its shape.
-        dtype: Its dtype; float32 when None.
-        initializer: A function of a shape, or a value; Glorot's uniform values when None.
+        dtype: Its dtype; float32 if None.
+        initializer: A function of a shape, or a value; Glorot's uniform values if None.
         trainable: Whether it is trained.
     """
     tf, keras = tensorflow(), keras_module()
@@ -101,10 +101,10 @@ def get_variable(
 
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
-    """Return the layer that a model keeps under a name in the enclosing scope. Create a missing one.
+    """Return the model's layer for a name in the enclosing scope; create it if missing.
 
     Raises:
-        ValueError: The name is that of another kind of layer.
+        ValueError: The name belongs to a layer of another kind.
     """
     tf, keras = tensorflow(), keras_module()
     kept, kinds = model.kept_layers, model.__dict__.setdefault("_kept_kinds", {})
@@ -115,5 +115,7 @@ def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, .
         with tf.init_scope():  # the variables outlive a trace
             kept[whole] = make(keras.layers)
     if kinds.setdefault(whole, kind) != kind:
-        raise ValueError(f"Layer {whole!r}: expected {kinds[whole]} as at its first call, found {kind}. Rename one.")
+        raise ValueError(
+            f"Layer {whole!r}: expected {kinds[whole]}, as in its first call, found {kind}. Rename one of them."
+        )
     return kept[whole]

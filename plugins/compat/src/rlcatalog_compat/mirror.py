@@ -1,4 +1,4 @@
-"""The modules of the mirror, made from the table in `names.toml` when they are imported."""
+"""The mirror's modules, created on import from the table in `names.toml`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rlcatalog_compat.frameworks import absent
 from rlcatalog_compat.names import known, modules, reason_for
 
 PREFIX = "rlcatalog_compat."
-#: The packages of Ray's that the table is about; a plugin is loaded without reading it.
+#: Ray packages in the table; defined here so that loading the plugin does not read the table.
 ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """An RLlib module or name that the mirror does not have. The message says why."""
+    """The mirror does not have an RLlib module or name. The message gives the reason."""
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """An attribute that the mirror does not have; also an AttributeError, for code that inspects modules."""
+    """The mirror does not have an attribute. Also an AttributeError, for code that inspects modules."""
 
 
 class Mirror(ModuleType):
-    """A module of the mirror: its names are looked up in the table at each access."""
+    """Module of the mirror; its names are looked up in the table at each access."""
 
     def __getattr__(self, name: str) -> Any:
         return lookup(self.__name__, name)
@@ -53,9 +53,9 @@ class _Finder(MetaPathFinder, Loader):
             return None
         front, _, name = inside.rpartition(".")
         if front in modules() and name in modules()[front].names:
-            return None  # a name, and no module
+            return None  # a name, not a module
         if inside not in known():
-            # Names also get here: for `from module import name`, Python tries a module if there is no attribute.
+            # Also called for names: for `from module import name`, Python tries a module if there is no attribute.
             raise NotMirroredError(missing(inside))
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -85,7 +85,7 @@ def lookup(module: str, name: str) -> Any:
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.
-        AttributeError: It begins with an underscore, as names that Python itself looks for.
+        AttributeError: The name begins with an underscore, like names that Python looks for.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
     entry = modules().get(path)
@@ -103,7 +103,7 @@ def missing(path: str) -> str:
     """Return why an RLlib module or name is not supported.
 
     Args:
-        path: The module, and the name in it, `ray.` left out.
+        path: The module and the name in it, without `ray.`.
     """
     front, _, name = path.rpartition(".")
     entry = modules().get(front)
@@ -114,11 +114,11 @@ def missing(path: str) -> str:
 
 
 def resolve(target: str, name: str) -> Any:
-    """Return the object of a target; without its framework, a class whose use raises an error.
+    """Return the object of a target; if its framework is missing, a class whose use raises an error.
 
     Args:
         target: `"module:attribute"`.
-        name: RLlib's name for it.
+        name: RLlib's name.
 
     Raises:
         MissingPluginError: The package that provides it is not installed.
@@ -129,7 +129,7 @@ def resolve(target: str, name: str) -> Any:
             try:
                 require_framework(framework)
             except MissingFrameworkError as error:
-                # Files of RLlib's define both frameworks' classes; those of one must not stop the others'.
+                # RLlib files define classes of both frameworks, and must be importable with only one of them.
                 return absent(name, str(error))
     package = home.partition(".")[0]
     try:

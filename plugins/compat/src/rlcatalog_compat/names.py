@@ -14,8 +14,8 @@ class Module:
     """An RLlib module.
 
     Attributes:
-        layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have it.
-        names: Name → `"module:attribute"` it stands for.
+        layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have the module.
+        names: Name → its target `"module:attribute"`.
         refused: Name → why it is not supported.
     """
 
@@ -67,7 +67,7 @@ def _table() -> dict[str, Any]:
 
 
 def _targets(homes: Iterable[str]) -> dict[str, str]:
-    """Return name → target of lines `"module → names"`; `.module` is ours, and `old=new` has another name there."""
+    """Return name → target from lines `"module → names"`. `.module` is in this package, and `old=new` renames."""
     targets = {}
     for home in homes:
         module, _, names = home.partition(" → ")

@@ -1,4 +1,4 @@
-"""Recorded experience: RLlib's JSON files in plain columns, and the folders that our PPO records."""
+"""Recorded experience: RLlib's JSON files in plain columns, and folders recorded by rlcatalog_ppo."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rlcatalog.errors import NotServedError, SavedPolicyError, shown
 from rlcatalog_compat.batches import MultiAgentBatch, SampleBatch
 from rlcatalog_compat.spaces import map_leaves
 
-#: So many files in a row may be empty.
+#: Most empty files in a row.
 _ATTEMPTS = 100
 
 
 class JsonReader:
     """Endless reader of batches from RLlib's JSON files, line by line; after the first file, the order is random.
 
-    Reads columns that are plain lists. By default, RLlib packs observations into pickles. Reading them runs code, so
-    the reader refuses them by name.
+    Reads columns that are plain lists. By default, RLlib packs observations into pickles. Reading them can run code, so
+    the reader rejects them by name.
 
     Args:
         inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON in
@@ -34,7 +34,7 @@ class JsonReader:
 
     Raises:
         SavedPolicyError: There is no such file.
-        NotServedError: A path is not a text file on this machine, but a zip file or an address.
+        NotServedError: A path is a zip file or a URL instead of a local text file.
     """
 
     def __init__(self, inputs: Any, ioctx: Any = None) -> None:
@@ -42,11 +42,11 @@ class JsonReader:
         self.files = [str(file) for file in inputs] if isinstance(inputs, list | tuple) else self._find(str(inputs))
         for file in self.files:
             if "://" in file or file.endswith(".zip"):
-                raise NotServedError(f"{file}: only files of text are read here; fetch it, or unzip it, and name that.")
+                raise NotServedError(f"{file}: only local text files can be read; download or unzip it first.")
             if not os.path.isfile(os.path.expanduser(file)):
                 raise SavedPolicyError(f"{file}: there is no such file.")
         if not self.files and self._recorded is None:
-            raise SavedPolicyError(f"{shown(inputs)}: there are no JSON files here.")
+            raise SavedPolicyError(f"{shown(inputs)}: there are no JSON files.")
         self._lines = _lines(self.files[0]) if self.files else iter(())
 
     def _find(self, inputs: str) -> list[str]:
@@ -62,7 +62,7 @@ class JsonReader:
         """Return the next batch: a `SampleBatch` of arrays, or a `MultiAgentBatch`.
 
         Raises:
-            SavedPolicyError: A line is not an RLlib batch, or no file has any.
+            SavedPolicyError: A line is not an RLlib batch, or no file has a batch.
             NotServedError: A column is packed.
         """
         if self._recorded is not None:
@@ -71,23 +71,23 @@ class JsonReader:
             if (found := next(self._lines, None)) is not None:
                 return _batch(*found)
             self._lines = _lines(random.choice(self.files))
-        raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} files, one after the other.")
+        raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} consecutive files.")
 
     def read_all_files(self) -> Iterator[Any]:
-        """Yield every batch of all files once, in the order of the files."""
+        """Yield each batch of all files once, in the order of the files."""
         for file in self.files:
             yield from (_batch(*line) for line in _lines(file))
 
     def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
-        """Return a batch as TensorFlow tensors; each run of a traced function reads a new one.
+        """Return a batch as TensorFlow tensors; each run of a traced function reads a new batch.
 
-        Columns of text and of `infos` are left out, and those of other types than the first batch's are cast to these.
+        Text columns and `infos` are omitted. Columns are cast to the types of the first batch.
 
         Args:
-            queue_size: Accepted, without effect: there is no queue.
+            queue_size: Accepted without effect; there is no queue.
 
         Raises:
-            NotServedError: The batches are of several agents, or a column is packed.
+            NotServedError: The batches have several agents, or a column is packed.
         """
         if self._recorded is not None:
             made: dict[str, Any] = self._recorded.tf_input_ops()
@@ -97,7 +97,7 @@ class JsonReader:
 
 
 def _lines(file: str) -> Iterator[tuple[str, int, str]]:
-    """Yield file, number and text of the lines that are not empty."""
+    """Yield file, number and text of all lines that are not empty."""
     opened: TextIO
     with open(os.path.expanduser(file), encoding="utf-8") as opened:
         for number, line in enumerate(opened, 1):
@@ -109,7 +109,7 @@ def _batch(file: str, number: int, line: str) -> Any:
     """Return the batch in a line.
 
     Raises:
-        SavedPolicyError: It is not a batch.
+        SavedPolicyError: The line is not a batch.
         NotServedError: A column is packed.
     """
     where = f"{file}, line {number}"
@@ -124,7 +124,7 @@ def _batch(file: str, number: int, line: str) -> Any:
         batches = {policy: _columns(columns, where) for policy, columns in data["policy_batches"].items()}
         return MultiAgentBatch(batches, int(data.get("count", 0)))
     raise SavedPolicyError(
-        f"{where}: expected one of RLlib's batches, an object whose 'type' is 'SampleBatch' or 'MultiAgentBatch'; found"
+        f"{where}: expected an RLlib batch, an object whose 'type' is 'SampleBatch' or 'MultiAgentBatch'; found"
         f" {shown(data if kind is None else kind, 80)}."
     )
 
@@ -135,9 +135,8 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     if packed:
         raise NotServedError(
             f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and reading a pickle"
-            " runs code. If you trust the file, write it again with Ray in plain columns:"
-            " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or output_compress_columns=[] where it is"
-            " recorded."
+            " runs code. If you trust the file, rewrite it with Ray in plain columns:"
+            " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or record with output_compress_columns=[]."
         )
     columns = {}
     for name, column in data.items():

@@ -1,7 +1,7 @@
-"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses outside of layers.
+"""TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects outside of layers.
 
-`rlcatalog port` writes `apply(lambda x: tf.expand_dims(x, 1), x)` for `tf.expand_dims(x, 1)`. Keras' own `Lambda` takes
-every input for one of floats, so that `tf.one_hot` and the like fail in it.
+`rlcatalog port` writes `apply(lambda x: tf.expand_dims(x, 1), x)` for `tf.expand_dims(x, 1)`. Keras' `Lambda` treats
+all inputs as floats, so operations such as `tf.one_hot` fail in it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rlcatalog_compat.frameworks import keras_module
 
 
 def apply(function: Callable[..., Any], inputs: Any) -> Any:
-    """Return a function's value; with symbolic inputs, the output of a layer that computes it at each pass.
+    """Return a function's value; for symbolic inputs, the output of a layer that computes it in each pass.
 
-    The function's defaults are read now: lists and arrays among them may change afterwards, and a symbolic tensor among
-    them is an input, too.
+    The function's defaults are read now, because lists and arrays may change later. Symbolic tensors among them become
+    inputs.
 
     Args:
         function: Function of the inputs.
@@ -49,7 +49,7 @@ def _layer_class() -> type:
     keras: Any = keras_module()
 
     class Operation(keras.layers.Layer):  # type: ignore[misc]
-        """Layer without weights that computes a function of its inputs, in their own dtypes."""
+        """Layer without weights that computes a function of its inputs, in the inputs' dtypes."""
 
         def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
             super().__init__(autocast=False)

@@ -1,4 +1,4 @@
-"""Declarations: the command this package adds."""
+"""Declarations: the command of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting as RLlib's algorithms do: one observation at a time, the memory as a list of arrays."""
+"""Act like RLlib's algorithms: on one observation at a time, with the memory as a list of arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlcatalog_compat.arrays import convert_to_numpy
 
 
 class EpisodeState(list[Any]):
-    """The memory of an episode as RLlib hands it out: arrays without a batch axis.
+    """Memory of an episode in RLlib's form: arrays without a batch axis.
 
     When passed back, it also contains the policy's other state, such as past actions.
 
     Args:
-        carried: The policy's own state, of one row.
+        carried: The policy's state of one row.
     """
 
     def __init__(self, carried: Any) -> None:
@@ -33,16 +33,16 @@ def act(
 
     Args:
         policy: The policy.
-        observation: As the environment gives it.
-        state: Result of the last call; or arrays, as the model's `get_initial_state` returns them; nothing at the
-            start of an episode.
-        prev_action: The last action; a state that was returned knows it already.
+        observation: Observation as returned by the environment.
+        state: The state from the last call, or arrays from the model's `get_initial_state`; empty at the start of an
+            episode.
+        prev_action: The last action; not needed with a returned state.
         prev_reward: The last reward.
-        explore: Whether the action is drawn.
+        explore: Whether to sample the action.
 
     Raises:
-        ModelContractError: The state has another number of parts, or other shapes, than the model's.
-        NotServedError: The model looks at past actions, and the state does not hold them.
+        ModelContractError: The state does not have the model's number of parts or shapes.
+        NotServedError: The model reads past actions, and the state does not contain them.
     """
     carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
@@ -68,25 +68,24 @@ def _state_of(policy: Policy, state: Any) -> Any:
     if [part.shape for part in found] != expected:
         raise ModelContractError(
             f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"
-            f" {[part.shape for part in found]}. Begin with model.get_initial_state(), and pass back the returned"
-            " state."
+            f" {[part.shape for part in found]}. Start with model.get_initial_state(), then pass the returned state."
         )
     memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
     return began._replace(memory=memory)
 
 
 class PolicyFace:
-    """A policy with RLlib's method names.
+    """Policy with RLlib's method names.
 
     Args:
-        policy: The policy; all that is not named here is asked of it.
+        policy: The policy; all other attributes are forwarded to it.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
     def get_initial_state(self) -> list[Any]:
-        """Return the memory at the start of an episode: arrays without a batch axis, an empty list without memory."""
+        """Return the memory at the start of an episode: arrays without a batch axis; an empty list without memory."""
         began = self._policy.initial_state(1)
         return [] if began is None else EpisodeState(began)
 
@@ -105,7 +104,7 @@ class PolicyFace:
         return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_policy":  # a copy asks before there is one
+        if name == "_policy":  # `copy` reads attributes before there is a policy
             raise AttributeError(name)
         return getattr(self._policy, name)
 

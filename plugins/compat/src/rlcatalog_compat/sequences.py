@@ -1,4 +1,4 @@
-"""Trajectories cut into padded sequences, under RLlib's names."""
+"""Cut trajectories into padded sequences, under RLlib's names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def padded(leaf: Any, lengths: Any, size: int, last: bool = False) -> Any:
     Args:
         leaf: Array `[sum(lengths), ...]`.
         lengths: Lengths of the sequences.
-        size: Rows of each afterwards.
-        last: Whether the last row is repeated, instead of zeros; of objects and texts, None.
+        size: Number of rows of each afterwards.
+        last: Whether to pad with the last row instead of zeros (None for objects and strings).
     """
     leaf = np.asarray(leaf)
     plain = leaf.dtype.kind not in "OSU"
@@ -58,11 +58,11 @@ def chop_into_sequences(
 
     Args:
         feature_columns: Columns `[B, ...]`.
-        state_columns: Columns of states `[B, ...]`; each sequence gets the state of its first row.
+        state_columns: State columns `[B, ...]`; each sequence gets the state of its first row.
         max_seq_len: Longest sequence.
         episode_ids: Episode of each row `[B]`; a sequence ends where it changes.
-        unroll_ids: The same of the rollout.
-        agent_indices: The same of the agent.
+        unroll_ids: Likewise for rollouts.
+        agent_indices: Likewise for agents.
         dynamic_max: Whether sequences are padded to the longest one's length, instead of `max_seq_len`.
         shuffle: Whether the sequences are put into a random order.
         seq_lens: Lengths `[S]`, if known.
@@ -75,7 +75,7 @@ def chop_into_sequences(
         The padded columns `[S * T, ...]`, the states `[S, ...]`, and the lengths.
 
     Raises:
-        ConfigError: `padding` is another one.
+        ConfigError: `padding` is unknown.
     """
     if padding not in ("zero", "last"):
         raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")
@@ -110,16 +110,16 @@ def pad_batch_to_sequences_of_same_size(
 ) -> None:
     """Cut a batch into sequences and pad them to one length, in place.
 
-    A batch that is padded already stays as it is; one without states is at most shuffled.
+    A padded batch stays unchanged; a batch without states is only shuffled.
 
     Args:
         batch: A `SampleBatch`.
         max_seq_len: Longest sequence.
-        shuffle: Whether the order is changed at random.
-        batch_divisibility_req: Divisor of the number of rows of a batch without states; it is padded to it.
-        feature_keys: Columns to pad; all but those of states when None.
-        view_requirements: The model's views. Sequences are padded to the longest one's length if a state is viewed at
-            one step, to `max_seq_len` otherwise.
+        shuffle: Whether to shuffle.
+        batch_divisibility_req: A batch without states is padded to a multiple of this number of rows.
+        feature_keys: Columns to pad. Default: all except states.
+        view_requirements: The model's views. Sequences are padded to the length of the longest if a state is viewed at
+            one step, otherwise to `max_seq_len`.
         padding: See `chop_into_sequences`.
     """
     if batch.zero_padded:

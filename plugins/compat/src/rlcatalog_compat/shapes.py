@@ -12,12 +12,12 @@ from rlcatalog_compat.spaces import leaves
 
 
 def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None) -> Any:
-    """Turn encoded observations back into the structure of the space they came from.
+    """Convert encoded observations back to the structure of their original space.
 
     Args:
-        obs: Encoded observations `[..., size]`; a structure is returned as it is.
+        obs: Encoded observations `[..., size]`; a structure is returned unchanged.
         obs_space: The model's observation space.
-        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself; that of `obs` when None.
+        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself. Default: the library of `obs`.
     """
     if tensorlib is None:
         tensorlib = _library_of(obs)
@@ -48,12 +48,12 @@ def add_time_dimension(
     """Give padded rows their time axis.
 
     Args:
-        padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array is returned as one without a framework,
-            and as a tensor of the framework's otherwise, as in RLlib.
+        padded_inputs: `[S * T, ...]`, padded to equal lengths; for a NumPy array, the result is an array without a
+            framework, and otherwise a tensor, as in RLlib.
         seq_lens: Lengths `[S]`; or `max_seq_len`.
         framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; determined by a tensor.
         time_major: Whether time comes first.
-        max_seq_len: T, as RLlib 1 wants it.
+        max_seq_len: T, for RLlib 1's signature.
 
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
@@ -67,7 +67,7 @@ def add_time_dimension(
     if max_seq_len is not None and not time_major:
         return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
     add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")
-    # It counts the sequences alone.
+    # It only counts sequences.
     return add(padded_inputs, seq_lens if max_seq_len is None else padded_inputs[::max_seq_len], time_major=time_major)
 
 

@@ -1,4 +1,4 @@
-"""Structures of spaces, as RLlib's `space_utils` has them; the keys of a Dict are sorted."""
+"""Structures of spaces in the form of RLlib's `space_utils`; the keys of a Dict are sorted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: boo
 
     Args:
         list_of_structs: One structure per row.
-        individual_items_already_have_batch_1: Whether each has a batch axis already.
+        individual_items_already_have_batch_1: Whether each already has a batch axis.
     """
     join = np.concatenate if individual_items_already_have_batch_1 else np.stack
     return map_leaves(lambda *rows: join(rows), *list_of_structs)
@@ -74,7 +74,7 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
         sampled_element: A sample, in the same structure.
 
     Raises:
-        ObservationError: The sample has a number in place of an array with axes.
+        ObservationError: The value is a number, but the sample is an array with axes.
     """
     return map_leaves(_like, element, sampled_element)
 
@@ -90,10 +90,10 @@ def _like(value: Any, sample: Any) -> Any:
 
 
 class FlexDict(Dict):
-    """A Dict whose keys can be set later: `space["key"] = Box(...)`; they keep the order in which they were set.
+    """Dict whose keys can be set later, `space["key"] = Box(...)`; they keep their insertion order.
 
     Args:
-        spaces: Key → space; or as keyword arguments.
+        spaces: Key → space; also accepted as keyword arguments.
     """
 
     def __setitem__(self, key: str, value: Space[Any]) -> None:

@@ -13,29 +13,29 @@ from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFMode
 
 
 class TFActionDistribution(ActionDistribution):
-    """Base of distributions that draw in `_build_sample_op`.
+    """Base class of distributions that sample in `_build_sample_op`.
 
-    RLlib samples once, in the constructor; here each call of `sample` samples again.
+    RLlib samples once, in the constructor; here, each call of `sample` samples again.
 
     Args:
         inputs: Model output `[B, size]`.
-        model: The model that made it, or None.
+        model: The model that computed the inputs, or None.
     """
 
     framework_of_class = "tf"
 
     def _build_sample_op(self) -> Any:
-        """Draw raw actions. Subclasses implement it."""
+        """Sample raw actions. Subclasses implement this."""
         raise NotImplementedError(f"{type(self).__name__} must implement _build_sample_op() or sample().")
 
     def sample(self) -> Any:
-        """Draw raw actions."""
+        """Sample raw actions."""
         self.last_sample = self._build_sample_op()
         return self.last_sample
 
     @property
     def sample_op(self) -> Any:
-        """The last sample, or a first one."""
+        """The last sample, or a new first sample."""
         return self.sample() if self.last_sample is None else self.last_sample
 
     @property
@@ -70,18 +70,18 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
         if not isinstance(input_dict["obs"], keras.KerasTensor):
             return super().__call__(input_dict, state, seq_lens)
         output, values = _layer(self)(input_dict["obs"])
-        # The method answers for passes over numbers; this hides it until the next one.
+        # The method is for passes over numbers; hide it until the next pass.
         self.__dict__["value_function"] = lambda: values
         return output, list(state or [])
 
     @property
     def base_model(self) -> _BaseModel:
-        """The net by itself: called with observations, it returns logits and values."""
+        """The net as a Keras model: called with observations, it returns logits and values."""
         return _BaseModel(self)
 
 
 class _BaseModel:
-    """Interface of the Keras model inside a fully connected network, as RLlib's models use it."""
+    """Interface of the Keras model inside RLlib's fully connected network."""
 
     def __init__(self, net: FullyConnectedNetwork) -> None:
         self._net = net
@@ -95,7 +95,7 @@ class _BaseModel:
 
     @property
     def trainable_variables(self) -> list[Any]:
-        """The variables that are trained."""
+        """The trainable variables."""
         return list(self._net.trainable_variables())
 
     trainable_weights = trainable_variables
@@ -114,7 +114,7 @@ class _BaseModel:
 
 
 def _layer(net: FullyConnectedNetwork) -> Any:
-    """Return a net as a Keras layer, from observations to logits and values; its variables stay the net's."""
+    """Return a net as a Keras layer from observations to logits and values, with the net's variables."""
 
     class AsLayer(keras.layers.Layer):  # type: ignore[misc]
         def call(self, obs: Any) -> Any:
@@ -128,22 +128,22 @@ def _layer(net: FullyConnectedNetwork) -> Any:
 
 
 class DistributionalQTFModel(TFModelV2):
-    """A base class: `forward` gives features `[B, num_outputs]`, and heads over them give Q-values.
+    """Base class: `forward` returns features `[B, num_outputs]`, and heads compute Q-values from them.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
         action_space: A Discrete.
         num_outputs: Width of the features; without `q_hiddens` they are the Q-values.
         model_config: The flat model config.
-        name: A name for the model.
+        name: Name of the model.
         q_hiddens: Sizes of the hidden layers of the heads.
         dueling: Whether there is a head for the state's value.
-        num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
+        num_atoms: Number of atoms of the distribution over returns; 1: only Q-values.
         use_noisy: Noisy layers; not supported.
         v_min: Smallest return of the distribution.
         v_max: Largest return.
         sigma0: For noisy layers.
-        add_layer_norm: Whether the hidden layers are normalised.
+        add_layer_norm: Whether hidden layers use layer normalisation.
 
     Raises:
         NotServedError: `use_noisy` is set.
@@ -204,8 +204,8 @@ class DistributionalQTFModel(TFModelV2):
         """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:
-            NotServedError: The model was made without `dueling`.
+            NotServedError: The model was created without `dueling`.
         """
         if self.state_value_head is None:
-            raise NotServedError("get_state_value() needs a model made with dueling=True.")
+            raise NotServedError("get_state_value() needs a model with dueling=True.")
         return self.state_value_head(model_out)

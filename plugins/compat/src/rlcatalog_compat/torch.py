@@ -1,4 +1,4 @@
-"""RLlib's layers, distributions and Q-value model in PyTorch, with RLlib's names of weights."""
+"""RLlib's layers, distributions and Q-value model in PyTorch, with RLlib's weight names."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rlcatalog_torch import TorchModelV2
 
 
 def _activation(value: Any) -> list[nn.Module]:
-    """Return the activation's module in a list, which is empty without activation."""
+    """Return a list with the activation's module, or an empty list without activation."""
     if isinstance(value, str):
         value = get_activation_fn(value, "torch")
     return [] if value is None else [value()]
 
 
 class SlimFC(nn.Module):
-    """A dense layer and its activation: `[..., in_size]` → `[..., out_size]`.
+    """Dense layer with its activation: `[..., in_size]` → `[..., out_size]`.
 
     Args:
         in_size: Width of the input.
         out_size: Width of the output.
-        initializer: Fills the weight in place; Glorot's uniform values when None.
-        activation_fn: A name, or a callable that makes a module; none when None.
+        initializer: Function that fills the weight in place; Glorot's uniform values if None.
+        activation_fn: A name, a callable that creates a module, or None for no activation.
         use_bias: Whether there is a bias.
         bias_init: Initial value of the bias.
     """
@@ -59,7 +59,7 @@ class SlimFC(nn.Module):
 
 
 class SlimConv2d(nn.Module):
-    """A convolution with explicit padding, and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
+    """Convolution with explicit padding and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
 
     Args:
         in_channels: Channels of the input.
@@ -67,9 +67,9 @@ class SlimConv2d(nn.Module):
         kernel: Size of the kernel.
         stride: Stride.
         padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or None.
-        initializer: `"default"` for Glorot's uniform values, None for PyTorch's own, or a callable that fills the
+        initializer: `"default"` for Glorot's uniform values, None for PyTorch's default, or a callable that fills the
             weight in place.
-        activation_fn: `"default"` for ReLU, a name, a callable that makes a module, or None.
+        activation_fn: `"default"` for ReLU, a name, a callable that creates a module, or None.
         bias_init: Initial value of the bias.
     """
 
@@ -101,10 +101,10 @@ class SlimConv2d(nn.Module):
 
 
 class AppendBiasLayer(nn.Module):
-    """Layer that appends a trained vector, the same for every row: `[B, n]` → `[B, n + num_bias_vars]`.
+    """Layer that appends a trained vector to each row: `[B, n]` → `[B, n + num_bias_vars]`.
 
     Args:
-        num_bias_vars: Its width.
+        num_bias_vars: Width of the vector.
     """
 
     def __init__(self, num_bias_vars: int) -> None:
@@ -120,7 +120,7 @@ class Reshape(nn.Module):
     """Layer that reshapes tensors.
 
     Args:
-        shape: The shape.
+        shape: The new shape.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -133,11 +133,11 @@ class Reshape(nn.Module):
 
 
 class SkipConnection(nn.Module):
-    """Skip connection around a layer: its input is added to the output, or joined with it by a gate.
+    """Skip connection around a layer: adds the input to the output, or combines them by a gate.
 
     Args:
         layer: The layer.
-        fan_in_layer: Called with the input and the output; they are added when None.
+        fan_in_layer: Function of the input and the output; if None, they are added.
         add_memory: Whether the layer takes a `memory`.
     """
 
@@ -146,26 +146,26 @@ class SkipConnection(nn.Module):
         self._layer, self._fan_in_layer = layer, fan_in_layer
 
     def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
-        """Run the layer and join its output with its input."""
+        """Run the layer and combine its output with its input."""
         outputs: Tensor = self._layer(inputs, **kwargs)
         joined: Tensor = outputs + inputs if self._fan_in_layer is None else self._fan_in_layer((inputs, outputs))
         return joined
 
 
 class Swish(nn.Module):
-    """`x` times its logistic function, of a trained slope: RLlib's activation before PyTorch had SiLU."""
+    """`x` times the logistic function of `x` with a trained slope: RLlib's activation before PyTorch had SiLU."""
 
     def __init__(self) -> None:
         super().__init__()
         self._beta = nn.Parameter(torch.tensor(1.0))
 
     def forward(self, input_tensor: Tensor) -> Tensor:
-        """Map element by element."""
+        """Apply the activation elementwise."""
         return input_tensor * torch.sigmoid(self._beta * input_tensor)
 
 
 class ConvTranspose2DStack(nn.Module):
-    """A dense layer and transposed convolutions that make images of vectors: `[B, input_size]` → a distribution.
+    """Dense layer and transposed convolutions that turn vectors into images: `[B, input_size]` → a distribution.
 
     Args:
         input_size: Width of the input.
@@ -203,7 +203,7 @@ class ConvTranspose2DStack(nn.Module):
         self._model = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> torch.distributions.Distribution:
-        """Return normal distributions of deviation 1 around the images, each image one event."""
+        """Return normal distributions with standard deviation 1 around the images; each image is one event."""
         mean = self._model(x).reshape(-1, *self.output_shape)
         return torch.distributions.Independent(torch.distributions.Normal(mean, 1), len(self.output_shape))
 
@@ -212,11 +212,11 @@ class ConvTranspose2DStack(nn.Module):
 
 
 class TorchDistributionWrapper(ActionDistribution):
-    """Base of distributions around one of `torch.distributions`: set `self.dist` in the constructor.
+    """Base class of distributions around one of `torch.distributions`: set `self.dist` in the constructor.
 
     Args:
         inputs: Model output `[B, size]`; arrays become tensors.
-        model: The model that made it, or None.
+        model: The model that computed the inputs, or None.
     """
 
     dist: Any
@@ -226,7 +226,7 @@ class TorchDistributionWrapper(ActionDistribution):
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
 
     def sample(self) -> Any:
-        """Draw raw actions."""
+        """Sample raw actions."""
         self.last_sample = self.dist.sample()
         return self.last_sample
 
@@ -258,23 +258,23 @@ def get_torch_categorical_class_with_temperature(t: float) -> type:
 
 
 class DQNTorchModel(TorchModelV2):
-    """A base class: `forward` gives features `[B, num_outputs]`, and heads over them give Q-values.
+    """Base class: `forward` returns features `[B, num_outputs]`, and heads compute Q-values from them.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
         action_space: A Discrete.
         num_outputs: Width of the features; without `q_hiddens` and `dueling` they are the Q-values.
         model_config: The flat model config.
-        name: A name for the model.
+        name: Name of the model.
         q_hiddens: Sizes of the hidden layers of the heads.
         dueling: Whether there is a head for the state's value.
         dueling_activation: Activation of the hidden layers.
-        num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
+        num_atoms: Number of atoms of the distribution over returns; 1: only Q-values.
         use_noisy: Noisy layers; not supported.
         v_min: Smallest return of the distribution.
         v_max: Largest return.
         sigma0: For noisy layers.
-        add_layer_norm: Whether the hidden layers are normalised.
+        add_layer_norm: Whether hidden layers use layer normalisation.
 
     Raises:
         NotServedError: `use_noisy` is set.
@@ -337,9 +337,9 @@ class DQNTorchModel(TorchModelV2):
         """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:
-            NotServedError: The model was made without `dueling`.
+            NotServedError: The model was created without `dueling`.
         """
         if self.value_module is None:
-            raise NotServedError("get_state_value() needs a model made with dueling=True.")
+            raise NotServedError("get_state_value() needs a model with dueling=True.")
         value: Tensor = self.value_module(model_out)
         return value

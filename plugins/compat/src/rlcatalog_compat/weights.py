@@ -1,8 +1,8 @@
 """Loading RLlib's trained weights into a policy or model of the same structure.
 
-A name here is looked up among the names RLlib's net of the same structure has: `hidden.layers.0.weight` is
-`_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. What a custom model
-calls its own has one name on both sides.
+Each name is mapped to the name in RLlib's net of the same structure: `hidden.layers.0.weight` is
+`_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A custom model's own
+weights have the same name in both.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog_compat.arrays import Array, convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
 
-#: The names of RLlib's weights, by those of ours.
+#: RLlib's weight names, by rlcatalog's names.
 NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))
-#: How many names an error lists of each kind.
+#: Most names of each kind in an error.
 _MOST_NAMES = 30
 
-#: The parts of a transformer's attention whose weights are one there.
+#: Parts of a transformer's attention whose weights are one matrix in RLlib.
 _PROJECTIONS = ("query", "key", "value")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     """Set a policy's weights from RLlib's policy with the same config.
 
-    Read are the nets of RLlib's classic stack: fully connected, vision and complex-input nets, the LSTM and attention
-    around them, and custom models, whose own weights have the names they had there. The weights are set when all of
-    them fit, or none. Attention warns that it differs from RLlib's while its memory fills.
+    Supported are the nets of RLlib's classic stack: fully connected, vision and complex-input nets, the LSTM and
+    attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weight
+    is set. For attention, a warning says that it differs from RLlib's while its memory fills.
 
     Args:
         policy: A `Policy`, or a model, of either framework, made with RLlib's model config.
-        weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or, of one policy,
-            `Algorithm.get_weights()`. Files are not read.
+        weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or `Algorithm.get_weights()`
+            with one policy. Files are not supported.
 
     Raises:
-        ModelContractError: Names are left over on one side, or shapes differ; the message lists both.
+        ModelContractError: Names have no counterpart, or shapes differ; the message lists both.
         ConfigError: The config contradicts RLlib's nets.
-        NotServedError: They are the weights of several policies, a list, or of an attention net in TensorFlow.
+        NotServedError: The weights are of several policies, a list, or of an attention net in TensorFlow.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
     given = _Given(_of_one_policy(weights))
@@ -71,8 +71,8 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     unused = [name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))]
     if missing or unused or wrong:
         raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to another model. Without a source here: {_some(missing)};"
-            f" given and not used: {_some(unused)}; of another shape: {_some(wrong)}. Build the policy with the model"
+            f"{type(model).__name__}: these weights belong to another model. Missing: {_some(missing)}; unused:"
+            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model"
             " config that RLlib had."
         )
     model.set_weights(found)
@@ -80,10 +80,10 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
 
 class _Given:
-    """The given weights, with a record of the used ones.
+    """Given weights that record their use.
 
     Args:
-        weights: Name → array, or a tensor of either framework, as RLlib has them.
+        weights: Name → array, or tensor of either framework, in RLlib's form.
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
@@ -94,14 +94,14 @@ class _Given:
         self._slim = {_slim(name): name for name in self.by_name}
 
     def take(self, *names: str) -> list[Array] | None:
-        """Return the values under all of these names, or None."""
+        """Return the values of all these names, or None if one is missing."""
         if any(name not in self._slim for name in names):
             return None
         self.used.update(self._slim[name] for name in names)
         return [self.by_name[self._slim[name]] for name in names]
 
     def take_one(self, name: str) -> Array | None:
-        """Return the value under a name, or None."""
+        """Return the value of a name, or None."""
         found = self.take(name)
         return found[0] if found else None
 
@@ -126,7 +126,7 @@ class _Given:
         if match := re.fullmatch(r"outputs\.value\.(\w+)", end):  # after the convolutions of a separate value net
             last = sum(bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have)
             return self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
-        if end == "cell.bias":  # theirs are two that are added
+        if end == "cell.bias":  # RLlib has two biases, which are added
             found = self.take(f"{prefix}lstm.bias_ih_l0", f"{prefix}lstm.bias_hh_l0")
             return found[0] + found[1] if found else None
         if match := re.fullmatch(r"transformer\.units\.(\d+)\.(.+)", end):
@@ -146,7 +146,7 @@ class _Given:
             return self.take_one(f"{mlp}_layer.0.{rest}")
         if part == "mlp":
             _, place, kind = rest.split(".")  # mlp.layers.0.weight
-            if kind == "bias":  # they have none
+            if kind == "bias":  # RLlib's has none
                 name = next(name for name in have if name.endswith(f"transformer.units.{index}.{end}"))
                 return np.zeros_like(have[name])
             return self.take_one(f"{mlp}_layer.{int(place) + 1}.{kind}")
@@ -154,7 +154,7 @@ class _Given:
         if rest == "bias":
             return self.take_one(f"{gate}_bias_z")
         found = self.take(*(gate + name for name in NAMES["torch"]["gate"][rest]))
-        return np.concatenate([matrix.T for matrix in found]) if found else None  # they are transposed
+        return np.concatenate([matrix.T for matrix in found]) if found else None  # RLlib's are transposed
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
@@ -162,7 +162,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
     parts = name.split(".")
     for cut in range(len(parts)):
         end = ".".join(parts[cut:])
-        # A memory there is the net it is wrapped around, too.
+        # In RLlib, a memory and the net inside it are one model.
         prefix = ".".join(part for part in parts[:cut] if part != "trunk")
         prefix = f"{prefix}." if prefix else ""
         if match := re.fullmatch(r"(.*\.)?nets\.(\d+)\.", prefix):
@@ -172,7 +172,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _slim(name: str) -> str:
-    """Return an RLlib name without the indices of layers inside its slim layers, which padding shifts."""
+    """Return an RLlib name without the indices inside its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 
@@ -184,27 +184,29 @@ def _some(names: list[str]) -> str:
 def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     if not isinstance(weights, Mapping):
         raise NotServedError(
-            f"load_rllib_weights: expected a dictionary, found {type(weights).__name__}. Files are not read. For an"
+            f"load_rllib_weights: expected a dictionary, found {type(weights).__name__}. Files are not supported. For"
+            " an"
             " eager TensorFlow policy, whose weights are a list: {v.name: v.numpy() for v in policy.model.variables()}."
         )
     if weights and all(isinstance(value, Mapping) for value in weights.values()):
         if len(weights) > 1:
             raise NotServedError(
-                f"load_rllib_weights: these are the weights of several policies, {sorted(weights)}; pass those of one."
+                f"load_rllib_weights: these are the weights of several policies, {sorted(weights)}; pass the weights"
+                " of one."
             )
         return dict(*weights.values())
     return weights
 
 
 def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
-    """Raise if the net of this config computes other results than RLlib's net with the same weights."""
+    """Raise if the net of this config differs from RLlib's net with the same weights."""
     names = list(model.get_weights())
     parts = {part for name in names for part in name.split(".")[:-1]}
     own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
     if any("mha_" in name for name in given.by_name):
         raise NotServedError(
-            "load_rllib_weights: RLlib's attention net in TensorFlow gives its variables no names, and normalises with"
-            " another epsilon. Read the weights of the PyTorch net."
+            "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables, and normalises with"
+            " a different epsilon. Load the weights of the PyTorch net."
         )
     post = config.get("post_fcnet_hiddens") or []
     if "convs" in parts and "nets" not in parts and post:
@@ -223,20 +225,20 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
     images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
     if "convs" in parts and config.get("image_scale") is None and images:
         raise ConfigError(
-            "load_rllib_weights: RLlib's nets see pixels as they are, and this one divides those of uint8 by 255. Build"
+            "load_rllib_weights: RLlib's nets do not scale pixels, but this net divides uint8 pixels by 255. Build"
             " the policy with image_scale=False."
         )
 
 
 def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
-    """Warn that attention acts as RLlib's only once no unit depends on a memory with empty slots.
+    """Warn that attention only acts like RLlib's once no unit depends on empty memory slots.
 
-    A unit sees the outputs of the unit below in the last steps, so each unit is late by the length of the memory.
+    A unit sees the last outputs of the unit below, so each unit adds a delay of the memory's length.
     """
     units = sum(name.endswith("_layer._uvar") for name in given.by_name)
     if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
         warn_caller(
-            "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory, and rlcatalog masks"
+            "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory, but rlcatalog masks"
             f" them. The outputs differ in the first {steps} steps of every episode (units of the"
             " transformer times attention_memory_inference) and are equal from then on. If these steps matter, evaluate"
             " the policy before you use it, or train it further.",
@@ -271,7 +273,7 @@ def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) 
     """Return the weights for a custom model's Keras layers, with their own names, by the missing names.
 
     Args:
-        model: The model, of TensorFlow.
+        model: The TensorFlow model.
         given: The weights.
         missing: Canonical names without a source.
     """

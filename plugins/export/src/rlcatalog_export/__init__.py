@@ -1,7 +1,7 @@
-"""Export of policies as one file, and `Actor`, which acts from such a file without a framework.
+"""Export of policies as files, and `Actor`, which acts from an exported file without a framework.
 
-Plugins provide the formats (`rlcatalog_exporters`). This package has what all formats share: the interface of a file,
-the pipeline from observation to action as tensor operations, and the check of a file against its policy.
+Plugins provide the formats (`rlcatalog_exporters`). This package has the code that all formats share: the interface of
+a file, the pipeline from observation to action as tensor operations, and the check of a file against its policy.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Observations of an `Actor`: checked like in its policy, and split into the inputs of the file."""
+"""Observations of an `Actor`: check them like the policy, and split them into the inputs of the file."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Observations:
         catalog: Catalog of codecs.
         interface: The interface.
         info: The observation space.
-        masks: Reader of the action masks in it.
+        masks: Reader of the action masks in observations.
 
     Attributes:
-        preprocessor: The codec of the policy's observations, which checks them.
+        preprocessor: The policy's codec, which checks observations.
 
     Raises:
-        MissingPluginError: The package of a codec is not usable here.
+        MissingPluginError: A codec's package is not usable.
     """
 
     def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
         self._ports = [port for port in interface.inputs if port.role == "observation"]
         self._filtered = interface.observation == "filtered"
-        #: Removes masks from observations, if the model does not see them.
+        #: Function that removes masks from observations, if the model does not see them.
         self._apart = masks if interface.mask_apart else None
         seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
@@ -52,21 +52,21 @@ class Observations:
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info
-        # In another version, a codec may have gained or lost its tensor form.
+        # A codec may have gained or lost its tensor form in another version.
         self._parts = {part.steps: part for part in observation_inputs(self.preprocessor)}
         self._cut = [(port, self._part(port), _limits(port, self._part(port))) for port in self._ports]
         self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
-        #: Numbers of rows that were looked at closely.
+        #: Numbers of rows for which a batch was fully checked.
         self._known: set[int] = set()
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the inputs that are observations by name, and the number of rows.
+        """Return the observation inputs by name, and the number of rows.
 
         Args:
             obs: A batch of observations, or a list of single ones.
 
         Raises:
-            ObservationError: One does not lie in the space.
+            ObservationError: An observation is not in the space.
         """
         if self._filtered:
             return self._given(obs)
@@ -74,16 +74,16 @@ class Observations:
         return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
 
     def seen(self, obs: Any) -> Any:
-        """Return the codec's part of observations: all, or all but the action masks."""
+        """Return the codec's part of observations: all, or all except the action masks."""
         return obs if self._apart is None else self._apart.without(obs)
 
     def forget(self) -> None:
-        """Check the next observations like the first ones."""
+        """Fully check the next observations."""
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._known.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
-        """Return the inputs if they are arrays of the right form; None if they need a closer check."""
+        """Return the inputs if they are arrays of the right form; None if they need a full check."""
         feeds, rows = {}, None
         try:
             for port, _, limits in self._cut:
@@ -106,7 +106,7 @@ class Observations:
         return feeds, rows or 0
 
     def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the inputs of a batch that its codec has encoded, and thereby checked."""
+        """Return the inputs of a batch that its codec has encoded and so checked."""
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:
@@ -156,13 +156,13 @@ class Observations:
             codec = next((child for name, child in parts if name == step), None)
             if codec is None:
                 raise ConfigError(
-                    f"the input {port.name!r} is read at {port.path}, which the observations do not have."
+                    f"the input {port.name!r} is read at {port.path}, but the observations have no such entry."
                 )
         return ObservationInput(codec, port.steps, None)
 
 
 def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
-    """Return the smallest and largest values of choices, which each step checks; None for numbers."""
+    """Return the smallest and largest values of choices, to check in each step; None for numbers."""
     info = part.codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None

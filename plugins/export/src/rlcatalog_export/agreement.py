@@ -1,8 +1,8 @@
-"""Agreement of a step by a policy and by its graph, up to rounding.
+"""Agreement between a policy's step and its graph's step, up to rounding.
 
-Parameters, raw actions, values and states are compared number by number. Log densities need another rule: near a bound,
-and for a narrow distribution, the last digit of an action changes them by more than any fixed tolerance. A graph's must
-be the one that the policy's own distribution gives the graph's action under the graph's parameters.
+Parameters, raw actions, values and states are compared number by number. Log densities need a different rule: near a
+bound, and for a narrow distribution, the last digit of an action changes them by more than any fixed tolerance. The
+graph's log density must match the policy's distribution, computed from the graph's parameters and action.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: How far a number may lie from the policy's, absolutely (in units of a bounded action's bounds) and in parts of it.
+#: Absolute tolerance (in units of a bounded action's bounds) and relative tolerance of a number.
 TOLERANCE = 2e-5
 #: Tolerance of a log density in units in the last place of its parameters: the error of a few dozen operations.
 _UNITS = 8
 _TRIES = 4
-#: Parameters beyond it stand for infinity, such as the logits of forbidden actions.
+#: Larger parameters count as infinite, such as the logits of forbidden actions.
 _LARGEST = 1e30
 
 
@@ -33,15 +33,14 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
     Args:
         policy: The policy.
-        expected: Results of the policy to compare, arrays by name.
-        actual: Results of the graph, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
-            compared.
+        expected: The policy's results to compare, arrays by name.
+        actual: The graph's results by the same names, including `raw_action` and `dist_inputs` if `logp` is compared.
     """
     for name, one in expected.items():
         other = actual[name]
         if one is None or other is None:
             if one is not other:
-                return f"{name} is {'missing' if other is None else 'there'}, and not so in the policy"
+                return f"{name} is {'missing' if other is None else 'present'}, unlike in the policy"
             continue
         if one.shape != other.shape:
             return f"{name} has shape {other.shape} instead of {one.shape}"
@@ -74,7 +73,7 @@ def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
 def _raw_units(codec: ActionCodec) -> Array:
     """Return the unit `[width]` for comparing raw actions: the larger bound if they have bounds, otherwise 1.
 
-    They are sums with their bounds, so that the last digits that count are those of the bounds.
+    Raw actions are computed as sums with their bounds, so they have the rounding error of the bounds.
     """
     units = [
         _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width) for leaf in codec.leaves
@@ -93,14 +92,14 @@ def _bound_of(leaf: ActionCodec) -> Array:
 
 def _near(one: Array, other: Array, scale: Any) -> Array:
     one, other = one.astype(np.float64), other.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # the difference of infinities
+    with np.errstate(invalid="ignore"):  # the difference between infinities
         near = abs(other - one) <= TOLERANCE * (scale + abs(one))
     equal: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
     return equal
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
-    """Return how far a log density moves where each parameter moves by a unit in its last place, up or down."""
+    """Return how much a log density changes if each parameter changes by one unit in its last place."""
     params, raw = actual["dist_inputs"], actual["raw_action"]
     unit = np.where(abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0)
     rng, moves = np.random.default_rng(0), np.zeros_like(density)

@@ -1,7 +1,7 @@
-"""Checksums over the whole of an exported policy: SHA-256 at the end of a file, or in a list in a folder.
+"""Checksums of exported policies: SHA-256 at the end of a file, or in a list in a folder.
 
-A file ends with a mark and the digest, as text, of everything before. Formats have a place there that other readers
-skip: a metadata entry of ONNX, the comment of a zip archive.
+A file ends with a mark and the digest, as text, of all bytes before. Other readers ignore this part: it is a metadata
+entry in ONNX, and the comment of a zip archive.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
     """Return the content of a file, and whether it has a checksum. Raise if the checksum is wrong.
 
     Args:
-        path: The file, or a link to it, since the user named it.
+        path: The file, or a link to it.
         mark: The bytes before the checksum.
 
     Raises:
-        SavedPolicyError: It is not a regular file, cannot be read, or its checksum differs.
+        SavedPolicyError: The path is not a regular file, cannot be read, or its checksum differs.
     """
     try:
         content = read_file(Path(os.path.realpath(path)), LARGEST)
@@ -58,7 +58,8 @@ def check_folder(folder: Path, name: str) -> bool:
     """Return whether a folder has a list of checksums. Raise if a file does not match.
 
     Raises:
-        SavedPolicyError: Something else than files is in it, a file is missing or unknown, or a checksum differs.
+        SavedPolicyError: The folder contains something other than files, a file is missing or unknown, or a checksum
+            differs.
     """
     check_files(folder)
     try:
@@ -74,13 +75,13 @@ def check_folder(folder: Path, name: str) -> bool:
 def changed(path: Path) -> SavedPolicyError:
     """Return the error for a file whose checksum differs."""
     return SavedPolicyError(
-        f"{path}: damaged, or changed since it was exported: its checksum differs. Export the policy again, or copy the"
+        f"{path}: damaged or changed since it was exported: its checksum differs. Export the policy again, or copy the"
         " file again."
     )
 
 
 def _digests(folder: Path, without: str) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by its path there."""
+    """Return the SHA-256 of each file in a folder, by its path in the folder."""
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()}
     return {
         name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items() if name != without

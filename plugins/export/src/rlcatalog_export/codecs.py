@@ -1,7 +1,7 @@
-"""Codecs as tensor operations: encoding observations and adapting raw actions, in any tensor library.
+"""Codecs as tensor operations: encode observations and adapt raw actions in any tensor library.
 
-A codec defines its tensor form with `lowered`. Parts of an observation without such a form are separate inputs, already
-encoded: sizes that vary, texts, and codecs of plugins without `lowered`.
+A codec defines its tensor form with `lowered`. Parts of an observation without a tensor form are separate inputs that
+come encoded: varying sizes, texts, and plugins' codecs without `lowered`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ObservationInput:
-    """One part of an observation as an input of an exported policy.
+    """Part of an observation as an input of an exported policy.
 
     Attributes:
         codec: The part's codec.
-        steps: The keys and places that lead to it.
-        lowered: Encodes it; None: it comes encoded, `[B, size]`.
+        steps: The keys and positions that lead to it.
+        lowered: Its encoder in tensor operations; None if it comes encoded, `[B, size]`.
     """
 
     codec: Preprocessor
@@ -36,7 +36,7 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
 
     Args:
         codec: The codec of the observation, or of a part.
-        steps: The keys and places that lead to it.
+        steps: The keys and positions that lead to it.
     """
     parts = codec.side_by_side() if _defines(codec, "side_by_side", _WRITERS) else None
     if parts is None:
@@ -48,12 +48,12 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
 
 
 def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps) -> Any:
-    """Return `root.encode_batch` of the whole observation, `[B, *shape]`.
+    """Compute `root.encode_batch` of the whole observation, `[B, *shape]`.
 
     Args:
         inputs: The results of `observation_inputs`.
-        values: A tensor for each: `[B, *shape]`, or `[B, size]` if it is already encoded.
-        root: The codec of the whole.
+        values: One tensor per input: `[B, *shape]`, or `[B, size]` if already encoded.
+        root: The codec of the whole observation.
         ops: The tensor library's operations.
     """
     encoded = [x if one.lowered is None else one.lowered(x, ops) for one, x in zip(inputs, values, strict=True)]
@@ -68,7 +68,7 @@ _WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_wri
 
 
 def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
-    """Return whether a class defines a method along with the others: no subclass overrides one of these."""
+    """Return whether no subclass overrides one of `others` without the method."""
     classes = type(part).__mro__
 
     def place(name: str) -> int:
@@ -78,7 +78,7 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
-    """Return a codec's tensor form; None if it, or a part of it, has none."""
+    """Return a codec's tensor form; None if the codec or a part of it has none."""
     return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
 
 

@@ -15,13 +15,13 @@ import rlcatalog
 import rlcatalog_policy
 from rlcatalog.errors import NotServedError, reason
 
-#: Folders whose lines are not the user's: of rlcatalog's packages, and Python's own without site-packages.
+#: Folders without user code: rlcatalog's packages, and Python's library without site-packages.
 _OURS = tuple(
     f"{Path(str(file)).resolve().parent}{os.sep}" for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: Text at which PyTorch's message ends and its advice begins.
+#: Text that begins the advice after PyTorch's message.
 _ADVICE = re.compile(
     r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
 )
@@ -33,7 +33,7 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
 
     Args:
         frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
-        engines: Packages whose lines are not the user's.
+        engines: Packages without user code.
     """
     foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
     line = None
@@ -50,15 +50,15 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
     Args:
         error: PyTorch's error.
         what: The attempted operation, for the message.
-        engines: Packages whose lines are not the user's; without any, no line is named.
-        suspects: Lines that may be why: the batch's size must stay unknown.
+        engines: Packages without user code; without any, no line is named.
+        suspects: Lines that may have fixed the batch size, which must stay unknown.
     """
     message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
     line = line_of(traceback.extract_tb(error.__traceback__), *engines) if engines else None
     if suspects and "pecialized" in str(error):
         return NotServedError(
-            f"export: {suspects[0]} makes a number of the size of the batch, which a file must leave open: write"
-            " x.shape[0] in place of len(x)."
+            f"export: {suspects[0]} turns the batch size into a constant, but an exported file must support any batch"
+            " size: write x.shape[0] instead of len(x)."
         )
     short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
     if line is not None:

@@ -1,4 +1,4 @@
-"""Export: rlcatalog writes a new file, compares it with the policy, and moves it into place if both agree."""
+"""Export: write a new file, compare it with the policy, and move it into place if both agree."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
             actor = Actor(runner=component.load("runner")(temporary), catalog=catalog,
                           observation_space=policy.observation_space, action_space=policy.action_space)  # fmt: skip
             compare(written, actor)
-            # The file is on disk before it replaces the old one, which stays complete until then.
+            # The old file stays complete until the new one is on disk and replaces it.
             for file in [file for file in (temporary, *temporary.rglob("*")) if file.is_file()]:
                 with file.open("rb+") as handle:
                     os.fsync(handle.fileno())
-            if temporary.is_dir():  # a folder cannot replace another one
+            if temporary.is_dir():  # a folder cannot replace another folder
                 with suppress(FileNotFoundError):
                     os.replace(target, Path(holder, "former"))
             os.replace(temporary, target)
@@ -56,5 +56,6 @@ def _check_free(component: Component, target: Path) -> None:
         component.load("runner")(target)
     except SavedPolicyError as error:
         raise FolderTakenError(
-            f"{target}: the format {component.name!r} writes a folder, and this one holds something else. Name another."
+            f"{target}: the format {component.name!r} writes a folder, but this folder contains something else. Choose"
+            " another path."
         ) from error

@@ -1,4 +1,4 @@
-"""The check of a written file against its policy: the same steps on random observations."""
+"""Check of a written file against its policy, with the same steps on random observations."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 _BATCHES, _STEPS = (1, 3, 8), 4
-#: Numbers without bounds are drawn up to here, as environments emit them.
+#: Largest random number for a Box without bounds; environments rarely return larger ones.
 _LARGEST = 10.0
 
 
 def compare(written: Exported, actor: Actor) -> None:
-    """Compare a file with its policy, over a few steps with new episodes in between.
+    """Compare a file with its policy over a few steps, with new episodes in between.
 
     Raises:
-        NotServedError: They differ; the message names the output.
+        NotServedError: File and policy differ; the message names the output.
     """
     tried = [(written.policy, False)]
     if written.drawing is not None and written.interface.input("noise") is not None:
         tried.append((written.policy, True))
     for policy, explore in tried:
         for rows in _BATCHES:
-            # A number that lies on the edge between two choices may fall to either side: it is drawn again.
+            # A number at the boundary between two choices may fall on either side, so sample again.
             differences = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
             if all(differences):
                 raise NotServedError(
-                    f"export: the file does not act as the policy does: {differences[0]}. Nothing was kept."
+                    f"export: the file does not act like the policy: {differences[0]}. No file was written."
                 )
 
 
@@ -64,7 +64,7 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         outputs = ({name: getattr(one, name) for name in compared} for one in (step, repeated))
         difference = disagreement(policy, *outputs) or action_disagreement(policy, step.action, repeated.action)
         if difference:
-            return f"{difference} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
+            return f"{difference} in step {t} of {rows} episodes ({'sampled' if explore else 'the most likely action'})"
         state, other = step.state, repeated.state
         if t == 1:  # some episodes restart
             begun = np.arange(rows) % 2 == 0
@@ -73,7 +73,7 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
-    """Return a random batch of observations and their action masks, None if there are none.
+    """Return a random batch of observations, and their action masks (None without masks).
 
     Args:
         policy: The policy.
@@ -101,7 +101,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
 
 
 def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
-    """Return random masks `[B, size]` that allow at least one value of every choice.
+    """Return random masks `[B, size]` that allow at least one value of each choice.
 
     Args:
         masks: The masks of an action space.
@@ -116,7 +116,7 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
 
 
 def _moderate(info: SpaceInfo, value: Any) -> Any:
-    """Return an observation with the numbers of wide Boxes moved near 0, within their bounds."""
+    """Return an observation with the values of wide Boxes moved near 0, within their bounds."""
     if info.is_composite:
         return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):

@@ -27,10 +27,10 @@ class Exported:
     """Result of a writer.
 
     Attributes:
-        interface: Its inputs and outputs.
+        interface: The file's inputs and outputs.
         policy: Copy of the policy for the comparison with the file.
-        drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
-            None if it cannot; then random outputs are not compared.
+        drawing: `drawing(noise)` returns a context in which `policy.act` samples from noise `[B, k]` like the file. If
+            None, sampled outputs are not compared.
     """
 
     interface: Interface
@@ -43,8 +43,8 @@ class Runner(Protocol):
 
     Attributes:
         interface: The file's inputs and outputs as JSON, as `Interface.to_json` wrote them.
-        checked: Whether the file holds a checksum over its whole content, which is right then (a wrong one is a
-            `SavedPolicyError`); None if the format has none.
+        checked: Whether the file has a (correct) checksum of its whole content; None if the format has no checksums. A
+            wrong checksum is a `SavedPolicyError`.
     """
 
     interface: str
@@ -54,16 +54,16 @@ class Runner(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the outputs of these names for inputs by name."""
+        """Return the named outputs for inputs by name."""
 
 
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
-    """Return the exporter of a format, or of a path's suffix.
+    """Return the exporter for a format, or for a path's suffix.
 
     Raises:
-        ConfigError: No format is named, and the suffix is of none.
+        ConfigError: No format is named, and no format has the suffix.
         UnknownNameError: There is no such format.
-        MissingPluginError: The package that brings it is not usable here.
+        MissingPluginError: The format's package is not usable.
     """
     if format is not None:
         return catalog.registry.get("exporter", format)
@@ -71,17 +71,15 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     component = _by_suffix(known, path)
     if component is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(
-            f"{path}: which format? Its name ends like that of none here ({suffixes}); name one with format=."
-        )
+        raise ConfigError(f"{path}: no installed format has this suffix ({suffixes}); choose one with format=.")
     return component
 
 
 def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter for a path's suffix, or None. Suffixes have owners by the rule of names.
+    """Return the exporter for a path's suffix, or None. Conflicts are resolved by the rule for names.
 
     Raises:
-        AmbiguousChoiceError: Two have it.
+        AmbiguousChoiceError: Two exporters have the suffix.
     """
     matches = []
     for c in components:
@@ -90,7 +88,7 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
             matches.append(c)
     if len(matches) > 1:
         names = " or ".join(repr(c.address) for c in matches)
-        raise AmbiguousChoiceError(f"{path}: several formats have this suffix; name one with format=: {names}.")
+        raise AmbiguousChoiceError(f"{path}: several formats have this suffix; choose one with format=: {names}.")
     return matches[0] if matches else None
 
 
@@ -98,8 +96,8 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """Return the runner of an exported policy.
 
     Raises:
-        SavedPolicyError: There is no such file, or its name ends like that of no format.
-        MissingPluginError: The package of its format is not usable here.
+        SavedPolicyError: There is no such file, or no format has its suffix.
+        MissingPluginError: The format's package is not usable.
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
@@ -111,7 +109,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if component is None and path.is_dir():
         component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
     if component is None:
-        raise SavedPolicyError(f"{path}: its name ends like that of no format known here; formats:"
+        raise SavedPolicyError(f"{path}: no installed format has this suffix; formats:"
                                f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
     made: Runner = component.load("runner")(path)
     return made

@@ -25,25 +25,25 @@ Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 24)], ...], Meta(max_l
 Names = Annotated[dict[Text, Text], Meta(max_length=10_000)]
 #: Most numbers in one row of a port.
 _LARGEST = 1 << 26
-#: Roles that at most one port has; as an input, it has the role's name.
+#: Roles that at most one port has. An input with such a role is named like the role.
 _SINGLE = ("mask", "prev_reward", "noise", "deterministic", "raw_action", "logp", "value", "dist_inputs")
 _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One input or output; all but `deterministic` have a batch axis in front of their shape.
+    """Input or output; all except `deterministic` have a batch axis before their shape.
 
     Attributes:
         name: Its name: letters, digits and `_`.
-        role: For an input: `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; of an
-            output: `"action"`, `"raw_action"`, `"logp"`, `"value"`, `"dist_inputs"`, `"state"`.
+        role: For an input, `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; for an
+            output, `"action"`, `"raw_action"`, `"logp"`, `"value"`, `"dist_inputs"`, `"state"`.
         dtype: NumPy name of its dtype.
         shape: Shape of one row.
         path: Its path in the observation or the action: `obs['camera'][0]`.
-        steps: The keys and places that lead there.
-        encoded: An observation as its codec encodes it; otherwise as the environment emits it.
-        initial: Values of one row at the start of an episode, flat; empty: zeros.
-        follows: For a returned state: the name of its input at the next step.
+        steps: The keys and positions that lead to it.
+        encoded: Whether an observation is encoded by its codec; otherwise it is as returned by the environment.
+        initial: Flat values of one row at the start of an episode; zeros if empty.
+        follows: For a returned state, the name of its input in the next step.
     """
 
     name: Name
@@ -58,24 +58,24 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The interface of an exported policy.
+    """Interface of an exported policy.
 
     Attributes:
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        observation: Kind of its observations: `"leaves"` of the environment's observation, each a separate port (some
-            may come encoded), or `"filtered"`: one port, encoded and filtered.
+        observation: Kind of its observations: `"leaves"` (each leaf of the environment's observation is a separate
+            port; some may come encoded) or `"filtered"` (one port, encoded and filtered).
         framework: The framework of the policy.
         model: Class of its model, for messages.
         observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         mask_key: Key of the action mask in Dict observations, or None.
         mask_apart: Whether the model does not see the mask.
-        mask_columns: Path and number of values of each choice that the columns of a mask stand for.
-        raw_kinds: Path → how raw actions of a leaf are to be read.
+        mask_columns: Path and number of values of each choice, in the order of the mask's columns.
+        raw_kinds: Path → how to read raw actions of a leaf.
         action_bounds: Rule that brings floats into their bounds.
         encoding: The config keys that the codecs of observations read.
-        config: The keys of the model config that are not at their default.
+        config: Keys of the model config that differ from their defaults.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
         action_dists: The same for the action space and its parts.
@@ -111,7 +111,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rlcatalog: Text = __version__
 
     def input(self, role: str) -> Port | None:
-        """Return the only input with a role, or None."""
+        """Return the input with a role, or None."""
         return next((port for port in self.inputs if port.role == role), None)
 
     def to_json(self) -> str:
@@ -125,14 +125,14 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Args:
             text: The JSON.
             where: The file, for messages.
-            checked: Whether the file has a checksum, which is right then; None if its format has none.
+            checked: Whether the file has a (correct) checksum; None if its format has no checksums.
 
         Raises:
-            SavedPolicyError: It was not written by `to_json`, or by another version; or the checksum is missing.
+            SavedPolicyError: The text was not written by this version of `to_json`, or the checksum is missing.
         """
         try:
             if len(text) > cls.LONGEST:
-                raise ValueError(f"its interface has {len(text)} characters; {cls.LONGEST} are the most")
+                raise ValueError(f"its interface has {len(text)} characters; the limit is {cls.LONGEST}")
             header = msgspec.json.decode(text, type=_Header)
             if header.format != FORMAT:
                 raise ValueError(f"no format {FORMAT!r} in it")
@@ -142,10 +142,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             for wrong in _contradictions(interface):
                 raise ValueError(wrong)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise SavedPolicyError(f"{where}: not a policy that rlcatalog exported: {one_line(str(error))}.") from error
+            raise SavedPolicyError(f"{where}: not a policy exported by rlcatalog: {one_line(str(error))}.") from error
         if checked is False:
             raise SavedPolicyError(
-                f"{where}: damaged: it has no checksum, which every file of format version {FORMAT_VERSION} has. Export"
+                f"{where}: damaged: files of format version {FORMAT_VERSION} have a checksum, but this one has none."
+                " Export"
                 " the policy again, or copy the file again."
             )
         return interface
@@ -159,7 +160,7 @@ class _Header(msgspec.Struct):
 
 
 def _contradictions(interface: Interface) -> Iterator[str]:
-    """Yield the contradictions in an interface, in words."""
+    """Yield descriptions of the contradictions in an interface."""
     inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
     for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
         if len(named) < len(ports):
@@ -170,12 +171,12 @@ def _contradictions(interface: Interface) -> Iterator[str]:
                 yield f"two {what} are {role!r}"
         for port in ports:
             if math.prod(port.shape) > _LARGEST:
-                yield f"{port.name!r} has rows of shape {list(port.shape)}; {_LARGEST} numbers are the most"
+                yield f"{port.name!r} has rows of shape {list(port.shape)}; the limit is {_LARGEST} numbers"
             if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
                 yield f"{port.role!r} is not one of {what}"
     for role in ("deterministic", "mask", "noise", "prev_reward"):
         if (given := interface.input(role)) is not None and given.name != role:
-            yield f"the input {given.name!r} should be called {role!r}"
+            yield f"the input {given.name!r} should be named {role!r}"
     if interface.input("deterministic") is None or interface.input("observation") is None:
         yield "an input is missing: 'deterministic', or an observation"
     if missing := {"raw_action", "logp", "dist_inputs"} - {port.role for port in interface.outputs}:
@@ -187,15 +188,15 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
     states = {port.name: port for port in interface.inputs if port.role == "state"}
     followers = [port for port in interface.outputs if port.role == "state"]
     if sorted(port.follows for port in followers) != sorted(states):
-        yield "the state that comes out is not the state that goes in"
+        yield "the output state differs from the input state"
         return
     for port in followers:
         given = states[port.follows]
         if (given.dtype, given.shape) != (port.dtype, port.shape):
-            yield f"{port.name!r} has another form than {given.name!r}"
+            yield f"{port.name!r} differs in form from {given.name!r}"
     for port in states.values():
         if port.initial and len(port.initial) != math.prod(port.shape):
-            yield f"{port.name!r} begins with {len(port.initial)} numbers for shape {list(port.shape)}"
+            yield f"{port.name!r} has {len(port.initial)} initial values for shape {list(port.shape)}"
     steps = states.get("steps")
     if interface.input("prev_reward") is not None and (steps is None or (steps.dtype, steps.shape) != ("int64", ())):
         yield "rewards are requested, but steps are not counted"

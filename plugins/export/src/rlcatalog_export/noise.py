@@ -1,4 +1,4 @@
-"""Noise from which a policy samples instead of a generator, which makes the policy a pure function."""
+"""Noise as the source of randomness instead of a generator, which makes a policy a pure function."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError
 
-#: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
+#: Number of proposals in Marsaglia and Tsang's method for a Gamma distribution; each is rejected with a probability
+#: below 1/20.
 _GAMMA_TRIES = 8
-#: Noise is kept off 0 and 1, where logs are no numbers.
+#: Smallest distance of noise from 0 and 1, where logarithms are infinite.
 LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Sampler from given uniform numbers; without any, it generates them and counts how many a row needs.
+    """Sampler that uses given uniform numbers. Without any, it generates them and counts how many a row needs.
 
     Args:
-        rows: B, the number of rows of the batch; None if it is not known.
+        rows: Number of rows B of the batch; None if unknown.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: Random numbers per row of each draw, from an earlier count, if the number of rows is unknown.
+        widths: Random numbers per row for each draw, from an earlier count, if the number of rows is unknown.
 
     Attributes:
-        widths: Random numbers per row of each draw so far.
-        math: The framework's functions, under the names of NumPy.
+        widths: Random numbers per row for each draw so far.
+        math: The framework's functions, under NumPy's names.
     """
 
     math: ClassVar[Any]
@@ -35,14 +36,14 @@ class Noise:
         super().__init__()
         self.rows, self.uniforms, self.known_widths = rows, uniforms, widths
         self.widths: list[int] = []
-        self._generator = np.random.default_rng(0)  # the framework's own is left as it is
+        self._generator = np.random.default_rng(0)  # keep the framework's generator
 
     def sizes(self, shape: Any) -> Sequence[Any]:
-        """Return the numbers of a shape."""
+        """Return a shape as a tuple of integers."""
         return tuple(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
         raise NotImplementedError
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
@@ -51,8 +52,8 @@ class Noise:
             sizes = tuple(int(n) for n in shape)
             if not self.rows or math.prod(sizes) % self.rows:
                 raise NotServedError(
-                    f"export: numbers of shape {sizes} are drawn for a batch of {self.rows} rows; each row must draw"
-                    " its own."
+                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows} rows; the first"
+                    " axis must be the rows."
                 )
             own = math.prod(sizes) // self.rows
         else:
@@ -64,7 +65,7 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers by the Box-Muller method: two from two uniform numbers."""
+        """Return standard normal numbers by the Box-Muller method, two from two uniform numbers."""
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2
@@ -73,7 +74,7 @@ class Noise:
         return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
 
     def gamma(self, concentration: Any) -> Any:
-        """Return Gamma numbers by the method of Marsaglia and Tsang: the first accepted of a few proposals."""
+        """Return Gamma numbers by Marsaglia and Tsang's method: the first accepted of a few proposals."""
         m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
         small = concentration < 1
         d = m.where(small, concentration + 1, concentration) - 1 / 3
@@ -82,7 +83,7 @@ class Noise:
         v = (1 + m.rsqrt(9 * d)[..., None] * x) ** 3
         wide, positive = d[..., None], m.at_least(v, 1e-30)
         taken = (v > 0) & (m.log(u) < 0.5 * x * x + wide - wide * v + wide * m.log(positive))
-        # Where all are rejected, less than once in 10^10, the first one stands.
+        # If all are rejected (probability below 10^-10), use the first.
         drawn = m.first(taken, wide * positive)
         boost = self.uniform(shape, dtype) ** (1 / m.at_least(concentration, 1e-30))
         return m.where(small, drawn * boost, drawn)

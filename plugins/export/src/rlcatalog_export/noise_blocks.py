@@ -10,9 +10,9 @@ from rlcatalog_export.noise import LEAST
 
 Array = np.ndarray[Any, Any]
 
-#: Numbers in a block, unless more are requested together.
+#: Numbers in a block, unless a single request needs more.
 _BLOCK = 4096
-#: Most numbers in a block of a state that is set, which a file may hold.
+#: Most numbers in a block when a state is restored; it may come from a file.
 _MOST = 1 << 26
 _LOW = 2**64 - 1
 
@@ -21,7 +21,7 @@ class NoiseBlocks:
     """Uniform numbers from the open interval (0, 1), float32.
 
     Args:
-        seed: Their seed; None: others each time.
+        seed: Seed; None: different numbers each time.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -31,7 +31,7 @@ class NoiseBlocks:
         self._block = np.zeros(0, np.float32)
 
     def take(self, count: int) -> Array:
-        """Return the next numbers `[count]`, to be read at once."""
+        """Return the next numbers `[count]`; use them before the next call."""
         at = self._at
         end = self._at = at + count
         if end > self._size:
@@ -51,11 +51,11 @@ class NoiseBlocks:
         """Restore a state that `state` returned.
 
         Raises:
-            ValueError: It did not return it.
+            ValueError: The state does not come from `state`.
         """
         high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
         if not 0 <= at <= size <= _MOST:
-            raise ValueError(f"the state of a block of {size} numbers, {at} of them taken; {_MOST} are the most")
+            raise ValueError(f"the state of a block of {size} numbers, {at} of them used; the limit is {_MOST}")
         self._rng.bit_generator.state = {
             "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
             "has_uint32": has, "uinteger": last,

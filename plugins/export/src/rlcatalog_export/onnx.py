@@ -1,4 +1,4 @@
-"""ONNX files of policies: finished by one function for all frameworks, and run with onnxruntime."""
+"""ONNX files of policies: written by one function for all frameworks, and run with onnxruntime."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlcatalog_export import Interface, read_sealed, sealed
 
 Array = np.ndarray[Any, Any]
 
-#: Key under which the file's metadata hold the interface.
+#: Metadata key of the interface.
 INTERFACE = "rlcatalog"
-#: Bytes before the checksum, which is the value of a metadata entry at the end of a file: the number of that field of a
+#: Bytes before the checksum, which is the value of a metadata entry at the end of a file: the field number in a
 #: ModelProto, the entry's key, and lengths.
 _MARK = b"\x72\x54\x0a\x10rlcatalog.sha256\x12\x40"
 
@@ -42,7 +42,7 @@ def write_sealed(content: bytes, path: Path) -> None:
 
 @contextlib.contextmanager
 def quiet_converters(*names: str) -> Iterator[None]:
-    """Silence converters: their warnings, prints, and the loggers of these names."""
+    """Silence converters: their warnings, prints, and the named loggers."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -56,31 +56,31 @@ def quiet_converters(*names: str) -> Iterator[None]:
 
 
 def session_of(content: bytes) -> Any:
-    """Return a session of a model on the CPU with one thread, the fastest for small batches.
+    """Return a session of a model on the CPU with one thread, which is fastest for small batches.
 
     Raises:
-        Exception: onnxruntime's own errors, which have no common base.
+        Exception: onnxruntime's errors, which have no common base class.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # A model may name other files that hold its weights; none are read.
+    # A model may refer to other files with its weights; do not read them.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 class OnnxRunner:
-    """An ONNX file in memory, ready to run on the CPU.
+    """ONNX file in memory, ready to run on the CPU.
 
     Args:
         path: The file.
 
     Attributes:
         interface: Description of the inputs and outputs, as JSON.
-        checked: Whether its checksum was there.
+        checked: Whether the file has a checksum.
 
     Raises:
-        SavedPolicyError: It cannot be read, or holds no policy.
+        SavedPolicyError: The file cannot be read, or does not contain a policy.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,10 +89,10 @@ class OnnxRunner:
             self._session = session_of(content)
         interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
         if interface is None:
-            raise SavedPolicyError(f"{path}: an ONNX file, but not a policy that rlcatalog exported.")
+            raise SavedPolicyError(f"{path}: an ONNX file, but not a policy exported by rlcatalog.")
         self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the outputs of these names for inputs by name."""
+        """Return the named outputs for inputs by name."""
         arrays: Sequence[Array] = self._session.run(outputs, feeds)
         return arrays

@@ -1,4 +1,4 @@
-"""ONNX graphs: construction, and running them with inputs and outputs at fixed addresses."""
+"""Construction of ONNX graphs, and running them with inputs and outputs at fixed addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_export.onnx import Array, session_of
 
 OPSET = 18
-#: ONNX's IR version that goes with it, which every onnxruntime of today reads.
+#: ONNX's IR version for it, which all current onnxruntime versions read.
 _IR = 9
 
 
@@ -24,7 +24,7 @@ def type_of(dtype: str) -> int:
 
 
 class Graph:
-    """Nodes, inputs and constants, as they are added."""
+    """Builder of a graph from nodes, inputs and constants."""
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
@@ -48,11 +48,11 @@ class Graph:
         return self._known[key]
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node with one output and return that."""
+        """Add a node with one output, and return the output's name."""
         return self.several(1, operator, *inputs, **attributes)[0]
 
     def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
-        """Add a node with several outputs and return those."""
+        """Add a node with several outputs, and return their names."""
         outputs = [self._name("x") for _ in range(count)]
         self._nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
         return outputs
@@ -63,7 +63,7 @@ class Graph:
         """Return the graph as a file's content.
 
         Args:
-            outputs: The name of each input or output, its value in the graph, its dtype and its shape.
+            outputs: Name, value in the graph, dtype and shape of each output.
             fixed: Inputs that become constants, with their values.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
@@ -84,15 +84,15 @@ class Graph:
 def bind_graph(
     content: bytes, inputs: Mapping[str, Array], outputs: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> tuple[Callable[[], None], dict[str, Array]]:
-    """Return a function that runs a graph on one thread with the present inputs, and the output arrays.
+    """Return a function that runs a graph on one thread with the current inputs, and the output arrays.
 
     Args:
         content: The model.
-        inputs: Name → the array that is read at each run; its memory is used as it is.
+        inputs: Name → the array to read in each run; its memory is used directly.
         outputs: Name → dtype and shape.
 
     Raises:
-        NotServedError: onnxruntime has no kernel for some operation.
+        NotServedError: onnxruntime has no kernel for an operation.
     """
     with raised_as(lambda why: NotServedError(f"freeze: onnxruntime cannot run this policy: {why}")):
         session = session_of(content)

@@ -11,19 +11,19 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
         ExporterSpec(
             "onnx",
             {"runner": "rlcatalog_export.onnx:OnnxRunner"},
-            "an ONNX file; acts with only onnxruntime",
+            "ONNX file; needs only onnxruntime to act",
             suffix=".onnx",
         ),
         ExporterSpec(
             "torch",
             {"runner": "rlcatalog_export.torch.program:ProgramRunner"},
-            "a program of torch.export; acts with PyTorch",
+            "torch.export program; needs PyTorch to act",
             suffix=".pt2",
         ),
         ExporterSpec(
             "savedmodel",
             {"runner": "rlcatalog_export.tf.saved_model:SavedModelRunner"},
-            "a TensorFlow SavedModel, a folder; acts with TensorFlow",
+            "TensorFlow SavedModel folder; needs TensorFlow to act",
         ),
     ]
 

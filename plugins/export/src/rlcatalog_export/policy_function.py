@@ -1,4 +1,4 @@
-"""A policy as one function from observations and noise to actions, in any framework."""
+"""Policies as functions from observations and noise to actions, in any framework."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
 
-#: Numbers of rows of the batches that are tried before anything is exported.
+#: Numbers of rows of the batches that are tried before the export.
 _TRIED = (2, 3)
 
 
 class PolicyFunction:
-    """A policy as one function of tensors; a framework's class samples from noise and records the function.
+    """Policy as a function of tensors; each framework's class samples from noise and records the function.
 
     Args:
-        policy: A copy of the policy, for this object alone.
+        policy: A copy of the policy, used only by this object.
         ops: The operations of its framework.
 
     Attributes:
         policy: The policy.
-        masked: Whether there is an input for action masks: if the action space has values to forbid, and the
-            distribution takes masks.
+        masked: Whether there is an input for action masks: if the action space has values that can be forbidden and the
+            distribution supports masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
-        widths: Random numbers per row of each draw.
+        widths: Random numbers per row for each draw.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
@@ -58,8 +58,8 @@ class PolicyFunction:
         self._actions = lowered_actions(policy.action_codec, ops)
         if self._actions is None and policy.views and {"actions", "action_inputs"} & set(policy.views.windows):
             raise NotServedError(
-                f"export: {policy.model_name} asks to see past actions, and the codec of the action space"
-                f" {policy.action_space} says nothing of tensor operations: it must name a class `lowered`."
+                f"export: {policy.model_name} requests past actions, but the codec of the action space"
+                f" {policy.action_space} has no tensor form: it must set a class as `lowered`."
             )
         self.masked = policy.masks.size > 0
         try:
@@ -106,7 +106,7 @@ class PolicyFunction:
         return outputs if value is None else {**outputs, "value": value}
 
     def _encode(self, values: list[Any]) -> Any:
-        """Return encoded and filtered observations, from the inputs that are observations."""
+        """Return encoded and filtered observations from the observation inputs."""
         if self._filtered_outside:
             return values[0]
         encoded = encode_inputs(self._parts, values, self.policy.preprocessor, self._ops)
@@ -122,7 +122,7 @@ class PolicyFunction:
         return History(windows, t)
 
     def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
-        """Return a context in which the policy itself draws from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
         raise NotImplementedError
 
     def written(self) -> Exported:
@@ -143,7 +143,7 @@ class PolicyFunction:
         return np.zeros(shape, dtype)
 
     def _try_batches(self) -> None:
-        """Run the policy on two batches, which fills its caches, and note the interface that follows."""
+        """Run the policy on two batches to fill its caches, and derive the interface."""
         self.inputs = tuple(self._inputs())
         outputs: dict[str, Array] = {}
         widths: list[list[int]] = []
@@ -158,7 +158,7 @@ class PolicyFunction:
                     raise NotServedError(f"export: {name!r} has shape {array.shape} for {rows} rows.")
         if widths[0] != widths[1]:
             raise NotServedError(
-                "export: the policy draws another number of random numbers for each row of a larger batch; found"
+                "export: the number of random numbers per row depends on the batch size; found"
                 f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
             )
         self.widths = widths[0]
@@ -198,7 +198,7 @@ class PolicyFunction:
         """Return the interface.
 
         Args:
-            outputs: Output name → dtype and shape of one row, as a run gave them, in the order of the outputs.
+            outputs: Output name → dtype and shape of one row, from a run, in the order of the outputs.
             noise: Random numbers per row.
         """
         policy, resolution = self.policy, self.policy.resolution

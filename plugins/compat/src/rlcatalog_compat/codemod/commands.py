@@ -13,14 +13,16 @@ import typer
 
 from rlcatalog.errors import ConfigError, one_line
 
-#: Time between two lines about the progress.
+#: Seconds between two lines of progress.
 SECONDS = 2.0
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 def port(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Python files, or folders of such.")],
-    write: Annotated[bool, typer.Option("--write", help="Change the files instead of showing the difference.")] = False,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Python files, or folders of Python files.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the files instead of printing the difference.")
+    ] = False,
 ) -> None:
     """Rewrite code written for RLlib: its imports, gym's, and lines that TensorFlow 2, Keras 3 and NumPy 2 forbid.
 
@@ -48,14 +50,14 @@ def port(
         for note in found.notes:
             left += 1
             print(f"{path}:{note.line}: {note.what}: {note.why}")
-    done = "changed" if write else "to change; --write does it"
+    done = "changed" if write else "to change; pass --write to change"
     print(f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not be ported")
     if left:
         raise typer.Exit(1)
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the Python files among paths and below folders; hidden folders and those of built files are left out.
+    """Return the Python files among paths and below folders; hidden folders and build folders are skipped.
 
     Raises:
         ConfigError: A path does not exist.
@@ -82,7 +84,7 @@ def with_progress(paths: list[Path]) -> Iterator[Path]:
 
 
 def difference(path: Path, old: bytes, new: bytes) -> str:
-    """Return the unified diff of two contents of a file."""
+    """Return the unified diff between two contents of a file."""
     before, after = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new))
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,4 +1,4 @@
-"""Context of the rules about a file."""
+"""Context of the rules for a file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 import libcst as cst
 from libcst.metadata import PositionProvider
 
-#: Modules by the names that stand for them in the files of RLlib's users.
+#: Constants for modules that files may import under different names.
 NUMPY, TENSORFLOW, TENSORFLOW_1 = "numpy", "tensorflow", "tensorflow.compat.v1"
-#: Packages whose modules are the mirror's, before and after porting.
+#: Packages that the mirror replaces, and the mirror itself.
 RAY = ("ray", "rlcatalog_compat")
 
 
 @dataclass(frozen=True, order=True)
 class Note:
-    """One place that could not be ported.
+    """Place that could not be ported.
 
     Attributes:
-        line: Its line in the file as it was.
-        what: The code there.
+        line: Line in the original file.
+        what: The code at this place.
         why: Why the code is unchanged, and what to do.
     """
 
@@ -33,17 +33,17 @@ class Note:
 
 @dataclass
 class ClassScope:
-    """A class and the information about its layers.
+    """Class and information about its layers.
 
     Attributes:
-        bases: The last parts of its bases' names.
-        functions: Its methods around the place, from the outside in.
-        keeps: Whether a call in it became one of a layer that the model keeps.
-        models: Its attributes that are Keras models.
-        kept: Whether its methods call layers of TensorFlow 1 by name, which the model is to keep.
-        calls: Method → how often methods call it.
-        texts: The strings in it, which may be names of layers.
-        labels: Names that layers without one were given.
+        bases: The last parts of the base classes' names.
+        functions: Methods around the current place, from the outside in.
+        keeps: Whether a call was replaced by a layer that the model keeps.
+        models: Attributes that are Keras models.
+        kept: Whether methods call TensorFlow 1 layers by name, which the model must keep.
+        calls: Method → number of calls from other methods.
+        texts: The strings in the class, which may be names of layers.
+        labels: Names given to unnamed layers.
     """
 
     bases: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class ClassScope:
     labels: list[str] = field(default_factory=list)
 
     def label(self, function: str) -> str:
-        """Return a name for a layer without one, which no other layer of the class has."""
+        """Return a name for an unnamed layer that no other layer of the class has."""
         base = f"unnamed_{function}" if any(function in text for text in self.texts) else function
         count = sum(label == base or label.startswith(f"{base}_") for label in self.labels)
         self.labels.append(f"{base}_{count + 1}" if count else base)
@@ -65,24 +65,25 @@ class ClassScope:
 
 @dataclass
 class Context:
-    """Context of one place in a file.
+    """Context of the current place in a file.
 
     Attributes:
-        modules: Name → the module it stands for: one of the constants above.
-        mirrored: Name → the module of RLlib's it stands for, `ray.` left out; `""` for `ray` itself.
+        modules: Name → the module that it refers to, one of the constants above.
+        mirrored: Name → the RLlib module that it refers to, without `ray.`; `""` for `ray` itself.
         notes: Places that could not be ported.
-        classes: The classes around the place, from the outside in.
-        gym: Name → the path below gym that it stands for; `""` for gym itself.
-        patched: Dotted names that the file assigns to, which then belong to the file.
-        makers: Functions of the file that return symbolic tensors whatever they are given.
-        own_shapes: Whether a class of the file defines `shape` or `get_shape`, which no rule may change.
-        hidden: Parameters of the functions around the place; they hide modules of the same name.
-        loops: Number of loops around the place, inside the function.
-        helpers: Modules of rlcatalog-compat that the file calls from now on.
-        frames: Whether the file has layers of three dimensions: its convolutions of two may go over stacks of frames.
+        classes: Classes around the current place, from the outside in.
+        gym: Name → the path below gym that it refers to; `""` for gym itself.
+        patched: Dotted names that the file assigns to, which rules ignore.
+        makers: Functions of the file that always return symbolic tensors.
+        own_shapes: Whether a class of the file defines `shape` or `get_shape`, which rules must not change.
+        hidden: Parameters of the functions around the current place; they hide modules of the same name.
+        loops: Number of loops around the current place, inside the function.
+        helpers: Modules of rlcatalog-compat that the ported file calls.
+        frames: Whether the file has three-dimensional layers; its two-dimensional convolutions may then get stacks of
+            frames.
         recurrent: Whether the file creates PyTorch's recurrent layers.
-        whole: Number of calls of `int` around the place.
-        selects_rows: Whether the file has RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
+        whole: Number of calls of `int` around the current place.
+        selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
 
@@ -104,7 +105,7 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module of a name or dotted name, and the rest of the name; twice `""` for others."""
+        """Return the module of a name or dotted name, and the rest of the name; two empty strings for other names."""
         name, _, rest = dotted(node).partition(".")
         if name not in self.modules or self.hides(name):
             return "", ""
@@ -115,11 +116,11 @@ class Context:
         return "", ""
 
     def hides(self, name: str) -> bool:
-        """Return whether a parameter of a function around the place hides a module's name."""
+        """Return whether a parameter of a surrounding function hides a module's name."""
         return any(name in names for names in self.hidden)
 
     def is_root(self, node: cst.CSTNode) -> bool:
-        """Return whether a dotted name begins with a module as a whole: `tf.log`, not `math.log` or `log`."""
+        """Return whether a dotted name begins with an imported module: `tf.log`, but not `math.log` or `log`."""
         return self.modules.get(dotted(node).partition(".")[0]) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
 
 
@@ -137,7 +138,7 @@ class Rewriter(cst.CSTTransformer):
         self.context = context
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
-        """Record a place that could not be ported, with its code. Without a reason, do nothing."""
+        """Record a place that could not be ported, with its code. Do nothing without a reason."""
         if why is not None:
             line = self.get_metadata(PositionProvider, node).start.line
             self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))

@@ -11,11 +11,11 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
-#: Statements, and the parts of imports that are unchanged, with reasons.
+#: Statements, and the unchanged parts of imports with reasons.
 Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
 #: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
-_UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
+_UNKNOWN = "rlcatalog-compat has no such name; implement or remove it"
 _NO_GYM = "Gymnasium has no such name; see its migration guide for a replacement"
 #: Gymnasium's replacements for removed names.
 _GYM = {
@@ -26,10 +26,10 @@ _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
 def why_not(path: str, name: str = "") -> str | None:
-    """Return why an RLlib module, or a name in it, is not supported; None if it is.
+    """Return why an RLlib module or a name in it is not supported, or None if it is.
 
     Args:
-        path: The module, `ray.` left out; `""` is `ray` itself.
+        path: The module, without `ray.`; `""` is `ray` itself.
         name: The name. If None, the module itself.
     """
     whole = f"{path}.{name}".strip(".")
@@ -41,10 +41,10 @@ def why_not(path: str, name: str = "") -> str | None:
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
-    """Return why a gym module, or a name in it, is missing in Gymnasium; None if it is not.
+    """Return why a gym module or a name in it is missing in Gymnasium, or None if it is not.
 
     Args:
-        path: The module, `gym.` left out; `""` is `gym` itself.
+        path: The module, without `gym.`; `""` is `gym` itself.
         name: The name. If None, the module itself.
     """
     module, found = "gymnasium", importlib.import_module("gymnasium")
@@ -56,8 +56,8 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
             except ModuleNotFoundError as error:
                 if error.name == module or not isinstance(found, ModuleType):
                     return _GYM.get(module.removeprefix("gymnasium."), _NO_GYM)
-                return None  # it exists, but needs packages that are not installed
-            except Exception:  # likewise: a Gymnasium module that cannot run here
+                return None  # the name exists, but needs packages that are not installed
+            except Exception:  # likewise for a module
                 return None
         found = getattr(found, part)
     return None
@@ -70,7 +70,7 @@ def without_root(path: str) -> str | None:
 
 
 def port_import(node: cst.Import) -> Change:
-    """Return the replacement of an `import` statement, and the names that stay, with reasons."""
+    """Return the replacement of an `import` statement, and the unchanged names with reasons."""
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)
@@ -88,7 +88,7 @@ def port_import(node: cst.Import) -> Change:
 
 
 def port_from(node: cst.ImportFrom) -> Change:
-    """Return the statements that replace a `from ... import`, and the names that stay, with reasons."""
+    """Return the statements that replace a `from ... import`, and the unchanged names with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
         return [node], []
@@ -122,7 +122,7 @@ def port_from(node: cst.ImportFrom) -> Change:
 
 
 def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
-    """Return an import with RLlib 0.8's `valid_padding` under the name that it has had since."""
+    """Return an import with RLlib 0.8's `valid_padding` under its current name."""
     if isinstance(node.names, cst.ImportStar):
         return node
     names = [
@@ -143,5 +143,5 @@ def _rename(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
     new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
     if alias.asname is not None:
         return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
-    # Without `as`, the root is bound, and its modules are found as attributes.
+    # Without `as`, the root is bound, and its modules are attributes.
     return alias.with_changes(name=cst.Name(new), asname=as_name(root))

@@ -1,4 +1,4 @@
-"""Rules for lines that Keras 3 and current PyTorch write differently."""
+"""Rules for code that differs in Keras 3 and current PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcatalog_compat.codemod.context import TENSORFLOW, Context, code, dotted, 
 
 #: `model([input_dict])`.
 _LISTED_INPUT = m.Call(args=[m.Arg(m.List([m.Element(m.Name("input_dict"))]))])
-#: PyTorch's layers that take no number but Python's own.
+#: PyTorch layers that only accept Python's numbers.
 _RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 
 
@@ -22,7 +22,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
         inputs = keyword(node, "inputs")
         if ".layers." not in f".{dotted(node.func.func)}." or inputs is None or node.args[0] is not inputs:
             return node
-        # Of one argument the name differs between layers (LSTM's is `sequences`); by place it fits all.
+        # The first argument's name differs between layers (LSTM's is `sequences`), so pass it by position.
         first = inputs.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
         return node.with_changes(args=[first, *node.args[1:]])
     if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
@@ -45,7 +45,7 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
-    """Return a call with the changed argument of this name, which may also be the first positional one."""
+    """Return a call with the named argument changed; it may also be the first positional argument."""
     args = list(node.args)
     for index, arg in enumerate(args):
         if (arg.keyword.value if arg.keyword is not None else name if index == 0 else "") == name:
@@ -54,14 +54,14 @@ def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseEx
 
 
 def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
-    """Wrap a number of units that may be one of NumPy's integers."""
+    """Convert a number of units that may be a NumPy integer."""
     is_number = dotted(units) == "num_outputs" or dotted(units).rpartition(".")[2] == "n"
     return cst.Call(cst.Name("int"), [cst.Arg(units)]) if is_number else units
 
 
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
     """Convert a shape that is one number in parentheses to a tuple."""
-    # A name may already be a tuple; one in parentheses was meant to become one.
+    # A variable may already be a tuple, but parentheses around one number mean a tuple.
     is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
     if not (is_name or isinstance(shape, cst.Integer)):
         return shape  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def _tuple_shape(shape: Any) -> cst.BaseExpression:
 
 
 def is_recurrent(node: cst.Call) -> bool:
-    """Return whether a call makes a recurrent layer of PyTorch."""
+    """Return whether a call creates a PyTorch recurrent layer."""
     front, _, name = dotted(node.func).rpartition(".")
     return name in _RECURRENT and front in ("nn", "torch.nn")
 

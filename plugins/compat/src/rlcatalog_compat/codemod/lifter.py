@@ -1,7 +1,7 @@
-"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers.
+"""Turn TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects, into layers.
 
-A layer computes at each call of its model, but the operation was computed once. Therefore, what the operation reads
-besides symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
+A layer computes in each call of its model, but the operation was computed once. Therefore, everything except symbolic
+tensors is read when the layer is created: `tf.gather(x, [i])` becomes
 `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
@@ -16,13 +16,13 @@ from libcst import matchers
 from rlcatalog_compat.codemod.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
 from rlcatalog_compat.codemod.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
 
-_TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
+_TRAINING = "Keras 3 requires training to be True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
 _APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
 _EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
-#: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
+#: Operations on symbolic tensors that cannot become a layer: they need the graph, or do not return a tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
-#: Expressions that bind names or suspend their function, which is impossible in a lambda.
+#: Expressions that bind names or suspend their function; lambdas cannot contain them.
 _BINDING = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
@@ -67,7 +67,7 @@ class Lifter(Rewriter):
         return updated_node
 
     def _check(self, node: cst.Call) -> None:
-        """Record calls that no layer can replace, and which sequences the mask of a layer's call belongs to."""
+        """Record calls that cannot become a layer, and the sequences of the mask of each layer call."""
         name = self.context.stands_for(node.func)
         if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
             self.note(node, node.func, _UNWRAPPED)
@@ -90,7 +90,7 @@ class Lifter(Rewriter):
             return False
         if isinstance(node, cst.Comparison) and any(_is_equality(part) for part in node.comparisons):
             return True
-        # An array on the left asks the symbolic tensor for its values.
+        # An array as the left operand requests the symbolic tensor's values.
         left = node.left if isinstance(node, cst.BinaryOperation) else None
         if left is not None and not (self.is_symbolic(left) or isinstance(left, cst.BaseNumber | cst.UnaryOperation)):
             return True
@@ -104,7 +104,7 @@ class Lifter(Rewriter):
             return node
         whole: cst.BaseExpression = node
         if (sequences := self._lengths.get(node)) is not None:
-            # Without a length the mask is as long as the longest sequence, and a batch may be padded beyond that.
+            # Without maxlen, the mask is as long as the longest sequence, but a batch may have more padding.
             tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
             length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
             whole = node.with_changes(args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)])  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ class Lifter(Rewriter):
 
 
 class Parts(cst.CSTTransformer):
-    """Parts of an expression: symbolic tensors, values that are read at once, and the computation.
+    """Parts of an expression: symbolic tensors, values that are read immediately, and the computation.
 
     Args:
         lifter: Identifies symbolic expressions.
@@ -124,7 +124,7 @@ class Parts(cst.CSTTransformer):
 
     Attributes:
         inputs: Text → symbolic tensor.
-        values: Name → value that is read at once.
+        values: Name → value that is read immediately.
         text: Parameters and body of the layer's function.
     """
 
@@ -167,7 +167,7 @@ class Parts(cst.CSTTransformer):
         return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
 
     def _walks(self, node: cst.BaseExpression) -> bool:
-        """Add an expression as one of the parts; return whether to look at its own parts instead."""
+        """Add an expression as a part; return whether to visit its subexpressions instead."""
         if self._bound & names_in(node) or is_operation(self._lifter.context, node):
             return True
         if self._lifter.is_symbolic(node) and self._is_given(node):
@@ -187,7 +187,7 @@ class Parts(cst.CSTTransformer):
         return False
 
     def _is_given(self, node: cst.BaseExpression) -> bool:
-        """Return whether a symbolic expression is made outside of the layer."""
+        """Return whether a symbolic expression is computed outside of the layer."""
         if isinstance(node, cst.Subscript):
             inside = [node.value, *_indices(node)]
             return self._is_given(node.value) and not any(is_operation(self._lifter.context, part) for part in inside)
@@ -204,7 +204,7 @@ class Parts(cst.CSTTransformer):
         return bool(names) and not self._reads_shape(node) and not isinstance(node, cst.BaseNumber | cst.BaseString)
 
     def _reads_shape(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression is `x.shape` or `x.get_shape()` of a symbolic tensor, or a part of that."""
+        """Return whether an expression is `x.shape` or `x.get_shape()` of a symbolic tensor, or a part of it."""
         while isinstance(node, cst.Attribute | cst.Subscript | cst.Call):
             if isinstance(node, cst.Call) and node.args:
                 return False
@@ -237,7 +237,7 @@ class _Put(cst.CSTTransformer):
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
-    """Return the names that an expression reads, and those of its keyword arguments."""
+    """Return the names that an expression reads, and the names of its keyword arguments."""
     return {name.value for name in matchers.findall(node, matchers.Name())}  # type: ignore[attr-defined]
 
 

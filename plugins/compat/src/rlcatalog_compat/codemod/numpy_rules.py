@@ -51,7 +51,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def why_gone(context: Context, node: cst.Attribute) -> str | None:
-    """Return why a dotted name stays although NumPy 2 lacks it, or None."""
+    """Return why a dotted name is unchanged although NumPy 2 lacks it, or None."""
     module, name = context.stands_for(node)
     first = name.partition(".")[0]
     if module != NUMPY or dotted(node) in context.patched or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS):
@@ -60,7 +60,7 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
 
 
 def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:
-    """Return the statements that `from numpy import ...` becomes, and the names of it that NumPy 2 lacks."""
+    """Return the statements that replace `from numpy import ...`, and its names that NumPy 2 lacks."""
     if isinstance(node.names, cst.ImportStar):
         return [node], []
     aliases, statements, gone = [], list[cst.BaseSmallStatement](), []
@@ -84,6 +84,6 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
 
 
 def _is_served(name: str) -> bool:
-    """Return whether NumPy has a name today."""
+    """Return whether the installed NumPy has a name."""
     with warnings.catch_warnings(action="ignore"):
         return hasattr(np, name) or name in ("distutils", "testing", "f2py")

@@ -1,4 +1,4 @@
-"""The rewriting of one file."""
+"""Rewriting of a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from rlcatalog_compat.codemod.reader import Reader, scope_of
 from rlcatalog_compat.codemod.symbolic import parameters_of
 from rlcatalog_compat.names import known
 
-_CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
-_OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
-_OLD_CALL = "gym's older interface: in Gymnasium step() returns terminated and truncated for done, reset() an info, too"
+_CRITIC = "a central critic needs its algorithm's batches; the model can be ported, but the algorithm needs Ray"
+_OLD_GYM = "gym's older interface: in Gymnasium, step() returns five values, and reset(*, seed, options) two"
+_OLD_CALL = (
+    "gym's older interface: in Gymnasium, step() returns terminated and truncated instead of done, and reset() also"
+    " returns an info"
+)
 _UNNAMED = (
-    "a layer whose name, or an argument, is not known; make it in __init__ with tf.keras.layers, call it in forward()"
+    "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers, and call it in forward()"
 )
 _BROKEN = "the rules' result for this file is not valid Python, so the file is unchanged. Please report this"
-#: A file must contain one of these for any rule to apply.
+#: A file must contain one of these words for any rule to apply.
 _WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
@@ -38,7 +41,7 @@ _Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
 @dataclass(frozen=True)
 class Ported:
-    """A file, rewritten.
+    """Rewritten file.
 
     Attributes:
         content: New content.
@@ -50,14 +53,14 @@ class Ported:
 
 
 def port(content: bytes) -> Ported:
-    """Rewrite a Python file; unaffected code is unchanged, including comments and layout.
+    """Rewrite a Python file. Other code is unchanged, including comments and layout.
 
     Args:
         content: The file.
 
     Raises:
         libcst.ParserSyntaxError: It is not Python code.
-        SyntaxError: It is not Python code either.
+        SyntaxError: Likewise, from Python's parser.
     """
     if not any(word in content for word in _WORDS):
         with warnings.catch_warnings(action="ignore"):
@@ -100,7 +103,7 @@ class _Porter(Rewriter):
     # --- imports ---------------------------------------------------------------------------------------------------
 
     def visit_Import(self, node: cst.Import | cst.ImportFrom | cst.MatchValue) -> bool:
-        return False  # `leave_SimpleStatementLine` changes imports, and a pattern must stay a dotted name
+        return False  # `leave_SimpleStatementLine` changes imports, and patterns must stay dotted names
 
     visit_ImportFrom = visit_MatchValue = visit_Import
 
@@ -205,7 +208,7 @@ class _Porter(Rewriter):
         return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        """Return a call of a layer that the model keeps, or the call as it was and a note."""
+        """Return a call of a layer that the model keeps, or the unchanged call and a note."""
         scope = self.context.classes[-1]
         methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
         if any(parameters and parameters[0].name.value == "self" for parameters in methods):
@@ -231,7 +234,7 @@ class _Porter(Rewriter):
             updated_node = _with_import(updated_node, helper)
         return updated_node
 
-    # --- where we are ----------------------------------------------------------------------------------------------
+    # --- current place ----------------------------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.context.classes.append(scope_of(node, self.context))
@@ -304,7 +307,7 @@ def _with_import(module: cst.Module, helper: str) -> cst.Module:
 
 
 def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
-    """Return a class whose constructor makes a place for the layers that it keeps."""
+    """Return a class whose constructor creates the attribute for kept layers."""
     if _LAYERS in code(node):
         return node
     line = cst.parse_statement(_LAYERS)
@@ -324,7 +327,7 @@ def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
 
 
 def _lines(suite: cst.BaseSuite) -> list[Any]:
-    """Return a function's statements, line by line."""
+    """Return a function's statements, one per line."""
     if isinstance(suite, cst.IndentedBlock):
         return list(suite.body)
     default = cst.MaybeSentinel.DEFAULT

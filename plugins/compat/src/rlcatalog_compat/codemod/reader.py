@@ -1,4 +1,4 @@
-"""Meaning of a file's names, read before anything is rewritten."""
+"""Find the meaning of a file's names before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog_compat.codemod.context import NUMPY, RAY, TENSORFLOW, TENSORFLOW_
 from rlcatalog_compat.codemod.layer_rules import is_recurrent
 from rlcatalog_compat.names import known
 
-#: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
+#: TensorFlow 1 layers in methods, and the functions that keep them.
 _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
 
 
@@ -19,7 +19,7 @@ class Reader(cst.CSTVisitor):
     """Visitor that records in the context which names are NumPy, TensorFlow and RLlib modules.
 
     Args:
-        context: Context that receives them.
+        context: Context in which to record them.
     """
 
     def __init__(self, context: Context) -> None:
@@ -49,7 +49,7 @@ class Reader(cst.CSTVisitor):
             return
         function = dotted(node.value.func).rpartition(".")[2]
         targets = [dotted(name) for name in names_of(node.targets[0].target)]
-        # Today's returns no padding, only the size behind it: height and width.
+        # The current function does not return the padding, only the size: height and width.
         self.context.pads_as_before |= function == "valid_padding" and "pad" in targets[0]
         if function != "try_import_tf":
             return
@@ -61,7 +61,7 @@ class Reader(cst.CSTVisitor):
         self.context.own_shapes |= node.name.value in ("shape", "get_shape")
 
     def leave_Module(self, original_node: cst.Module) -> None:
-        for name in self._rebound:  # `gym = gym.make(...)`: no module any more
+        for name in self._rebound:  # `gym = gym.make(...)`: no longer a module
             self.context.gym.pop(name, None)
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:

@@ -1,4 +1,4 @@
-"""Which names of a file hold Keras' symbolic tensors, found before anything is rewritten."""
+"""Find the names of a file that hold symbolic Keras tensors, before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TABLE = TABLES["symbolic"]
 
 
 class Symbolic:
-    """The names that hold symbolic tensors, by the function they belong to.
+    """Names that hold symbolic tensors, by function.
 
     Args:
         module: The file.
@@ -25,7 +25,7 @@ class Symbolic:
         self.names: dict[cst.CSTNode, set[str]] = {module: set()}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.functions: dict[str, list[cst.FunctionDef]] = {}
-        #: Names that one import, function or class binds, and names that assignments bind.
+        #: Names bound by a single import, function or class, and names bound by assignments.
         self.static: set[str] = set()
         self.assigned: set[str] = set()
         module.visit(_Functions(self, module))
@@ -36,13 +36,13 @@ class Symbolic:
                 function.visit(_Walker(self, function))
 
     def of(self, function: cst.CSTNode) -> set[str]:
-        """Return the names that hold symbolic tensors inside a function, or in the module itself."""
+        """Return the names that hold symbolic tensors in a function or in the module."""
         found = set(self.names[function])
         parent = self.parents.get(function)
         return found if parent is None else found | (self.of(parent) - parameters_of(function))
 
     def enter_call(self, call: cst.Call, known: set[str]) -> None:
-        """Enter the parameters of the file's own functions that are given symbolic tensors."""
+        """Add the parameters of the file's functions that receive symbolic tensors."""
         front, _, name = dotted(call.func).rpartition(".")
         if front not in ("", "self"):
             return
@@ -66,7 +66,7 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
         last = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
         if last == "Input":
             return True
-        # Layers and nets called on symbolic tensors return such, whatever they are called.
+        # Layers and nets called on symbolic tensors return symbolic tensors.
         return dotted(node.func).removeprefix("self.") in context.makers or (
             last not in _TABLE["no_tensors"] and any(is_symbolic(arg.value, known, context) for arg in node.args)
         )
@@ -74,7 +74,7 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
 
 
 def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return the parts of an expression that make it symbolic if they are."""
+    """Return the parts of an expression that make it symbolic if they are symbolic."""
     match node:
         case cst.List() | cst.Tuple() | cst.Dict():
             return [element.value for element in node.elements]

@@ -1,4 +1,4 @@
-"""Rules for lines of TensorFlow 1 that TensorFlow 2 writes differently."""
+"""Rules for TensorFlow 1 code that differs in TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, 
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 _TABLE = TABLES["tensorflow"]
-#: Name → TensorFlow's name today.
+#: Name → TensorFlow's current name.
 _RENAMED = _TABLE["renamed"]
 _CASTS = _TABLE["casts"]
-#: Keyword arguments TensorFlow has renamed, and beginnings of the operations that have had them.
+#: Renamed keyword arguments of TensorFlow, and prefixes of the operations that had them.
 _KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
-#: Layers that a model may keep → their parameters, in order.
+#: Layers that a model can keep → their parameters, in order.
 _KEPT = _TABLE["kept"]
-GRAPH = "code for TensorFlow 1's graphs; make the layers in __init__ with tf.keras.layers and call them in forward()"
-_DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and is the share that is dropped: name it"
-#: Scopes around layers that a model keeps, which TensorFlow 2 has in `compat.v1`.
+GRAPH = "code for TensorFlow 1's graphs; create the layers in __init__ with tf.keras.layers and call them in forward()"
+_DROPOUT = "the second argument was keep_prob in TensorFlow 1 and is rate in TensorFlow 2; pass it by name"
+#: Scopes around kept layers; TensorFlow 2 has them in `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
 _EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-_ANEW = "a scope without a name, for which TensorFlow creates a new name at each call: give it a name"
+_ANEW = "a scope without a name, for which TensorFlow creates a new name in each call; give it a name"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
@@ -40,7 +40,7 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     return name_node(f"{root}.{today}").with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
-#: `x.get_shape()`, `x.shape`, `x.shape[0]`, and a list or tuple that begins with that.
+#: Patterns of `x.get_shape()`, `x.shape`, `x.shape[0]`, and of lists and tuples that begin with `x.shape[0]`.
 _GET_SHAPE = m.Call(func=m.Attribute(attr=m.Name("get_shape")), args=[])
 _SHAPE = m.Attribute(attr=m.Name("shape"))
 _FIRST_SIZE = m.Subscript(value=_SHAPE, slice=[m.SubscriptElement(m.Index(m.Integer("0")))])
@@ -48,9 +48,9 @@ _BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List([
 
 
 def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return a tensor's size or shape as both TensorFlow 2 and Keras' symbolic tensors give it.
+    """Return a tensor's size or shape in a form for both TensorFlow 2 and symbolic Keras tensors.
 
-    Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
+    Sizes have no `value`, and symbolic tensors have neither `get_shape` nor `as_list`.
 
     Args:
         context: Context of the file.
@@ -71,7 +71,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def rows(context: Context, node: cst.Call) -> cst.Call:
-    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: a traced function knows no size of batches."""
+    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: traced functions have no static batch size."""
     is_reshape = context.stands_for(node.func) == (TENSORFLOW, "reshape") and context.is_root(node.func)
     if not is_reshape or not m.matches(node, m.Call(args=[m.Arg(), m.Arg(_BATCH_SIZE_FIRST)])):
         return node
@@ -84,18 +84,18 @@ def rows(context: Context, node: cst.Call) -> cst.Call:
 
 
 def is_kept(context: Context, node: cst.Call) -> bool:
-    """Return whether a call creates a TensorFlow 1 layer that a model may keep."""
+    """Return whether a call creates a TensorFlow 1 layer that a model can keep."""
     module, name = context.stands_for(node.func)
     return module in _TENSORFLOWS and name in _KEPT and _is_kept(context)
 
 
 def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
-    """Return the call of a TensorFlow 1 layer as the call of a layer that the model keeps.
+    """Return the call of a TensorFlow 1 layer as the call of a kept layer.
 
     Args:
         context: Context of the file.
         node: The call, in a method of a class.
-        once: Whether the call runs once per pass of the model: only then a layer needs no name.
+        once: Whether the call runs once per pass of the model; otherwise the layer needs a name.
 
     Returns:
         None if there is no replacement.
@@ -121,7 +121,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         args.append(arg)
     context.helpers.add("rlcatalog_compat.layers")
     if args:
-        end = node.args[-1]  # text after the last argument now follows this one
+        end = node.args[-1]  # formatting after the last argument now follows this argument
         comma = cst.MaybeSentinel.DEFAULT if args[-1].keyword is None and end is not args[-1] else end.comma
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=end.whitespace_after_arg)
     whole = [cst.Arg(cst.Name("self")), cst.Arg(text), *args]
@@ -167,14 +167,14 @@ def graph_code(context: Context, node: cst.Attribute) -> str | None:
     if module not in _TENSORFLOWS or (module == TENSORFLOW and name in _RENAMED):
         return None
     if _is_kept(context) and (name.startswith(_SCOPES) or name in _KEPT):
-        return None  # scopes of layers that the model keeps; the layers themselves are looked at as calls
+        return None  # scopes of kept layers; the layers are handled as calls
     if module == TENSORFLOW and name.startswith("losses.") and name.split(".")[1][:1].isupper():
         return None
     return GRAPH if is_graph_code(name) else None
 
 
 def is_graph_code(name: str) -> bool:
-    """Return whether a name, or its prefix, only exists in graphs."""
+    """Return whether a name or its prefix only exists in graphs."""
     return any(name == start or name.startswith(f"{start}.") for start in _TABLE["graphs"])
 
 
@@ -184,9 +184,9 @@ def why_not_imported(path: str) -> str | None:
         path = path.removeprefix("compat.v1.")
         return GRAPH if path.startswith(("layers", "contrib")) else None
     if path in _RENAMED:
-        return f"TensorFlow 2 calls it tf.{_RENAMED[path]}; import tensorflow as tf and write that"
+        return f"its TensorFlow 2 name is tf.{_RENAMED[path]}; import tensorflow as tf and use that"
     if path in _CASTS:
-        return f"TensorFlow 2 writes tf.cast(x, tf.{_CASTS[path]}); import tensorflow as tf and write that"
+        return f"removed from TensorFlow 2; import tensorflow as tf and use tf.cast(x, tf.{_CASTS[path]})"
     return GRAPH if is_graph_code(path) else None
 
 
@@ -214,13 +214,13 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
 
 
 def drops_by_place(context: Context, node: cst.Call) -> str | None:
-    """Return why a call of dropout may have another meaning today, or None."""
+    """Return why a call of dropout may have a different meaning in TensorFlow 2, or None."""
     is_dropout = context.stands_for(node.func) == (TENSORFLOW, "nn.dropout")
     return _DROPOUT if is_dropout and len(node.args) > 1 and node.args[1].keyword is None else None
 
 
 def unpacked(node: cst.Assign) -> cst.Assign:
-    """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: it returns three things since RLlib 0.8.6."""
+    """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: since RLlib 0.8.6, it returns three values."""
     target = node.targets[0].target
     is_import = isinstance(node.value, cst.Call) and dotted(node.value.func).rpartition(".")[2] == "try_import_tf"
     if not is_import or len(node.targets) != 1 or not isinstance(target, cst.Name):

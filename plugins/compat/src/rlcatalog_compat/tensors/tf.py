@@ -35,7 +35,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
     Args:
         inputs: The values, each `[B, ...]`.
-        spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
+        spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
         time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
     """
     columns = []

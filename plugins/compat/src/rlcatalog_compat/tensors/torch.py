@@ -73,7 +73,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
     Args:
         inputs: The values, each `[B, ...]`.
-        spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
+        spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
         time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
     """
     columns = []
@@ -102,7 +102,7 @@ def l2_loss(x: Tensor) -> Tensor:
 
 
 def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
-    """Return the L2 norm of several tensors together."""
+    """Return the joint L2 norm of several tensors."""
     return torch.stack([t.square().sum() for t in tensors if t is not None]).sum().sqrt()
 
 
@@ -124,8 +124,8 @@ def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None,
 
     Args:
         lengths: Lengths `[S]`.
-        maxlen: Padded length; the longest one's when None.
-        dtype: Dtype; booleans when None.
+        maxlen: Padded length. Default: the longest length.
+        dtype: Dtype. Default: bool.
         time_major: Whether time comes first.
     """
     mask = torch.arange(int(lengths.max()) if maxlen is None else maxlen, device=lengths.device) < lengths[:, None]
@@ -138,7 +138,7 @@ def softmax_cross_entropy_with_logits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def set_torch_seed(seed: int | None = None) -> None:
-    """Seed PyTorch; nothing where `seed` is None."""
+    """Seed PyTorch; do nothing if `seed` is None."""
     if seed is not None:
         torch.manual_seed(seed)
         random.seed(seed)

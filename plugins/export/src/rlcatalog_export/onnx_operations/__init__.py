@@ -1,6 +1,6 @@
-"""Operations in ONNX: those of PyTorch in frozen policies, and formulas that ONNX lacks."""
+"""Operations in ONNX: PyTorch operations in frozen policies, and formulas that ONNX lacks."""
 
-from rlcatalog_export.onnx_operations import elementwise, layers, reductions, shapes  # noqa: F401, they enter forms
+from rlcatalog_export.onnx_operations import elementwise, layers, reductions, shapes  # noqa: F401, they register forms
 from rlcatalog_export.onnx_operations.elementwise import FORMULAS
 from rlcatalog_export.onnx_operations.table import FORMS, Value, dtype_of
 

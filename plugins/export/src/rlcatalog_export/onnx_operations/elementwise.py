@@ -12,14 +12,14 @@ from rlcatalog_export.onnx_operations.table import FORMS, Value, dtype_of, form_
 if TYPE_CHECKING:
     from rlcatalog_export.torch.recorder import Recording
 
-#: Shift of the argument of Stirling's series, after which a few terms are exact to float64 precision.
+#: Shift of the argument of Stirling's series, so that a few terms give float64 precision.
 _SHIFT = 8
 #: log Γ(z) = (z - 1/2) log z - z + log(2π)/2 + (t₀ + t₁/z² + t₂/z⁴ + …)/z
 _TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 
 
 def _log_gamma(a: Value) -> Value:
-    """Return log Γ(x) for x > 0, in float64: Stirling's series at x + 8, minus the logs of the factors between."""
+    """Return log Γ(x) for x > 0, in float64: Stirling's series at x + 8, minus the logs of the factors in between."""
     x = between = a.cast("float64")
     for i in range(1, _SHIFT):
         between = between * (x + i)
@@ -39,7 +39,7 @@ def _log1p(a: Value) -> Value:
 
 
 def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
-    """Return insertion indices of values in sorted numbers or rows: how many are lower, or not higher."""
+    """Return insertion indices of values in sorted numbers or rows: the count of lower (or not higher) numbers."""
     last, before = (values.constant([axis], "int64") for axis in (-1, -2))
     places = ordered.to("Unsqueeze", before).to("LessOrEqual" if right else "Less", values.to("Unsqueeze", last),
                                                 dtype="bool")  # fmt: skip
@@ -47,13 +47,13 @@ def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
 
 
 def _softplus(a: Value, beta: float = 1, threshold: float = 20) -> Value:
-    # The larger of x and 0, and log(1 + exp(-|x|)): no number is too large for it.
+    # max(x, 0) + log(1 + exp(-|x|)) does not overflow.
     x = a * beta
     return (x.to("Max", 0) + (x.to("Abs").to("Neg").to("Exp") + 1).log()) / beta
 
 
 def _elu(a: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    # SELU and CELU come as this one, too.
+    # PyTorch implements SELU and CELU with this operation, too.
     below = ((a.to("Min", 0) * input_scale).to("Exp") - 1) * (alpha * scale)
     return a.to("Max", 0) * scale + below
 
@@ -90,7 +90,7 @@ def _operation(name: str) -> Callable[..., Value]:
 
 
 def _either(numbers: str, booleans: str) -> Callable[..., Value]:
-    """Return a formula of one operation, which has another name in ONNX for booleans."""
+    """Return a formula of one operation that has a different name in ONNX for booleans."""
     return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
 
 

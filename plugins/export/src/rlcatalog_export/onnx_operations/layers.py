@@ -34,7 +34,7 @@ def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1
 
 
 def _or_filled(r: Recording, tensor: Any, number: int, shape: Sequence[int], like: Any) -> str:
-    """Return a tensor, or a constant in place of a missing tensor."""
+    """Return a tensor, or a constant instead of a missing tensor."""
     return r.graph.constant(np.full(tuple(shape), number), dtype_of(like)) if tensor is None else r.name(tensor)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:
-    """Reduce a value with `ndim` axes over the given axes, by default over all."""
+    """Reduce a value with `ndim` axes over the given axes, or over all by default."""
     axes = range(ndim) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
     places = r.graph.constant([axis_of(axis, ndim) for axis in axes], "int64")
     return r.graph.add(operator, name, places, keepdims=int(keepdim))
@@ -66,7 +66,7 @@ FORMS.update({
 
 @form_of("_safe_softmax")
 def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
-    # A row of nothing but minus infinities becomes zeros.
+    # A row of only minus infinities becomes zeros.
     shares = _along("Softmax", r, out, a, axis)
     return r.graph.add("Where", r.graph.add("IsNaN", shares), r.name(0.0, dtype_of(out)), shares)
 

@@ -1,8 +1,8 @@
-"""The table of PyTorch operations in ONNX, and helpers for its entries.
+"""Table of PyTorch operations in ONNX, and helpers for its entries.
 
-Shapes are known numbers. A form is a function that adds nodes to a recording and returns their output, or outputs: it
-gets the recording, PyTorch's result, and the operation's arguments. Tensors among them are named by `recorder.name`,
-which converts them to a dtype if given.
+All shapes are known. A form is a function that adds nodes to a recording and returns their output or outputs. Its
+arguments are the recording, PyTorch's result, and the operation's arguments. `recorder.name` returns the name of a
+tensor argument, and converts it to a dtype if given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Form = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Form)
-#: Name of an operation of PyTorch's → its form.
+#: Name of a PyTorch operation → its form.
 FORMS: dict[str, Form] = {}
 
 
@@ -35,35 +35,35 @@ class Nodes(Protocol):
     """Graph under construction: `Graph`, or the class of another converter, with other names."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
-        """Add a node with one output and return that."""
+        """Add a node with one output, and return the output's name."""
 
     def constant(self, value: Any, dtype: str | None = None) -> Any:
-        """Return a constant."""
+        """Return the name of a constant."""
 
 
 class Value:
-    """Numbers in a graph, all of one dtype; Python numbers become constants.
+    """Values of one dtype in a graph; Python numbers become constants.
 
     Args:
         graph: The graph.
         name: Name in the graph.
-        dtype: Their dtype.
+        dtype: The values' dtype.
     """
 
     def __init__(self, graph: Nodes, name: Any, dtype: str) -> None:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
-        """Return the result of an ONNX operation on these numbers and others, by default of the same dtype."""
+        """Return the result of an ONNX operation on these and other values, by default of the same dtype."""
         names = [x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others]
         return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
 
     def cast(self, dtype: str) -> Value:
-        """Return the numbers in another dtype."""
+        """Return the values in another dtype."""
         return self if dtype == self.dtype else self.to("Cast", dtype=dtype, to=type_of(dtype))
 
     def constant(self, value: Any, dtype: str | None = None) -> Value:
-        """Return a constant, by default of these numbers' dtype."""
+        """Return a constant, by default of the values' dtype."""
         return Value(self.graph, self.graph.constant(value, dtype or self.dtype), dtype or self.dtype)
 
     def log(self) -> Value:

@@ -1,1 +1,1 @@
-"""Export in TensorFlow: a policy as one traced function, and the formats that TensorFlow writes."""
+"""Export in TensorFlow: a policy as a traced function, and TensorFlow's file formats."""

@@ -1,4 +1,4 @@
-"""Noise in TensorFlow: the source of random numbers of distributions, instead of a policy's generator."""
+"""Noise in TensorFlow: the source of distributions' random numbers, instead of a policy's generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog_tf import tf
 
 
 class TFNoise(Noise):
-    """Noise for TensorFlow, whose parts may be traced."""
+    """Noise for TensorFlow, which may be traced."""
 
     math = SimpleNamespace(
         log=tf.math.log, sqrt=tf.sqrt, rsqrt=tf.math.rsqrt, cos=tf.cos, sin=tf.sin, where=tf.where, concat=tf.concat,
@@ -22,11 +22,11 @@ class TFNoise(Noise):
     )  # fmt: skip
 
     def sizes(self, shape: Any) -> Sequence[Any]:
-        """Return the numbers of a shape."""
+        """Return a shape as a sequence of sizes."""
         return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
         return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
 
     def categorical(self, logits: Any) -> Any:

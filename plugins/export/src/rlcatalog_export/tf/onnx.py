@@ -27,10 +27,10 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         path: The file.
 
     Raises:
-        NotServedError: It does something that TensorFlow cannot trace, that draws by itself, or that ONNX has no
-            operation for.
+        NotServedError: The policy does something that TensorFlow cannot trace, uses TensorFlow's random numbers, or
+            needs an operation that ONNX lacks.
     """
-    import tf2onnx  # this imports TensorFlow, so only after the kernel has
+    import tf2onnx  # imports TensorFlow, so import it after the kernel
 
     constants = importlib.import_module("tensorflow.python.framework.convert_to_constants")
     function = TFPolicyFunction(policy)
@@ -50,7 +50,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 class _Nodes:
-    """Nodes that replace a TensorFlow node.
+    """Builder of nodes that replace a TensorFlow node.
 
     Args:
         graph: Input of tf2onnx.
@@ -61,7 +61,7 @@ class _Nodes:
         self._graph, self._prefix, self._count = graph, name, 0
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node with one output and return that."""
+        """Add a node with one output, and return the output's name."""
         node = self._graph.make_node(operator, list(inputs), attr=attributes, name=self._name(operator))
         return str(node.output[0])
 
@@ -88,8 +88,8 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
     return convert, []
 
 
-#: Operations of TensorFlow's that tf2onnx has no form of, or one that is wrong at the edges: it chooses between tensors
-#: by multiplying with 0 and 1, which fails for infinite numbers.
+#: TensorFlow operations that tf2onnx does not support, or only without infinite numbers: it selects between tensors by
+#: multiplying with 0 and 1.
 CONVERTED = {
     operation: _converter(FORMULAS[name])
     for operation, name in

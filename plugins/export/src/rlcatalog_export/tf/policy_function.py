@@ -1,4 +1,4 @@
-"""A policy as one traced function of tensors: from observations and noise to actions."""
+"""A policy as a traced function from observations and noise to actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_tf import OPS, drawing_from, tf
 
 
 class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
-    """A copy of a policy as one function of tensors, which `interface` describes.
+    """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
         policy: The policy; it is copied.
@@ -40,14 +40,14 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         self.program = self._traced()
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which the policy itself draws from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
         return self.policy.backend.untraced(TFNoise(len(numbers), numbers))  # type: ignore[no-any-return]
 
     def _traced(self) -> Any:
         """Return the traced function.
 
         Raises:
-            NotServedError: It cannot be traced, or draws by itself.
+            NotServedError: The policy cannot be traced, or uses TensorFlow's random numbers.
         """
         ports = self.interface.inputs
         signature = [
@@ -72,7 +72,8 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)
                 raise NotServedError(
-                    f"export: {line or operation.name} draws by itself ({operation.type}), and a file draws from given"
-                    " noise alone: take draw_uniform, draw_normal, draw_gamma and draw_categorical of rlcatalog_tf."
+                    f"export: {line or operation.name} uses TensorFlow's random numbers ({operation.type}), but a file"
+                    " only samples from given noise: use draw_uniform, draw_normal, draw_gamma and draw_categorical of"
+                    " rlcatalog_tf."
                 )
         return program

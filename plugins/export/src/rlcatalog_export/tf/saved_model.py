@@ -12,9 +12,9 @@ from rlcatalog_export.tf.policy_function import TFPolicyFunction
 from rlcatalog_policy import Policy
 from rlcatalog_tf import tf
 
-#: Where the interface lies in the folder; TensorFlow leaves this folder of it to others.
+#: Path of the interface in the folder; TensorFlow reserves this subfolder for other files.
 INTERFACE = Path("assets.extra/rlcatalog.json")
-#: The checksums of all other files.
+#: File with the checksums of all other files.
 _CHECKSUMS = "assets.extra/rlcatalog.sha256"
 _SIGNATURE = "serving_default"
 
@@ -27,13 +27,14 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
         path: The folder.
 
     Raises:
-        NotServedError: It does something that TensorFlow cannot trace or save, or draws by itself.
+        NotServedError: The policy does something that TensorFlow cannot trace or save, or uses TensorFlow's random
+            numbers.
     """
     function = TFPolicyFunction(policy)
-    module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
+    module = tf.Module()  # save only the variables and the program, not the model's attributes
     module.held = list(function.program.graph.variables)
-    # TensorFlow raises its own errors for objects it cannot track, and would print where files were written, which is
-    # not yet their place.
+    # TensorFlow raises its own errors for objects that it cannot track, and would print the temporary path of the
+    # files.
     no_form = raised_as(lambda why: NotServedError(f"export: this policy has no form as a SavedModel: {why}"), OSError)
     with no_form, quiet_converters("tensorflow"):
         tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
@@ -44,31 +45,31 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
 
 
 class SavedModelRunner:
-    """A SavedModel in memory, ready to run on the CPU.
+    """SavedModel in memory, ready to run on the CPU.
 
     Args:
         path: The folder.
 
     Attributes:
         interface: Description of the inputs and outputs, as JSON.
-        checked: Whether its checksums were there.
+        checked: Whether the folder has checksums.
 
     Raises:
-        SavedPolicyError: It cannot be read, or holds no policy.
+        SavedPolicyError: The path cannot be read, or does not contain a policy.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise SavedPolicyError(f"{path}: not a policy that rlcatalog exported: {error}") from error
+            raise SavedPolicyError(f"{path}: not a policy exported by rlcatalog: {error}") from error
         self.checked = check_folder(path, _CHECKSUMS)
         with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             self._module = tf.saved_model.load(str(path))  # the signature does not keep it alive
             self._run = self._module.signatures[_SIGNATURE]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the outputs of these names for inputs by name."""
+        """Return the named outputs for inputs by name."""
         with tf.device("/cpu:0"):
             arrays = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
         return [arrays[name].numpy() for name in outputs]

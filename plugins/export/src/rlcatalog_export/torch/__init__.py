@@ -1,1 +1,1 @@
-"""Export in PyTorch: a policy as one module of tensors, and the formats that PyTorch writes."""
+"""Export in PyTorch: a policy as a module of tensors, and PyTorch's file formats."""

@@ -1,7 +1,7 @@
-"""Freezing a PyTorch policy: its acting step is recorded as a graph that onnxruntime runs.
+"""Freeze a PyTorch policy: record its acting step as a graph that onnxruntime runs.
 
-The graph is recorded operation by operation while the policy acts, which takes milliseconds, while a full export takes
-seconds. It holds one number of rows, and the weights as inputs, so that it acts with those of now.
+The graph is recorded operation by operation while the policy acts. This takes milliseconds; a full export takes
+seconds. A graph is for one number of rows. The weights are inputs, so it always uses the current ones.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
 
-#: Most numbers of rows that graphs are kept for; of others the policy itself acts.
+#: Most numbers of rows to keep graphs for; for others, the policy itself acts.
 _MOST = 16
 
 
 class FrozenTorch:
     """Backend of a frozen policy: recorded graphs, one for each number of rows.
 
-    Each graph is compared with the policy at its first, second, fourth, eighth … step: what a recording cannot see,
-    such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
+    Each graph is compared with the policy at its first, second, fourth, eighth … step: this detects what a recording
+    cannot see, such as a counter in Python, and then the policy itself acts from then on.
 
     Args:
         policy: The policy.
@@ -44,7 +44,7 @@ class FrozenTorch:
 
     def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
         if policy.device != "cpu":
-            raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
+            raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run only on the CPU.")
         self._policy = policy
         self._backend: Backend = policy.backend
         self._noise = NoiseBlocks(seed)
@@ -72,7 +72,7 @@ class FrozenTorch:
         weights = weights_of(self._policy)
         for key, graph in list(self._graphs.items()):
             if graph is not None and not graph.refresh(weights):
-                del self._graphs[key]  # its shape has changed: record it again
+                del self._graphs[key]  # its shape has changed, so record it again
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of the generator for sampling actions."""
@@ -118,7 +118,7 @@ class FrozenTorch:
         fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
         difference = disagreement(self._policy, fixed, actual)
         if not difference:
-            # A random number on the edge between two actions may fall to either side; not twice in a row.
+            # A random number at the boundary between two actions may fall on either side, but not twice in a row.
             difference = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
             self._doubts = self._doubts + 1 if difference else 0
             if self._doubts < 2:

@@ -1,7 +1,7 @@
 """Noise in PyTorch: inside the context, PyTorch's random functions use given uniform numbers.
 
-So a policy becomes a pure function of its inputs and the noise, whatever draws in it, and a graph of it can be
-exported. `torch` has no such switch; the mode replaces the functions that draw, one by one.
+So a policy becomes a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has no switch
+for this; the mode replaces each function that samples.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rlcatalog_export.noise import LEAST, MOST, Noise
 
 
 class TorchNoise(Noise, TorchFunctionMode):
-    """Noise for PyTorch; a context in which its functions draw from it.
+    """Noise for PyTorch, and a context in which PyTorch's functions sample from it.
 
     Args:
         rows: See `Noise`.
         uniforms: See `Noise`.
         widths: See `Noise`.
-        suspects: Gets the lines that make a number of the size of the batch, which must stay unknown.
+        suspects: List that collects lines that turn the batch size, which must stay unknown, into a constant.
     """
 
     math = SimpleNamespace(
@@ -45,7 +45,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         self._suspects = suspects
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a PyTorch function, or its replacement here."""
+        """Call a PyTorch function or its replacement."""
         kwargs = kwargs or {}
         if func is Tensor.__len__ and self._suspects is not None and isinstance(args[0].shape[0], torch.SymInt):
             line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
@@ -53,12 +53,12 @@ class TorchNoise(Noise, TorchFunctionMode):
         draw = _DRAWS.get(func)
         if draw is None:
             if func in _REFUSED:
-                raise NotServedError(f"export: nothing here can draw as {func.__name__}() does from given noise.")
+                raise NotServedError(f"export: {func.__name__}() cannot sample from given noise.")
             return func(*args, **kwargs)
         return draw(self, *args, **kwargs)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
-        """Return columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 
@@ -98,7 +98,9 @@ def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = F
     if count > 1 and not replacement:
         raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
-    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # rates `probs`: the first to ring is drawn
+    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(
+        -2
+    )  # exponential clocks with rates `probs`: the first to ring is the sample
     return clocks.argmin(dim=-1)
 
 

@@ -27,7 +27,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         path: The file.
 
     Raises:
-        NotServedError: It uses an operation that PyTorch cannot export, or that ONNX lacks.
+        NotServedError: The policy uses an operation that PyTorch cannot export, or that ONNX lacks.
     """
     function = TorchPolicyFunction(policy)
     program, interface = export_program(function), function.interface
@@ -50,14 +50,14 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 class _Nodes:
-    """The graph that PyTorch's exporter makes."""
+    """Graph under construction by PyTorch's exporter."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
-        """Add a node with one output and return that."""
+        """Add a node with one output, and return the output's name."""
         return getattr(opset18, operator)(*inputs, **attributes)
 
     def constant(self, value: Any, dtype: str | None = None) -> Any:
-        """Return a constant."""
+        """Return the name of a constant."""
         return opset18.Constant(value=numpy_helper.from_array(np.array(value, dtype)))
 
 

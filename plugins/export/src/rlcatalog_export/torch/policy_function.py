@@ -1,4 +1,4 @@
-"""A policy as one module of tensors to tensors: from observations and noise to actions, for `torch.export`."""
+"""A policy as a module from observations and noise to actions, for `torch.export`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rlcatalog_torch import OPS
 
 
 class TorchPolicyFunction(PolicyFunction, nn.Module):
-    """A copy of a policy as one function of tensors, which `interface` describes.
+    """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
         policy: The policy; it is copied.
 
     Attributes:
-        suspects: Lines that make a number of the size of the batch, in an object that PyTorch does not put back.
+        suspects: Lines that turn the batch size into a constant, in an object that PyTorch does not restore.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
@@ -37,7 +37,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         nn.Module.__init__(self)
-        with torch.random.fork_rng([]):  # building a model must not change the policy's next draws
+        with torch.random.fork_rng([]):  # building a model must not change the policy's next samples
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
@@ -47,11 +47,11 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     @staticmethod
     def drawing(noise: TorchNoise) -> TorchNoise:
-        """Return a context in which PyTorch draws from noise: the noise itself."""
+        """Return a context in which PyTorch samples from noise: the noise itself."""
         return noise
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> TorchNoise:
-        """Return a context in which the policy itself draws from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
         return TorchNoise(len(numbers), torch.from_numpy(numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -64,18 +64,18 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
 
 def export_program(function: TorchPolicyFunction) -> Any:
-    """Return the `torch.export.ExportedProgram` of a policy, of batches of any size.
+    """Return the `torch.export.ExportedProgram` of a policy for batches of any size.
 
     Raises:
-        NotServedError: PyTorch cannot export it; the message names the line of the model or distribution that stopped
-            it, if known.
+        NotServedError: PyTorch cannot export the policy; if known, the message names the line of the model or
+            distribution that caused the error.
     """
     ports, rng = function.interface.inputs, np.random.default_rng(0)
     examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
-        # It warns of tensors that models store from their last pass, which belong to the copy.
+        # PyTorch warns of tensors that models store from their last pass; they belong to the copy.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:

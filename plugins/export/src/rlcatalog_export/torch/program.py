@@ -1,4 +1,4 @@
-"""The format `"torch"`: a policy as a program of `torch.export`, and running it."""
+"""The format `"torch"`: writing a policy as a `torch.export` program, and running it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MARK = b"rlcatalog sha256 "
 
 
 def write_program(policy: Policy, path: Path) -> Exported:
-    """Write a policy as a program of `torch.export`.
+    """Write a policy as a `torch.export` program.
 
     Args:
         policy: The policy.
         path: The file.
 
     Raises:
-        NotServedError: It does something that PyTorch cannot export.
+        NotServedError: The policy does something that PyTorch cannot export.
     """
     function = TorchPolicyFunction(policy)
     archive = io.BytesIO()
@@ -42,17 +42,17 @@ def write_program(policy: Policy, path: Path) -> Exported:
 
 
 class ProgramRunner:
-    """A program of `torch.export`, ready to run on the CPU.
+    """`torch.export` program, ready to run on the CPU.
 
     Args:
         path: The file.
 
     Attributes:
         interface: Description of the inputs and outputs, as JSON.
-        checked: Whether its checksum was there.
+        checked: Whether the file has a checksum.
 
     Raises:
-        SavedPolicyError: It cannot be read, or holds no policy.
+        SavedPolicyError: The path cannot be read, or does not contain a policy.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +61,7 @@ class ProgramRunner:
         with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
         if not extra[INTERFACE]:
-            raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy that rlcatalog exported.")
+            raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy exported by rlcatalog.")
         self.interface = extra[INTERFACE]
         self._run = program.module()
         interface = Interface.from_json(self.interface, str(path))
@@ -69,7 +69,7 @@ class ProgramRunner:
         self._names = [port.name for port in interface.outputs]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the outputs of these names for inputs by name."""
+        """Return the named outputs for inputs by name."""
         with torch.inference_mode():
             tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
         by_name = dict(zip(self._names, tensors, strict=True))

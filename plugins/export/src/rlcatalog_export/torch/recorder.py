@@ -1,6 +1,6 @@
-"""Recording: each PyTorch operation on some tensors becomes a node of an ONNX graph.
+"""Recording: each PyTorch operation on the input tensors becomes a node of an ONNX graph.
 
-Nothing is traced symbolically: the numbers are real ones, and the model is as it was afterwards.
+There is no symbolic tracing: the model runs with real numbers, and is unchanged afterwards.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _FRESH = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
     "new_empty_strided",
 }  # fmt: skip
-#: The end of the name of a weight that is read transposed.
+#: Suffix of the name of a weight that is read transposed.
 TURNED = ".t"
 #: Operations that return numbers to Python.
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Recorder of operations on some tensors; all other operands are constants.
+    """Recorder of operations on the given tensors; all other operands are constants.
 
     Args:
         inputs: The tensors by name, which become inputs of the graph.
-        weights: Tensors that become inputs when something reads them, by name.
+        weights: Tensors by name, which become inputs when an operation reads them.
 
     Attributes:
         graph: The graph.
-        used: The weights that were read, by the name of their input; matrices that were read transposed, as `name.t`.
+        used: The weights that were read, by the name of their input: `name.t` for a matrix that was read transposed.
         convolves: Whether there is a convolution.
     """
 
@@ -48,14 +48,14 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.used: dict[str, Tensor] = {}
         self.convolves = False
         self._names: dict[int, str] = {}
-        #: Kept, so that no other tensor gets the identity of one that is gone.
+        #: References that prevent new tensors from reusing the identity of old ones.
         self._kept: list[Any] = []
         self._weights = {id(tensor): (name, tensor) for name, tensor in weights.items()}
-        #: The known tensors in each storage.
+        #: Known tensors by their storage.
         self._storages: dict[int, list[Tensor]] = {}
-        #: Tensors that were written over through another one.
+        #: Tensors that were overwritten through another tensor.
         self._stale: set[int] = set()
-        #: Tensors that were written in place, or parts of them.
+        #: Tensors that were written in place, fully or in part.
         self._written: set[int] = set()
         for name, tensor in inputs.items():
             self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
@@ -72,7 +72,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
 
     def name(self, value: Any, dtype: str | None = None) -> str:
-        """Return the name of a tensor or number in the graph, converted into a dtype if one is given."""
+        """Return the name of a tensor or number in the graph, converted to a dtype if given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
         known = self._names.get(id(value))
@@ -91,7 +91,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def turned(self, tensor: Tensor) -> str | None:
         """Return the transpose of a weight as a separate input; None if it is not a weight.
 
-        A weight that is an input would otherwise be transposed at each step.
+        Otherwise, an input weight would be transposed in each step.
         """
         if id(tensor) not in self._weights:
             return None
@@ -115,7 +115,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refused(self, what: str) -> NotServedError:
         """Return the error for an unsupported operation."""
-        return NotServedError(f"freeze: {what} cannot be written as a graph here.")
+        return NotServedError(f"freeze: {what} cannot be recorded as a graph.")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and record it if it reads a known tensor."""
@@ -149,23 +149,23 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
-        """Forget all tensors that share memory with a tensor that is written in place.
+        """Forget all tensors that share memory with a tensor that is being written in place.
 
         Returns:
-            The whole tensor that it is a part of, or None if it is a whole one, or nothing reads the whole any more.
+            The whole tensor that it is a part of; None if it is a whole tensor, or the whole is no longer read.
 
         Raises:
-            NotServedError: It is a weight, or a part of something that is not one tensor in order.
+            NotServedError: The tensor is a weight, or a part of memory that is not a contiguous tensor.
         """
         whole, storage = tensor._base, tensor.untyped_storage()
         if {id(tensor), id(whole)} & self._weights.keys():
-            raise self.refused(f"{name}(), in place on a parameter or a buffer,")
+            raise self.refused(f"{name}() in place on a parameter or a buffer")
         if tensor.numel() * tensor.element_size() == storage.nbytes():
             whole = None
         elif not _ordered(whole, tensor):
             whole = None
             if not self.knows(tensor):
-                raise self.refused(f"{name}(), in place on a part of another tensor,")
+                raise self.refused(f"{name}() in place on a part of another tensor")
         if whole is not None and not self.knows(whole):
             self._note(whole, self.graph.constant(whole.numpy(), dtype_of(whole)))
         for other in self._storages.get(storage.data_ptr(), ()):
@@ -174,7 +174,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return whole
 
     def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
-        """Record a write to a part of a tensor: its numbers replace those of the whole tensor."""
+        """Record a write to a part of a tensor: its values replace those in the whole tensor."""
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
@@ -183,16 +183,18 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._written.add(id(whole))
 
     def _part(self, tensor: Tensor) -> str:
-        """Return the content of a part of a tensor, after in-place writes to some of it."""
+        """Return the content of a part of a tensor after in-place writes."""
         whole: Any = tensor._base
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
-            raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
+            raise self.refused(
+                "reading a tensor after an in-place operation on a part of it, or on the tensor that it is a part of,"
+            )
         flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
         numbers = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
         return self.reshaped(numbers, (tensor.numel(),), tuple(tensor.shape))
 
     def _places(self, tensor: Tensor, whole: Tensor) -> str:
-        """Return the positions of a part's numbers in the whole tensor."""
+        """Return the positions of a part's values in the whole tensor."""
         places = torch.arange(whole.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         return self.graph.constant(places.reshape(-1).numpy(), "int64")
 
@@ -203,12 +205,12 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._names[id(tensor)] = name
 
 
-#: Arguments for the device and dtype of a new tensor, which the tensor itself has as well.
+#: Arguments for a new tensor's device and dtype, which the example tensor defines anyway.
 _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
 
 
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
-    """Return whether a tensor is part of a tensor that fills its storage in order."""
+    """Return whether a tensor is part of a contiguous tensor that fills its storage."""
     if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
         return False
     return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
@@ -217,12 +219,12 @@ def _ordered(whole: Tensor | None, part: Tensor) -> bool:
 def record(
     function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
 ) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
-    """Record a function's operations on its inputs.
+    """Record the operations of a function on its inputs.
 
     Args:
         function: Called with the inputs by name; returns its outputs by name.
-        inputs: Its inputs, none of which it changes.
-        weights: Other tensors that it may read and must not treat as constants.
+        inputs: The function's inputs; it must not change them.
+        weights: Other tensors that it may read and that must not become constants.
 
     Returns:
         The recording, and its outputs for `Graph.model`.
@@ -236,5 +238,5 @@ def record(
 
 
 def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return the numbers of a tensor, in the same memory."""
+    """Return a tensor as an array that shares its memory."""
     return tensor.detach().numpy()

@@ -1,4 +1,4 @@
-"""One step of a policy for one number of rows, recorded as a graph that runs with other inputs and weights."""
+"""A policy's step for one number of rows, recorded as a graph that runs with other inputs and weights."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
-#: As constants, weights are packed once, and new weights need a new session. By measurement, this pays off for
-#: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
+#: Constant weights are packed only once, but new weights need a new session. Measured: this pays off for convolutions,
+#: and from this number of weights (a third of an LSTM of 256 cells) and rows.
 _SIZE, _ROWS = 200_000, 4
 _NOTHING = np.zeros(0, np.float32)
 
 
 class _StepNoise(TorchNoise):
-    """Noise of one step, which lies in the open interval (0, 1) already."""
+    """Noise of one step, which already lies in the open interval (0, 1)."""
 
     def numbers(self, columns: Any, shape: Any, dtype: torch.dtype) -> Tensor:
-        """Return columns of the noise in a shape and a dtype."""
+        """Return the next columns of the noise in a shape and a dtype."""
         return torch.as_tensor(columns).reshape(tuple(shape)).to(dtype, copy=True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a PyTorch function, or its replacement here."""
+        """Call a PyTorch function or its replacement."""
         func = _one_hot if func is torch.nn.functional.one_hot else func
         return super().__torch_function__(func, types, args, kwargs)
 
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """Return one-hots; PyTorch's own function looks at the numbers first."""
+    """Return one-hots; PyTorch's function reads the numbers first."""
     if num_classes < 0:
         raise NotServedError("freeze: pass num_classes to one_hot().")
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
 
 
 class StepGraph:
-    """One step of a policy for batches like a given one.
+    """Recorded step of a policy for batches like a given one.
 
     Args:
         policy: The policy, on the CPU.
         given: The backend's inputs by name, `obs`, `views`, `memory`, `mask`: arrays and structures of arrays.
-        explore: Sample; otherwise take the most likely action.
+        explore: Whether to sample; otherwise the most likely action is chosen.
 
     Raises:
-        NotServedError: Something in it has no form as a graph, or the model is of half precision.
+        NotServedError: An operation cannot be recorded, or the model has half precision.
     """
 
     def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
@@ -63,7 +63,7 @@ class StepGraph:
         model: Any = policy.model
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
-            raise NotServedError(f"freeze: a model of {self._dtype} has no graph here; float32 and float64 have.")
+            raise NotServedError(f"freeze: a model of {self._dtype} cannot be frozen; only float32 and float64 can.")
         self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
         leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
@@ -81,22 +81,22 @@ class StepGraph:
         self._memory_in, self._views_in = (
             [array for name, array in self._inputs.items() if name.startswith(role)] for role in ("memory", "views")
         )
-        #: Where the random numbers of a step are put, and how many they are.
+        #: Buffer for the random numbers of a step, and their number.
         self._noise = self._inputs.get("noise", _NOTHING).reshape(-1)
         self._count = self._noise.size
-        #: How many steps were taken.
+        #: Number of steps so far.
         self.steps = 0
         size = sum(tensor.numel() for tensor in self._recording.used.values())
         #: Whether the weights are constants of the session, so that new weights need a new session.
         self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
-        # A parameter may be converted, and is the same object still.
+        # A parameter may have been converted and still be the same object.
         self._forms = {name: _form(tensor) for name, tensor in self._recording.used.items()}
-        #: Tensors that the weights are read from.
+        #: Tensors from which the weights are read.
         self._weights: dict[str, Array] = {}
         self.refresh(weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
-        """Use other weights from now on; return whether that is possible."""
+        """Use different weights from now on; return whether that is possible."""
         used = self._recording.used
         now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
         if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
@@ -193,7 +193,7 @@ def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
 
 
 def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Copy arrays, also nested ones, into tensors; floating-point numbers get one dtype."""
+    """Copy arrays and nested arrays into tensors, with one dtype for floating-point numbers."""
 
     def tensor(array: Array) -> Tensor:
         return floats_as(torch.from_numpy(np.array(array, order="C")), dtype)
