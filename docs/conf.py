@@ -68,7 +68,8 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Array|Choice|DistPlan|FlatConfig|History|Lowered|Tensor|Unclaimed|Verdict|bounds|info",
+        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|FlatConfig|History|Lowered|Mask|T|Tensor"
+        r"|TrunkObservation|Unclaimed|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),
@@ -80,4 +81,6 @@ html_theme = "furo"
 html_title = f"rlcatalog {release}"
 html_show_sphinx = False
 html_static_path = ["_static"]
+#: Guides come before reference pages in the results of the search.
+html_search_scorer = str(Path(__file__).parent / "_static/scorer.js")
 html_css_files = ["site.css"]

@@ -1,6 +1,6 @@
-"""A gated transformer behind the default net, in PyTorch and in TensorFlow, on a task of memory.
+"""A gated transformer after the default net, in PyTorch and in TensorFlow, on a task of memory.
 
-Every step shows a symbol; the reward is for naming the one before. Run it with
+Each step shows a symbol; the reward is for naming the previous symbol. Run it with
 `python examples/attention_net.py --framework tf`; `--without` shows what the same net learns without attention.
 """
 
@@ -30,7 +30,7 @@ MODEL = {
 
 
 class RepeatAfterMe(gym.Env):
-    """Symbols at random; naming the one of the step before pays 1, another one -1, over 50 steps."""
+    """Random symbols over 50 steps; naming the previous symbol pays 1, any other symbol -1."""
 
     observation_space, action_space = Discrete(3), Discrete(3)
 

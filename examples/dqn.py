@@ -42,7 +42,7 @@ class Hyper:
     target_every: int = 100  # each copy lets the values see one step further, and leaves less time to settle
     buffer_size: int = 80_000
     batch_size: int = 128
-    lr: float = 1e-3  # falls linearly to zero: the last policy is then not the one of an unlucky step
+    lr: float = 1e-3  # falls linearly to zero, so that no unlucky step determines the last policy
     gamma: float = 0.99
     epsilon_end: float = 0.02
     epsilon_steps: int = 10_000  # from 1 down to epsilon_end

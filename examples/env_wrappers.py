@@ -55,7 +55,7 @@ class NamedMoves(gym.ActionWrapper):
 
 
 def frozen_lake(config: dict[str, Any]) -> gym.Env:
-    """Make a FrozenLake without slipping, on which going down and right is all one needs."""
+    """Make a FrozenLake without slipping, where going down and right is enough."""
     env = gym.make("FrozenLake-v1", is_slippery=False, **config)
     return NamedMoves(ClipRewardEnv(OneHotEnv(env, depth=16), min_=-1.0, max_=1.0))
 

@@ -1,4 +1,4 @@
-"""A custom model behind which `use_lstm` puts an LSTM, in PyTorch and in TensorFlow.
+"""A custom model after which `use_lstm` puts an LSTM, in PyTorch and in TensorFlow.
 
 The model announces how wide its features are and leaves logits and values to the LSTM. Run it with
 `python examples/lstm_auto_wrapping.py --framework tf`.

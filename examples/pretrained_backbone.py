@@ -25,7 +25,7 @@ def timm_model() -> type:
     from torch import Tensor, nn
 
     class TimmBackbone(nn.Module):
-        """A network of timm, normalised as it was trained."""
+        """A timm network, with the normalisation of its training."""
 
         def __init__(
             self, space: gym.Space, name: str = "test_resnet", pretrained: bool = False, frozen: bool = True

@@ -52,7 +52,7 @@ def torch_model() -> type:
             x, h, steps = self.embed(inputs), state[0], []
             there = sequence_mask(seq_lens, inputs.shape[1])
             for t in range(inputs.shape[1]):
-                h = torch.where(there[:, t, None], self.cell(x[:, t], h), h)  # after its end a sequence stands still
+                h = torch.where(there[:, t, None], self.cell(x[:, t], h), h)  # constant after a sequence's end
                 steps.append(h)
             self.features = torch.stack(steps, dim=1)
             return self.logits(self.features), [h]

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     obs: np.ndarray
     action: np.ndarray  # [B, ...]
     reward: np.ndarray  # [B]
-    terminal: np.ndarray  # [B], 1.0 where nothing follows; a time limit is no such end
+    terminal: np.ndarray  # [B], 1.0 at terminal steps; a time limit does not count
     next_obs: np.ndarray
 
 

@@ -2,8 +2,8 @@
 
 TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns functions for
 them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL keeps an
-action as the environment takes it, so this supports actions with equal raw and environment forms: a Discrete that
-begins at 0. Run the script with `python examples/torchrl_ppo.py`, where TorchRL is installed.
+environment's action, so this supports actions with equal raw and environment forms: a Discrete that begins at 0. Run
+the script with `python examples/torchrl_ppo.py`, where TorchRL is installed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ DATA = {
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
     "rlcatalog": [
-        "rlcatalog.choice.explanation.Explanation",
         "rlcatalog_policy.stepper.Stepper",
         "rlcatalog.plugins.discovery.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",

@@ -1,4 +1,4 @@
-"""Runs the examples, and writes `docs/examples`: what each shows, what it printed, how long it took, and its source.
+"""Runs the examples, and writes `docs/examples`: what each shows, its output, run time, picture and source.
 
 `python tools/gallery.py --run NAME...` runs examples (all without a name) and keeps what they print in
 `docs/examples/records.json`; without `--run` the pages are written from what is kept. With `--check` it only says
@@ -21,6 +21,8 @@ import time
 import tokenize
 from pathlib import Path
 from typing import Any
+
+import thumbnails
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -158,7 +160,8 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
     command = " ".join(["python", f"examples/{name}.py", *record["arguments"]])
     difference = replaced(path)
     if difference:
-        rest += f"\n\n## What it replaces in [the hand-written script](../../examples/hand_written/{name}.py)\n\n"
+        link = f"[the script without the catalog](../../examples/hand_written/{name}.py)"
+        rest += f"\n\n## What it replaces\n\nThe changes to {link}:\n\n"
         rest += "\n".join(["```diff", *difference, "```"])
     return "\n".join([
         f"# {title(name)}", "", first, "", *([rest, ""] if rest else []),
@@ -170,14 +173,16 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return all pages: file → text."""
+    """Return all pages and pictures: file → text."""
     kept, found = records(), {}
-    rows = ["| example | what it shows |", "| --- | --- |"]
+    rows = ["| | example | what it shows |", "| --- | --- | --- |"]
     for name, path in examples().items():
         if name not in kept:
             raise SystemExit(f"examples/{name}.py was never run: python tools/gallery.py --run {name}")
         found[TARGET / f"{name}.md"] = page(name, path, kept[name])
-        rows.append(f"| [{title(name)}]({name}.md) | {shows(path)[0]} |")
+        picture, words = thumbnails.drawn(name, kept[name]["output"])
+        found[TARGET / f"pictures/{name}.svg"] = picture
+        rows.append(f"| ![{words}](pictures/{name}.svg) | [{title(name)}]({name}.md) | {shows(path)[0]} |")
     found[TARGET / "index.md"] = "\n".join([
         "# Examples", "",
         "Short programs, each with the output of a short run on two cores of a busy machine. Without options, they",
@@ -198,6 +203,7 @@ def main(arguments: list[str]) -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != new:
             stale.append(f"{path.relative_to(ROOT)} is stale: run `make generate`.")
             if arguments != ["--check"]:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(new, encoding="utf-8")
                 print(f"wrote {path.relative_to(ROOT)}")
     for name, path in examples().items():

@@ -1,7 +1,8 @@
 """Writes the pages of `docs/reference`: errors, commands, parts, checks and the API, from what the code says.
 
 Run it after an error, a command, a declaration or a door has changed: `python tools/reference_pages.py`, or with
-`--check` to only say whether they are up to date. What to do about an error stands in `docs/reference/ways_out.toml`.
+`--check` to only say whether they are up to date. What to do about an error is in `docs/reference/ways_out.toml`;
+`error_messages.py` raises each error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import api_pages
+import error_messages
 import typer
 from config_table import public_index_catalog, table
 
@@ -66,9 +68,10 @@ def errors_page() -> str:
     text = [
         "# Errors",
         "",
-        "Every error says what was asked, what was found and what to do. All derive from `CatalogError`, or of",
-        "warnings from `CatalogWarning`, and from the built-in type that one would expect, so that `except KeyError`",
-        "works as well. They stand in `rlcatalog.errors`, unless another module is named.",
+        "Every message states the problem, what was expected and found, and what to do. All errors derive from",
+        "`CatalogError`, all warnings from `CatalogWarning`, and also from the matching built-in type, so that",
+        "`except KeyError` works. They are in `rlcatalog.errors`, unless another module is named. The messages below",
+        "are real: each comes from running the code above it.",
         "",
     ]
     for name, cls in error_classes().items():
@@ -80,8 +83,10 @@ def errors_page() -> str:
         if attributes:
             said = "; ".join(_attribute(line) for line in attributes.splitlines())
             text[-1] += f" Its attributes: {said}"
-        text += ["", f"**Way out.** {' '.join(ways[name].split())}", ""]
-        text += [f"It is {'`' + place + name + '`, ' if place else ''}derived from {bases}.", ""]
+        text += ["", f"**What to do.** {' '.join(ways[name].split())}", ""]
+        if name in error_messages.EXAMPLES:
+            text += ["```text", error_messages.session(name), "```", ""]
+        text += [f"It {'is `' + place + name + '` and ' if place else ''}derives from {bases}.", ""]
     return "\n".join(text)
 
 

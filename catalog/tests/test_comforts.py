@@ -323,7 +323,7 @@ def test_a_memory_of_ones_own_is_switched_on(catalog):
     catalog.register_model("mine", Net, slot="memory", switch="use_mine", config=struct)
     memory = catalog.explain(BOX, TWO, {"use_mine": True}, "torch").as_dict()["memory"]
     assert (memory["chosen"], memory["reason"]) == ("mine", "use_mine is set")
-    with pytest.raises(rlcatalog.errors.AmbiguousChoiceError, match="Leave one of use_lstm and use_mine out"):
+    with pytest.raises(rlcatalog.errors.AmbiguousChoiceError, match="Remove one of use_lstm and use_mine from"):
         catalog.explain(BOX, TWO, {"use_mine": True, "use_lstm": True}, "torch")
 
 

@@ -94,7 +94,7 @@ def test_a_key_whose_package_failed_says_so(entry_point):
     broken = entry_point("rlcatalog-fcnet", RuntimeError("no such luck"))
     with pytest.warns(rlcatalog.errors.PluginWarning):
         catalog = Catalog([broken], environ={})
-    with pytest.raises(UnknownConfigKeyError, match="which is failed: RuntimeError: no such luck"):
+    with pytest.raises(UnknownConfigKeyError, match="which has failed: RuntimeError: no such luck"):
         catalog.parse_config(SMALL)
 
 

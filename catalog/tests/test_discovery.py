@@ -170,7 +170,7 @@ def test_ranges_mean_what_packaging_says(entry_point):
     ],
 )
 def test_a_bound_that_rules_this_kernel_out(entry_point, line):
-    assert bound(entry_point, "numpy>=99", line) == "it needs rlcatalog>=1 and this is rlcatalog 0.1.0"
+    assert bound(entry_point, "numpy>=99", line) == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ def test_a_part_whose_package_is_disabled_says_so(entry_point):
 def test_a_part_whose_package_failed_says_why(entry_point):
     with pytest.warns(PluginWarning):
         catalog = Catalog([entry_point("rlcatalog-fcnet", plugin=OSError("disk on fire"))], environ={})
-    with pytest.raises(MissingPluginError, match=r"rlcatalog-fcnet 1\.0, which is failed: OSError: disk on fire"):
+    with pytest.raises(MissingPluginError, match=r"rlcatalog-fcnet 1\.0, which has failed: OSError: disk on fire"):
         catalog.registry.get("model", "fcnet")
 
 

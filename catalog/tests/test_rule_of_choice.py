@@ -90,7 +90,7 @@ def test_what_was_not_asked_is_explained_with_the_way_to_it():
     (mine,) = [part for part in candidates if part["name"] == "acme_net"]
     assert mine["rank"] is None
     assert mine["reason"] == (
-        "not asked: 'fcnet' stands in front; to choose it: custom_model='acme/acme_net'"
+        "not considered: 'fcnet' comes first; to choose it: custom_model='acme/acme_net'"
         " or RLCATALOG_PREFER_PLUGINS=acme"
     )
 
@@ -160,11 +160,11 @@ def test_a_switch_of_zero_is_on(switch):
 
 def test_a_switch_that_cannot_be_served_is_an_error(switch):
     acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
-    with pytest.raises(NoMatchError, match=r"acme_on=True asks for 'acme_head' .* has no code for framework 'tf'"):
+    with pytest.raises(NoMatchError, match=r"acme_on=True selects 'acme_head' .* has no code for framework 'tf'"):
         chosen(catalog_with(acme), config={"acme_on": True}, slot="head", framework="tf")
     spec = ModelSpec("acme_head", NET, "", slot="head", match=lambda r: Match(None, "too small"), **switch)
     picky = plugin("acme", models=[spec])
-    with pytest.raises(NoMatchError, match=r"too small\. Leave acme_on out of the config"):
+    with pytest.raises(NoMatchError, match=r"too small\. Remove acme_on from the config"):
         chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
 
 
@@ -216,7 +216,7 @@ def test_what_is_said_of_a_stranger_with_kinds_that_was_not_asked():
     (answer,) = [answer for c, answer in resolution.choices["preprocessor"].verdicts if c.name == "acme_box"]
     assert answer == Match(
         None,
-        "not asked: 'none' stands in front; to choose it: custom_preprocessor='acme/acme_box' or"
+        "not considered: 'none' comes first; to choose it: custom_preprocessor='acme/acme_box' or"
         " RLCATALOG_PREFER_PLUGINS=acme",
     )
 
@@ -269,13 +269,13 @@ def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen
     with pytest.warns(match="no_such_module_at_all"):
         vision = broken("rlcatalog-visionnet")
     assert chosen(vision) == "rlcatalog-fcnet/fcnet"
-    with pytest.raises(MissingPluginError, match=r"rlcatalog-visionnet .* which is failed"):
+    with pytest.raises(MissingPluginError, match=r"rlcatalog-visionnet .* which has failed"):
         chosen(vision, IMAGE)
     assert chosen(vision, IMAGE, config={"custom_model": "fcnet"}) == "rlcatalog-fcnet/fcnet"
     with pytest.warns(match="no_such_module_at_all"):
         lstm = broken("rlcatalog-lstm")
     assert chosen(lstm, IMAGE) == "rlcatalog-visionnet/visionnet"
-    with pytest.raises(Exception, match=r"rlcatalog-lstm .* which is failed"):
+    with pytest.raises(Exception, match=r"rlcatalog-lstm .* which has failed"):
         chosen(lstm, config={"use_lstm": True})
 
 

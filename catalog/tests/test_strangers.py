@@ -149,7 +149,7 @@ def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
 
 def test_a_star_import_is_named(tmp_path, install, installed):
     install(tmp_path, "starry", "from rlcatalog import *\n")
-    with pytest.warns(PluginWarning, match="`from rlcatalog import \\*` asks for MODEL_DEFAULTS"):
+    with pytest.warns(PluginWarning, match="`from rlcatalog import \\*` needs a catalog for MODEL_DEFAULTS"):
         Catalog(installed(tmp_path), environ={})
 
 

@@ -130,8 +130,8 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
         catalog.explain(BOX, TWO, {first: True, second: True}, "torch")
     message = str(raised.value)
     assert message.startswith("memory: ")
-    assert "are switched on together, but there is only one memory. Leave one of " in message
-    switches = re.search(r"Leave one of (\w+) and (\w+) out of the config\.$", message)
+    assert "are switched on together, but there is only one memory. Remove one of " in message
+    switches = re.search(r"Remove one of (\w+) and (\w+) from the config\.$", message)
     assert set(switches.groups()) == {first, second}
     for off in (first, second):  # which are ways out
         catalog.explain(BOX, TWO, {first: True, second: True, off: False}, "torch")
@@ -140,7 +140,7 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
 def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
     catalog, action = catalog_of({}), gym.spaces.MultiDiscrete([2, 2])
     masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
-    with pytest.raises(AmbiguousChoiceError, match="Leave one of use_autoregressive and use_parametric out"):
+    with pytest.raises(AmbiguousChoiceError, match="Remove one of use_autoregressive and use_parametric from"):
         catalog.explain(masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch")
 
 

@@ -205,7 +205,7 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
         catalog.resolve(BOX, TWO, config, "torch")
     assert [str(w.message) for w in caught] == [
         "model config: no chosen part reads conv_filters (read by visionnet), lstm_cell_size (read by lstm)."
-        " Leave out keys without effect, or choose a part that reads them; explain() lists the parts and their keys."
+        " Remove keys without effect, or choose a part that reads them; explain() lists the parts and their keys."
     ]
     assert caught[0].filename == __file__
 

@@ -1,6 +1,6 @@
-"""Model APIs in TensorFlow: methods that an algorithm needs, mixed over whatever model the catalog chooses.
+"""Model APIs in TensorFlow: methods that an algorithm needs, mixed into the model that the catalog chooses.
 
-The classes, their layers and the names of their weights are those of the PyTorch file beside this one, so weights can
+The classes, layers and weight names are the same as in the PyTorch file next to this one, so weights can
 be copied between the two.
 """
 
@@ -19,7 +19,7 @@ class QModel(TFModelV2):
     """`get_q_values` for a model that puts out one value per action itself."""
 
     def get_q_values(self, underlying_output: Any) -> Any:
-        """Return the Q-values `[B, n]`: the model's output `[B, n]`, as it is."""
+        """Return the Q-values `[B, n]`: the model's output `[B, n]`, unchanged."""
         return underlying_output
 
 

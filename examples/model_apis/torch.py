@@ -1,4 +1,4 @@
-"""Model APIs in PyTorch: methods that an algorithm needs, mixed over whatever model the catalog chooses.
+"""Model APIs in PyTorch: methods that an algorithm needs, mixed into the model that the catalog chooses.
 
 Hand a class to `ModelCatalog.get_model_v2(..., model_interface=...)`. Its base at run time holds the chosen model (a
 default net, a custom model, a memory around one of them) and answers `model(...)` and `get_initial_state()` for it.
@@ -21,7 +21,7 @@ class TorchQModel(TorchModelV2):
     """`get_q_values` for a model that puts out one value per action itself."""
 
     def get_q_values(self, underlying_output: Tensor) -> Tensor:
-        """Return the Q-values `[B, n]`: the model's output `[B, n]`, as it is."""
+        """Return the Q-values `[B, n]`: the model's output `[B, n]`, unchanged."""
         return underlying_output
 
 

@@ -153,6 +153,6 @@ def test_a_broken_part_that_is_asked_is_named():
 
 def test_a_plugin_that_asks_for_the_default_catalog_is_refused_where_there_is_one():
     asks = next(one for one in TABLE if one.name.endswith("the default catalog"))
-    with pytest.warns(PluginWarning, match="asks for a catalog while it is loaded"):
+    with pytest.warns(PluginWarning, match="requests a catalog while it is being loaded"):
         catalog = isolated_catalog(asks.entry_point(0))
     assert [record.status for record in catalog.plugins] == ["failed"]

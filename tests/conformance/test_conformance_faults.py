@@ -187,5 +187,5 @@ def test_an_import_of_a_framework_is_found(tmp_path, monkeypatch):
     "requires", [("numpy",), ("rlcatalog",), ("rlcatalog>=0.1",), ("rlcatalog[torch]<0.2; extra == 'torch'",)]
 )
 def test_a_missing_bound_is_found(requires):
-    with pytest.raises(ConformanceError, match="its metadata asks for"):
+    with pytest.raises(ConformanceError, match="its metadata requires"):
         case_of(GOOD["trunk"], "bounds_the_kernel", requires)()

@@ -255,7 +255,7 @@ FAULTS = {
     "tells_observations_apart": Fault("heading", "different values of obs are encoded alike", {
         "writer": lambda self, start: lambda obs, out: None,
         "batch_writer": lambda self, start: lambda batch, out: None}),
-    "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in", {"check": _loose}),
+    "refuses_what_does_not_fit": Fault("heading", "accepted -987654321, which is not in", {"check": _loose}),
     "leaves_observations_alone": Fault("heading", "an array that the next call writes into", {
         "transform": lambda self, obs: _kept(self, obs)}),
     "leaves_cover_the_vector": Fault("heading", "its leaves begin at", {
@@ -290,7 +290,7 @@ FAULTS = {
     "filters_each_row_alone": Fault("largest", "filtered one by one, against all at once", {
         "__call__": _by_its_batch}),
     # wrappers
-    "applied_twice_is_once": Fault("doubled", "it returns the environment it is given", None, {"doubled": _changed}),
+    "applied_twice_is_once": Fault("doubled", "it returns the given environment itself", None, {"doubled": _changed}),
     "wrapped_environments_conform": Fault("doubled", "must be a python dictionary", None, {
         "doubled": lambda env, config: Short(env)}),
     "leaves_others_alone": Fault("doubled", "it matches CartPole-v1", None, None, {

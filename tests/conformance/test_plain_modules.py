@@ -57,7 +57,7 @@ def test_a_plain_module_passes_every_check(name, frameworks):
     [
         ("Centred", "rows_are_independent", "rows alone with one other"),
         ("IdleLayer", "every_weight_is_trained", "does not move module.idle.weight"),
-        ("KeepsAState", "output_width", "must return floating-point features .*has no state"),
+        ("KeepsAState", "output_width", "must return only floating-point features .*has no state"),
     ],
 )
 def test_a_faulty_plain_module_is_found(name, check, words):

@@ -146,7 +146,7 @@ def test_keyword_arguments_of_a_custom_model(catalog):
         BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}}, catalog=catalog
     )
     assert policy.model.lstm_state_size == 9
-    with pytest.raises(ConfigError, match=r"TorchRNN takes no 'lstm_size'.*'lstm_state_size'.*Accepted: fc_size, ls"):
+    with pytest.raises(ConfigError, match=r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"):
         rlcatalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}}, catalog=catalog)
     model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
     assert model.fc1.out_features == 3

@@ -66,5 +66,5 @@ def test_a_policy_with_one_is_saved(tmp_path):
 
 def test_the_head_for_masks_says_that_it_needs_entries():
     ModelCatalog.register_custom_preprocessor("both", Both)
-    with pytest.raises(NotServedError, match=r"parametric reads 'action_mask' .* Leave custom_preprocessor out"):
+    with pytest.raises(NotServedError, match=r"parametric reads 'action_mask' .* Remove custom_preprocessor"):
         rlcatalog.build(OBS, FOUR, {"custom_preprocessor": "both", "use_parametric": True}, "torch")

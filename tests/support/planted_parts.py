@@ -182,7 +182,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
         instead(forward=lambda self, input_dict: None), r"forward\(\).*it takes \(input_dict"),
     "forward raises": (instead(forward=fails), "ZeroDivisionError"),
     "the constructor takes two arguments": (
-        instead(__init__=lambda self, obs_space, action_space: None), r"__init__ is given .* and takes \(obs_space"),
+        instead(__init__=lambda self, obs_space, action_space: None), r"__init__ gets .* but takes \(obs_space"),
     "the constructor does not call its base's": (
         instead(__init__=lambda self, *args, **kwargs: None), "must call its base's __init__"),
     "the constructor raises": (instead(__init__=fails), "cannot be built: ZeroDivisionError"),
@@ -263,19 +263,19 @@ DISTS: dict[str, tuple[Any, ...]] = {
     "kl of one row": (said("kl", lambda x: x[:1]), per_row("kl")),
     "one sample": (said("sample", lambda x: x[:1]), r"sample\(\).*found shape \[1, 1\]"),
     "samples twice": (said("sample", lambda x: twice(x, 0)), r"sample\(\).*found shape \[6, 1\]"),
-    "samples too wide": (said("sample", twice), r"sample\(\).*gave 4 values per action", {"action": BOX}),
+    "samples too wide": (said("sample", twice), r"sample\(\).*returned 4 values per action", {"action": BOX}),
     "one number for a sample": (said("sample", lambda x: x[0]), r"sample\(\).*found shape \[\]"),
     "a sample with gradient": (
         over(sample=lambda base, self: self.rsample()), r"sample\(\).*without gradient", {"action": BOX}),
     "a likely action too wide": (
-        said("deterministic_sample", twice), r"sample\(\).*gave 4 values per action", {"action": BOX}),
+        said("deterministic_sample", twice), r"sample\(\).*returned 4 values per action", {"action": BOX}),
     "sample raises": (instead(sample=fails), "ZeroDivisionError"),
     "logp raises": (instead(logp=fails), "ZeroDivisionError"),
     "entropy raises": (instead(entropy=fails), "ZeroDivisionError"),
     "kl raises": (instead(kl=fails), "ZeroDivisionError"),
     "logp takes no action": (instead(logp=lambda self: None), r"logp\(\).*it takes \(self\)"),
     "the constructor takes the inputs alone": (
-        instead(__init__=lambda self, inputs: None), r"__init__ is given \(inputs, model"),
+        instead(__init__=lambda self, inputs: None), r"__init__ gets \(inputs, model"),
     "the constructor raises": (instead(__init__=fails), "ZeroDivisionError"),
     "another size than declared": (
         lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(lambda a, c=None: 7)}),
@@ -365,7 +365,7 @@ CODECS: dict[str, tuple[Any, ...]] = {
     "outside of its bounds": (over(**batch_writing(0, 4, 3.0)), "outside of", {"check": "always"}),
     "outside of its bounds, inside a Dict": (
         over(**batch_writing(0, 4, 3.0)), r"obs\['a'\] is encoded as 3.0", {"check": "always", "obs": INSIDE}),
-    "changes the observation": (over(batch_writer=harmful), "changes the observations"),
+    "changes the observation": (over(batch_writer=harmful), "modifies its observations"),
     "a number for a shape": (instead(_init_shape=lambda self, *args: 4), r"_init_shape\(\) must return a shape"),
     "no shape": (instead(_init_shape=lambda self, *args: None), r"_init_shape\(\) must return a shape"),
     "_init_shape raises": (instead(_init_shape=fails), "ZeroDivisionError"),
@@ -402,8 +402,8 @@ def in_place(self: Any, encoded: Any, *, update: bool = False) -> Any:
 
 
 FILTERS: dict[str, tuple[Any, ...]] = {
-    "changes its input": (instead(__call__=in_place), "changes the observations"),
-    "changes its input later": (over(__call__=late_harm), "changes the observations", {"check": "always"}),
+    "changes its input": (instead(__call__=in_place), "modifies its observations"),
+    "changes its input later": (over(__call__=late_harm), "modifies its observations", {"check": "always"}),
     "another shape": (instead(__call__=lambda self, x, *, update=False: x[:, :2]), r"numbers of shape \(3, 4\)"),
     "one row": (instead(__call__=lambda self, x, *, update=False: x[:1]), r"numbers of shape \(3, 4\)"),
     "text": (instead(__call__=lambda self, x, *, update=False: "x"), "numbers of shape"),

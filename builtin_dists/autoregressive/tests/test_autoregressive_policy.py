@@ -242,7 +242,7 @@ def test_the_keys_of_a_dict_that_look_alike_are_told_apart(ar):
 REFUSED = {
     "one part": (Discrete(3), {}, UnsupportedSpaceError,
                  r"action: autoregressive takes actions of several parts .*, but Discrete\(3\) has 1\. Remove"),
-    "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"and Box\(4,\) float32 has 1"),
+    "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"but Box\(4,\) float32 has 1"),
     "tuple of one": (Tuple([Discrete(3)]), {}, UnsupportedSpaceError, r"has 1\. Remove use_autoregressive"),
     "unknown path": (PAIR, {"autoregressive_order": ["action[7]"]}, ConfigError,
                      r"autoregressive_order: 'action\[7\]' is not a part of the action\. Did you mean 'action\[\d\]'\?"

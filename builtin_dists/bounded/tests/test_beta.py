@@ -333,5 +333,5 @@ def test_beta_refuses_what_it_cannot_serve_with_typed_errors(cls):
         make(cls, low=1.0, high=1.0)
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match="Beta takes no action mask, found one of 2 columns"):
+    with pytest.raises(NotServedError, match="Beta does not support action masks, but found a mask of 2 columns"):
         cls.masked(inputs, np.ones((ROWS, 2), bool))

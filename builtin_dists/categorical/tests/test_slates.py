@@ -200,7 +200,7 @@ def test_wrong_arguments_are_refused(kit):
     ("space", "says"),
     [
         (spaces.MultiDiscrete([3, 4]), "equal entries"),
-        (spaces.Discrete(3), "takes a MultiDiscrete space"),
+        (spaces.Discrete(3), "needs a MultiDiscrete space"),
         (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
         (spaces.MultiDiscrete([10] * 5), "there are 30,240 slates .* takes 1 to 10,000. Use 'multi_categorical'"),
     ],

@@ -421,7 +421,7 @@ def test_a_policy_over_a_box_of_any_rank(framework, shape):
 
 @frameworks
 def test_it_takes_no_mask(cls):
-    with pytest.raises(NotServedError, match="DiagGaussian takes no action mask"):
+    with pytest.raises(NotServedError, match="DiagGaussian does not support action masks"):
         cls.masked(tensor(cls, INPUTS), tensor(cls, INPUTS > 0))
 
 

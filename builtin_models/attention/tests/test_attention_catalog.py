@@ -139,7 +139,7 @@ def test_around_a_custom_trunk_with_keyword_arguments():
     assert type(policy.model) is TorchWrapper
     assert policy.model.trunk.num_outputs == 11
     assert policy.act(np.zeros((2, 3), np.float32)).dist_inputs.shape == (2, 2)
-    with pytest.raises(ConfigError, match="Sized takes no 'widht'"):
+    with pytest.raises(ConfigError, match="Sized does not accept 'widht'"):
         rlcatalog.build(BOX, TWO, {**config, "custom_model_config": {"widht": 11}})
 
 
@@ -195,7 +195,7 @@ def test_the_net_by_itself(cls):
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_the_net_by_itself_refuses_what_it_has_no_place_for(cls):
     for config, message in (
-        ({"post_fcnet_hiddens": [8]}, "GTrXLNet with post_fcnet_hiddens: it has no dense layers"),
+        ({"post_fcnet_hiddens": [8]}, "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers"),
         ({"vf_share_layers": False}, "GTrXLNet with vf_share_layers=False"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -203,5 +203,5 @@ def test_the_net_by_itself_refuses_what_it_has_no_place_for(cls):
     for sizes, message in (({"num_heads": 0}, "attention_num_heads"), ({"memory_training": -1}, "memory_training")):
         with pytest.raises(ConfigError, match=message):
             cls(BOX, TWO, 2, {}, "net", **sizes)
-    with pytest.raises(ConfigError, match=r"GTrXLNet takes no 'heads'.*Accepted: num_transformer_units"):
+    with pytest.raises(ConfigError, match=r"GTrXLNet does not accept 'heads'.*Accepted: num_transformer_units"):
         rlcatalog.build(BOX, TWO, {"custom_model": cls, "custom_model_config": {"heads": 2}})

@@ -123,10 +123,10 @@ def refusal(catalog, kind, names):
 
 def test_an_unknown_path_is_refused_with_the_known_ones(catalog):
     assert refusal(catalog, ConfigError, {"obs['camra']": "fcnet"}) == (
-        "input_nets: \"obs['camra']\" is no part of the observation. Did you mean \"obs['camera']\"?"
+        "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean \"obs['camera']\"?"
         " Parts: obs['camera'], obs['speed'], obs['units'][:][0], obs['units'][:][1]."
     )
-    assert "obs['units']\" is no part" in refusal(catalog, ConfigError, {"obs['units']": "fcnet"})
+    assert "obs['units']\" is not a part" in refusal(catalog, ConfigError, {"obs['units']": "fcnet"})
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(catalog):
@@ -219,7 +219,7 @@ def test_observations_that_are_not_encoded_are_refused(catalog):
 
 def test_an_observation_without_values_is_refused(catalog):
     space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(VECTOR, 0)})
-    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) has no values\.$"):
+    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) holds no values\.$"):
         catalog.resolve(space, ACTIONS, {"custom_model": "complex_input"})
 
 

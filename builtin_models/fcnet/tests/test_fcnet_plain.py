@@ -220,12 +220,12 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: x[:, None], r"features \[B, F\] alone; found \w+ of shape \(2, 1, 6\)"),
+        (lambda x: x[:, None], r"features \[B, F\]; found \w+ of shape \(2, 1, 6\)"),
         (lambda x: x[:, 0], r"found \w+ of shape \(2,\)"),
         (lambda x: x.mean(0), r"found \w+ of shape \(6,\)"),
         (lambda x: x[:1], r"found \w+ of shape \(1, 6\)"),
         (lambda x: x[:, :0], r"found \w+ of shape \(2, 0\)"),
-        (lambda x: (x > 0).long(), r"must return floating-point features"),
+        (lambda x: (x > 0).long(), r"must return only floating-point features"),
         (
             lambda x: (x, x),
             r"of shape \(2, 6\) and \w+ of shape \(2, 6\).*no state: set use_lstm .*RecurrentNetwork",
@@ -244,7 +244,7 @@ def test_a_module_that_takes_num_outputs_returns_a_pair(change):
     def net(space, num_outputs):
         return Returns(change)
 
-    with pytest.raises(ModelContractError, match=r"must return \(\[B, 3\], \[B\] or \[B, 1\]\), as it"):
+    with pytest.raises(ModelContractError, match=r"must return \(\[B, 3\], \[B\] or \[B, 1\]\), because it"):
         build(net)
 
 
@@ -439,7 +439,7 @@ def test_a_registered_one_is_loaded_by_its_name(tmp_path):
 
 def test_model_is_refused_for_a_saved_policy_of_packages(tmp_path):
     rlcatalog.build(OBS, Discrete(3)).save(tmp_path)
-    with pytest.raises(ConfigError, match="this one comes from packages: rlcatalog-fcnet/fcnet"):
+    with pytest.raises(ConfigError, match="this model comes from packages: rlcatalog-fcnet/fcnet"):
         rlcatalog.load(tmp_path, model=Net)
 
 

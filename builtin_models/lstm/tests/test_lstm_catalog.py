@@ -79,7 +79,7 @@ def test_the_classes_stand_under_their_names():
             ConfigError,
             r"'lstm_weights_initializer': unknown initialiser 'xavier'",
         ),
-        ("lstm_bias_initializer_config", {"val": 1}, ConfigError, r"has no 'lstm_bias_initializer' to go with"),
+        ("lstm_bias_initializer_config", {"val": 1}, ConfigError, r"needs 'lstm_bias_initializer'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(key, value, kind, message):
@@ -228,7 +228,7 @@ def test_a_custom_trunk_keeps_its_keyword_arguments(lstm):
     # RLlib dropped them once an LSTM was wrapped around the model.
     policy = lstm.policy("torch", {"custom_model": Sized, "custom_model_config": {"width": 11}})
     assert policy.model.cell.weight_ih.shape == (20, 11)
-    with pytest.raises(ConfigError, match=r"Sized takes no 'widht'"):
+    with pytest.raises(ConfigError, match=r"Sized does not accept 'widht'"):
         lstm.policy("torch", {"custom_model": Sized, "custom_model_config": {"widht": 11}})
 
 

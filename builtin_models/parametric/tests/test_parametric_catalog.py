@@ -119,7 +119,7 @@ REFUSED = {
         r"at most 7 embeddings.*Set the model config key 'sequence_max_len' to 5",
     ),
     "no final layer": (with_list(spaces.Box(-1, 1, (5, 2))), FIVE, {"no_final_linear": True},
-                       "no_final_linear with parametric actions.*Leave no_final_linear out, or set use_parametric"),
+                       "no_final_linear with parametric actions.*Remove no_final_linear, or set use_parametric"),
     "no final layer, mask": (spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": ITEM}), FIVE,
                              {"no_final_linear": True}, "no_final_linear with parametric actions"),
     "asked for, with nothing there": (
@@ -146,7 +146,7 @@ def test_embeddings_alone_leave_nothing_to_see():
         explained(spaces.Dict({"avail_actions": spaces.Box(-1, 1, (5, 2))}), FIVE)
 
 
-@pytest.mark.parametrize(("asked", "said"), [(None, "features are requested"), (7, "asked for 7")])
+@pytest.mark.parametrize(("asked", "said"), [(None, "features are requested"), (7, "7 outputs are requested")])
 def test_embeddings_serve_one_output_per_action(head, framework, asked, said):
     with pytest.raises(ConfigError, match=said):
         head.model(framework, head.space("embeddings"), num_outputs=asked)

@@ -217,7 +217,7 @@ REFUSED = {
     ),
     "a matrix for a bias": ({"conv_bias_initializer": "orthogonal"}, "'orthogonal' needs a matrix and a bias is a"),
     "arguments without an initialiser": (
-        {"conv_kernel_initializer_config": {"gain": 2.0}}, "has no 'conv_kernel_initializer' to go with"
+        {"conv_kernel_initializer_config": {"gain": 2.0}}, "needs 'conv_kernel_initializer'"
     ),
     "a number for the filters": ({"conv_filters": 3}, "'conv_filters'"),
     "text for a switch": ({"conv_flatten": "yes"}, "'conv_flatten'"),

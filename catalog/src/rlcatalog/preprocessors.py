@@ -23,7 +23,7 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
         include_multi_binary: Accepted for RLlib's signature; MultiBinary always has a preprocessor.
 
     Raises:
-        UnsupportedSpaceError: No installed preprocessor takes it.
+        UnsupportedSpaceError: No installed preprocessor supports the space.
     """
     return type(ModelCatalog.get_preprocessor_for_space(space, None, include_multi_binary))
 

@@ -273,7 +273,7 @@ def test_observations_that_another_wrapper_made_are_left_as_they_are(breakout, c
         ({"obs_type": "ram"}, {}, "RAM observations have no frames"),
         ({"sound_obs": True}, {}, "takes pixels or RAM, not Dict"),
         ({}, {"preprocessor_pref": None}, "preprocessor_pref is None"),
-        ({}, {"custom_preprocessor": "generic_pixel"}, "custom_preprocessor takes the observations as they are"),
+        ({}, {"custom_preprocessor": "generic_pixel"}, "custom_preprocessor needs unchanged observations"),
     ],
 )
 def test_a_game_is_left_as_it_is_for_a_reason(kwargs, config, said):

@@ -84,12 +84,12 @@ def test_arguments_stand_where_rllib_has_them():
     "enable_env_runner_and_connector_v2", "restart_failed_env_runners", "count_steps_by",
 ])  # fmt: skip
 def test_keys_of_ray_are_named_in_a_warning(key):
-    with pytest.warns(CatalogWarning, match=f"no effect here: {key}"):
+    with pytest.warns(CatalogWarning, match=f"no effect: {key}"):
         PPO(env="CartPole-v1", config={**SMALL, key: None}).stop()
 
 
 def test_callbacks_are_given_as_in_rllib():
-    with pytest.warns(CatalogWarning, match="no effect here: callbacks_class"):
+    with pytest.warns(CatalogWarning, match="no effect: callbacks_class"):
         small().callbacks(dict).build().stop()
 
 
@@ -110,7 +110,7 @@ def test_rewards_are_clipped_for_learning_alone():
     algo.stop()
     for off in (None, False):
         assert PPO(env=Paid, config={**SMALL, "clip_rewards": off}).config.reward_clip is None
-    with pytest.raises(NotServedError, match=r"by their signs.* clip_rewards=1.0 is the same"):
+    with pytest.raises(NotServedError, match=r"with their signs.* clip_rewards=1.0 is the same"):
         PPO(env=Paid, config={**SMALL, "clip_rewards": True})
 
 
@@ -153,5 +153,5 @@ def test_algorithm_finds_out_what_was_saved(tmp_path):
             assert isinstance(algo, Algorithm)
     with pytest.raises(SavedPolicyError, match="A2C wrote this checkpoint; PPO cannot resume it"):
         PPO.from_checkpoint(folder)
-    with pytest.raises(ConfigError, match="Make one of them: PPO, A2C"):
+    with pytest.raises(ConfigError, match="Create one of them: PPO, A2C"):
         Algorithm(config={}, env="CartPole-v1")

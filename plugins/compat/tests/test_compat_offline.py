@@ -103,7 +103,7 @@ def test_packed_columns_are_refused_by_name_and_not_read(tmp_path):
 
 @pytest.mark.parametrize(("text", "said"), [
     ("{", "line 1: not JSON"), ("[1]", "expected an RLlib batch"), ('{"obs": []}', "found {'obs': "),
-    ('{"type": "Episode"}', "found 'Episode'"), ("\n\n", "no batch in 100 files"),
+    ('{"type": "Episode"}', "found 'Episode'"), ("\n\n", "no batch in 100 consecutive files"),
     ('{"type": "SampleBatch", "obs": [[1], [1, 2]]}', "obs: expected rows of one shape"),
 ])  # fmt: skip
 def test_what_is_no_batch_is_named(tmp_path, text, said):

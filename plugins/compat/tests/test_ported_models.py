@@ -224,7 +224,7 @@ for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, Non
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|no effect here):Warning")
+@pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|have no effect):Warning")
 @pytest.mark.parametrize(("framework", "code"), [("torch", TORCH), ("tensorflow", TENSORFLOW)], ids=["torch", "tf"])
 def test_a_file_of_models_runs_after_the_command_alone(framework, code):
     pytest.importorskip(framework)

@@ -142,8 +142,8 @@ def test_few_environments_have_longer_rollouts():
     assert algo.config.rollout_length == 128
 
 
-ONE = r"because env is one environment \(Walk\); found {}\. Leave out {}, or pass the id, the class .*: env=Walk\."
-TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Leave out {}, or pass .*: env=MyEnv\."
+ONE = r"because env is one environment \(Walk\); found {}\. Remove {}, or pass the id, the class .*: env=Walk\."
+TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Remove {}, or pass .*: env=MyEnv\."
 
 
 @pytest.mark.parametrize(

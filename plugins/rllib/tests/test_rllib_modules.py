@@ -1,5 +1,7 @@
 """What a module does in Ray's runners and learners is what the catalog's policy does with the same weights."""
 
+import doctest
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 import rlcatalog
+import rlcatalog_rllib
 from rlcatalog_rllib import CatalogRLModule, spec, to_policy
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
@@ -33,6 +36,11 @@ def cartpole():
 def together(episodes):
     """Join the chunks of each episode, so that they begin with it."""
     return [episode for episode in episodes if episode.t_started == 0]
+
+
+def test_the_example_of_configure_runs():
+    [example] = doctest.DocTestFinder().find(rlcatalog_rllib.configure, globs={"rlcatalog_rllib": rlcatalog_rllib})
+    assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_what_is_said_of_ortho_init_is_so():
     """The hidden layers begin as theirs where the message's keys are set; the value layer does not: hence refused."""
     for ortho in (True, False):
         with pytest.raises(
-            ConfigError, match=r"takes no 'ortho_init'.*output layers, including the value layer, always start small"
+            ConfigError, match=r"does not accept 'ortho_init'.*output layers, including the value layer, always start"
         ):
             made(ortho_init=ortho)
     config = {"fcnet_weights_initializer": "orthogonal", "fcnet_weights_initializer_config": {"gain": 2**0.5}}

@@ -89,7 +89,7 @@ def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
     broken = PluginEntryPoint("no_such_module_at_all", "acme")
     with pytest.warns(match="acme"):
         catalog = isolated_catalog(broken)
-    with pytest.raises(ConformanceError, match=r"acme 1.0 is failed: .*no_such_module_at_all"):
+    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: .*no_such_module_at_all"):
         check_plugin("acme", catalog=catalog)
 
 
@@ -100,7 +100,7 @@ def test_a_star_import_that_fails_is_named(tmp_path, monkeypatch):
     with pytest.warns(match="acme"):
         catalog = isolated_catalog(PluginEntryPoint("acme_stars", "acme"))
     star = r"`from rlcatalog import \*  # all of it` \(acme_stars.py:2\): import the names you use"
-    with pytest.raises(ConformanceError, match=rf"acme 1.0 is failed: .* {star}"):
+    with pytest.raises(ConformanceError, match=rf"acme 1.0 has failed: .* {star}"):
         check_plugin("acme", catalog=catalog)
 
 
@@ -184,7 +184,7 @@ def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeyp
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
-        ({}, "it has no switch, and is never put around an environment"),
+        ({}, "it has no switch, so it is never applied"),
         (
             {"match": lambda request: faulty_parts.Match(None, "sails only")},
             "no standard environment: .*CartPole.*: sails only",

@@ -167,7 +167,7 @@ def test_masks_are_baked_into_logits(catalog, source):
 
 def test_others_refuse_masks(catalog):
     cls, size = catalog.action_dist(MultiBinary(2), {"custom_action_dist": td.Bernoulli}, framework="torch")
-    with pytest.raises(NotServedError, match="Bernoulli takes no action mask"):
+    with pytest.raises(NotServedError, match="Bernoulli does not support action masks"):
         cls.masked(torch.zeros(1, size), torch.ones(1, 4, dtype=torch.bool))
 
 

@@ -58,8 +58,8 @@ def check_last_layers(config: Mapping[str, Any]) -> None:
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers behind the"
-            " trunk. Leave no_final_linear out."
+            "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers after the"
+            " trunk. Remove no_final_linear."
         )
 
 

@@ -94,7 +94,7 @@ class JointDistribution(ActionDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: There is such a row; the message names it.
+            ActionMaskError: A row allows no value; the message names it.
         """
         raise NotImplementedError
 

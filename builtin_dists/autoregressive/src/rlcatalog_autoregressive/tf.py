@@ -139,7 +139,8 @@ class AutoregressiveDistribution(JointDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: There is such a row; the message names it. Inside a trace, TensorFlow raises its own error.
+            ActionMaskError: A row allows no value; the message names it. Inside a trace, TensorFlow raises its own
+                error.
         """
         largest = params.dtype.max / 2
         free = params > -largest

@@ -72,7 +72,7 @@ class Conditionals(nn.Module):
 
         Args:
             raw: Raw values from column `start` on.
-            dtype: The dtype of the result. If None, that of the weights.
+            dtype: The dtype of the result. Default: the weights' dtype.
             columns: The encoded columns to return.
             start: See `raw`.
         """
@@ -164,7 +164,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: There is such a row; the message names it.
+            ActionMaskError: A row allows no value; the message names it.
         """
         largest = torch.finfo(params.dtype).max / 2
         free = params > -largest

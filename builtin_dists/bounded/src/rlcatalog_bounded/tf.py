@@ -60,7 +60,7 @@ class Beta(BetaContract, _Shares):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at the bounds and beyond."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
         concentration, bounds = self.concentration, self.bounds
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration[:, 0]))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)

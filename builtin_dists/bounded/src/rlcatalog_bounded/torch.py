@@ -64,7 +64,7 @@ class Beta(BetaContract, _Shares):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at the bounds and beyond."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
         concentration, bounds = self.concentration, self.bounds
         if actions is not self.last_sample:
             actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)

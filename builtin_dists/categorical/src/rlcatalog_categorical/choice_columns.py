@@ -94,7 +94,7 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     """Return the given lengths as a tuple in C order, otherwise those of the action space.
 
     Raises:
-        ConfigError: Neither is given.
+        ConfigError: Neither argument is given.
         UnsupportedSpaceError: The space has no such lengths.
     """
     if input_lens is not None:

@@ -102,7 +102,7 @@ def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) ->
     """Return the given list of slates, otherwise all slates of `nvec`, otherwise all of the action space.
 
     Raises:
-        ConfigError: None of them is given.
+        ConfigError: None of the arguments is given.
         UnsupportedSpaceError: The space has no slates, or too many.
     """
     if all_slates is not None:

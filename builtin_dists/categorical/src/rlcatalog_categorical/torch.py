@@ -325,7 +325,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         probability of their value under `Categorical`.
 
         Args:
-            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, which stand for their one-hots.
+            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, treated as their one-hots.
 
         Raises:
             ModelContractError: The actions have another shape.

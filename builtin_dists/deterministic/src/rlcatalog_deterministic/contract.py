@@ -12,7 +12,7 @@ from rlcatalog_deterministic.plugin import size
 class DeterministicContract(ActionDistribution):
     """Point mass: the action equals the inputs `[B, d]`; the action codec maps it to its bounds.
 
-    It has no density. By convention, the measure is that of the point itself, which has probability 1: the entropy is
+    It has no density. By convention, probabilities are relative to the point, which has probability 1: the entropy is
     0, and `logp` is 0 for every action, without comparison to the point. If the point is NaN, so is `logp`. There is no
     `kl`, because it is infinite between different points.
 

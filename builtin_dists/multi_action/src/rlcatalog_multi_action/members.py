@@ -97,7 +97,7 @@ class MemberColumns:
         parts: Its parts.
         leaves: Their leaves.
         counts: Number of parts of each child of the space.
-        groups: The parts, with those of one family joined into one (see `ActionDistribution.family`).
+        groups: The parts; parts of one family are joined (see `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
         run_masks: Mask columns by run.

@@ -188,7 +188,7 @@ def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode results of `codec.restore` as `[N, size]`, for observations that come as structures.
+    """Encode results of `codec.restore` as `[N, size]`, for observations given as structures.
 
     Args:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.

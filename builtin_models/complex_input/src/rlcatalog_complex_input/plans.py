@@ -93,7 +93,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
     parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
-        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values.")
+        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values.")
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
@@ -101,7 +101,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     paths = [part.path for part, _, _ in finder.leaves]
     if unknown := [path for path in names if path not in paths]:
         raise ConfigError(
-            f"input_nets: {unknown[0]!r} is no part of the observation.{nearest(unknown[0], paths)} Parts:"
+            f"input_nets: {unknown[0]!r} is not a part of the observation.{nearest(unknown[0], paths)} Parts:"
             f" {', '.join(paths)}."
         )
     inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)

@@ -39,7 +39,7 @@ class HeadInputs:
         actions: Number of actions of a Discrete, 0 for other action spaces.
         embeddings: Key of the embeddings, or None.
         size: Width of one embedding.
-        listed: Whether the embeddings come as a list whose length is the number of available actions.
+        listed: Whether the embeddings are a list whose length is the number of available actions.
         mask: Key of the action mask, or None if models do not see a mask.
     """
 

@@ -149,7 +149,7 @@ def read_filters(value: Any) -> list[Filter] | str | None:
     An empty list counts as None, as in RLlib.
 
     Raises:
-        ConfigError: The value is none of these; the message shows the entry.
+        ConfigError: The value is invalid; the message shows the entry.
     """
     if value is None or value == []:
         return None

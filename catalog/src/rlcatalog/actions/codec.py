@@ -124,7 +124,7 @@ class ActionCodec:
         """Return a batch of environment actions as an array of numbers, `[B, *shape]`.
 
         Raises:
-            ActionError: The argument is not such a batch.
+            ActionError: The argument is not a batch of actions.
         """
         shape = self.info.shape
         expected = f"numbers of shape [B{''.join(f', {n}' for n in shape or ())}]"
@@ -207,7 +207,7 @@ class ActionCodec:
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
-        """For each column its place in a mask in Gymnasium's format, in C order, and the value there that forbids."""
+        """For each column, its position in a mask in Gymnasium's format, in C order, and the value that forbids."""
         return [(column, 0) for column in range(self.mask_width)]
 
     def mask_taken(self, raw: Array) -> Array | None:
@@ -231,7 +231,7 @@ class ActionCodec:
             start: Place of its first value.
 
         Returns:
-            For each column its place, in C order over all values of the mask, and the value there that forbids.
+            For each column, its position, in C order over all values of the mask, and the value that forbids.
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
@@ -319,7 +319,7 @@ def _by_column(mask: Mask) -> Any:
 
 
 def first_row(actions: Actions) -> Any:
-    """Return the first action of a batch, as a single environment takes it."""
+    """Return the first action of a batch in the form for a single environment."""
     if isinstance(actions, Mapping):
         return {key: first_row(part) for key, part in actions.items()}
     return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
@@ -346,7 +346,7 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
     if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
         raise UnsupportedSpaceError(
             f"{path}: {most:,} values cannot be distinguished next to floats, because float32 holds {_FLOAT32_COUNT:,};"
-            " narrow its bounds, or leave the floats out of the action space."
+            " narrow its bounds, or remove the floats from the action space."
         )
     return codec
 

@@ -69,8 +69,8 @@ class ActionDistribution:
     def entropy(self) -> Any:
         """Return the entropy `[B]` in nats."""
         raise NoClosedFormError(
-            f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate(), as engines do where the"
-            " class says entropy_kind = 'estimate'."
+            f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate(), as engines do if the"
+            " class sets entropy_kind = 'estimate'."
         )
 
     def kl(self, other: ActionDistribution) -> Any:
@@ -143,10 +143,12 @@ class ActionDistribution:
         if not mask.shape[-1]:
             return inputs
         if not cls.maskable:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+            raise NotServedError(
+                f"{cls.__name__} does not support action masks, but found a mask of {mask.shape[-1]} columns."
+            )
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
-                f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
+                f"{cls.__name__} has {inputs.shape[-1]} inputs, but gets a mask of {mask.shape[-1]} columns; to take"
                 " it, the class must define masked(inputs, mask)."
             )
         return ops_of(inputs).fill_forbidden(inputs, mask)
@@ -189,8 +191,8 @@ class ActionDistribution:
             options: The result of `options_for`.
 
         Returns:
-            For each part: its node of the action space, or a Discrete for one choice of a MultiDiscrete; a callable
-            `(inputs, model)` that creates its distribution; and the number of its inputs.
+            The parts. Each has a node of the action space (a Discrete for one choice of a MultiDiscrete), a callable
+            `(inputs, model)` that creates its distribution, and the number of its inputs.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 

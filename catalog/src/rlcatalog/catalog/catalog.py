@@ -52,6 +52,12 @@ class Catalog:
 
     Raises:
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
+
+    Example:
+        >>> catalog = Catalog()
+        >>> resolution = catalog.resolve(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"use_lstm": True})
+        >>> resolution.component("trunk").name, resolution.component("memory").name
+        ('fcnet', 'lstm')
     """
 
     def __init__(

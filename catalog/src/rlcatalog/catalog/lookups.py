@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A config as the caller gave it, alone or with the other arguments of a lookup.
+#: The caller's config, alone or with the other arguments of a lookup.
 Config = Mapping[str, Any] | tuple[Any, ...] | None
 
 #: Number of cached lookups.
@@ -114,7 +114,7 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             note = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
             notes.append(f"{key} ({note})" if note else key)
         warn_caller(
-            f"model config: no chosen part reads {', '.join(notes)}. Leave out keys without effect, or choose a part"
+            f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect, or choose a part"
             " that reads them; explain() lists the parts and their keys.",
             UnreadKeysWarning,
         )
@@ -125,7 +125,7 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."
         warn_caller(
-            f"{' and '.join(resolution.unused_masks)} is named like an action mask and not used as one: the model sees"
+            f"{' and '.join(resolution.unused_masks)} is named like an action mask, but not used as one: the model sees"
             f" it as a feature. {way} If it is not a mask, set action_mask_key to another name.",
             UnusedMaskWarning,
         )

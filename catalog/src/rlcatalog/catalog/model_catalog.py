@@ -20,9 +20,12 @@ class ModelCatalog:
     """Registry and factory of models, preprocessors and action distributions.
 
     Example:
+        >>> env = gym.make("CartPole-v1")
         >>> prep = ModelCatalog.get_preprocessor(env)
         >>> dist_class, size = ModelCatalog.get_action_dist(env.action_space, {}, framework="torch")
         >>> model = ModelCatalog.get_model_v2(prep.observation_space, env.action_space, size, {}, "torch")
+        >>> type(model).__name__, dist_class.__name__, size
+        ('FullyConnectedNetwork', 'Categorical', 2)
     """
 
     @staticmethod

@@ -50,7 +50,7 @@ def preprocessor_for(
         chosen: The component if it is already chosen; None looks it up.
 
     Raises:
-        UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
+        UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
         PartError: The target is not a preprocessor class, or its constructor breaks the contract.
     """
     info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
@@ -97,7 +97,7 @@ def action_dist(
     """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
 
     Raises:
-        UnsupportedSpaceError: No distribution takes the space or a part of it; the message names the leaf.
+        UnsupportedSpaceError: No distribution supports the space or a part of it; the message names the leaf.
     """
     slots = catalog.slots
 

@@ -45,8 +45,12 @@ def register_model(
         The class, or the decorator, which returns it.
 
     Example:
-        >>> @catalog.register_model("mine")
-        ... class Mine(TorchModelV2, nn.Module): ...
+        >>> @rlcatalog.register_model("my_net")
+        ... class MyNet(torch.nn.Sequential):
+        ...     def __init__(self, width=32):
+        ...         super().__init__(torch.nn.Linear(4, width), torch.nn.Tanh())
+        >>> rlcatalog.build(env="CartPole-v1", config={"custom_model": "my_net"}).model_name
+        'MyNet'
     """
     fields = {"slot": slot, "match": match, "switch": switch, "describe": describe}
     return _register(catalog, "model", name, cls, config, reads=reads, **fields)
@@ -69,7 +73,11 @@ def register_action_dist(
     The class, or a function instead, is called with the outputs `[B, num_inputs]` and returns the distribution.
 
     Example:
-        >>> catalog.register_action_dist("laplace", torch.distributions.Laplace)
+        >>> rlcatalog.register_action_dist("laplace", torch.distributions.Laplace)
+        <class 'torch.distributions.laplace.Laplace'>
+        >>> policy = rlcatalog.build(env="Pendulum-v1", config={"custom_action_dist": "laplace"})
+        >>> policy.act([[1.0, 0.0, 0.0]]).action.shape
+        (1, 1)
     """
     return _register(catalog, "action_dist", name, cls, config, reads=reads, match=match, num_inputs=num_inputs)
 
@@ -87,6 +95,15 @@ def register_preprocessor(
     """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see `register_model`.
 
     With `match`, or `kinds` of spaces, it is also chosen for spaces inside a Dict or Tuple.
+
+    Example:
+        >>> @rlcatalog.register_preprocessor("half")
+        ... class Half(Preprocessor):
+        ...     def _init_shape(self, obs_space, options): return obs_space.shape
+        ...     def transform(self, observation): return observation / 2
+        >>> policy = rlcatalog.build(env="CartPole-v1", config={"custom_preprocessor": "half"})
+        >>> policy.preprocess([[2.0, 0.0, 0.0, 0.0]])
+        array([[1., 0., 0., 0.]], dtype=float32)
     """
     return _register(catalog, "preprocessor", name, cls, config, reads=reads, match=match, kinds=kinds or None)
 
@@ -119,8 +136,8 @@ _RESTORING = threading.RLock()
 def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function that recreates the catalog in another process, and its arguments.
 
-    The arguments are those of the catalog, and the registered parts. In a process that has the catalog, the function
-    returns the same object.
+    The arguments are the catalog's, and the registered parts. In a process that has the catalog, the function returns
+    the same object.
 
     Args:
         used: Names of the registered parts to include; None includes all.

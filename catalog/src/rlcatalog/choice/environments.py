@@ -44,7 +44,7 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
 
     Raises:
         UnknownNameError: Gymnasium does not know the id, or cannot make it.
-        ConfigError: `env` is none of these.
+        ConfigError: `env` has another form.
     """
     import gymnasium
 

@@ -16,7 +16,7 @@ from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, 
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
-#: Kind → the config key or function that takes its classes, their declaration, and their base class.
+#: Kind → the config key or function for its classes, their declaration, and their base class.
 _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
     "model": (
         "custom_model",

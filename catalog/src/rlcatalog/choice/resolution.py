@@ -178,7 +178,7 @@ class Resolution:
         return {key: left[key] for key in given if key in left}
 
     def parts(self) -> Iterator[Component]:
-        """Yield every part that was chosen, those of the spaces' parts among them."""
+        """Yield all chosen parts, including those for the spaces' parts."""
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)
         yield from (component for _, component in self.preprocessor.components())
         yield from (node.component for node in self.dists.walk())

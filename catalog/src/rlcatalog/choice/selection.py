@@ -1,7 +1,7 @@
 """Rule of choice: which part fills a slot. The first step that finds a part decides.
 
 1. The part that the config names, by its name or by a switch that is on.
-2. A part that the running program registered with a `match` function, whatever its rank.
+2. A part that the running program registered with a `match` function, regardless of its rank.
 3. The listed part with the best rank. Listed are the parts of the public index and of preferred distributions, which
    win ties. A part for a space class that its package defines competes with them.
 4. The best rank of all other parts, only in slots that cannot stay empty.
@@ -73,7 +73,7 @@ def choose(
     Raises:
         AmbiguousChoiceError: Two candidates match equally well, or two switches of a slot are on.
         NoMatchError: A switch is on, and its part does not fit.
-        PartError: A candidate's match function raises, or returns something else.
+        PartError: A candidate's match function raises, or does not return a Match.
     """
     candidates, asked = list(components), list[Verdict]()
     component: Component | None = None
@@ -158,8 +158,8 @@ def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[
     if answer.rank is None:
         switch = str(component.switch)
         raise NoMatchError(
-            f"{slot}: {switch}={shown(request.config.get(switch))} asks for {component.name!r} ({component.provider}),"
-            f" which does not fit: {answer.why}. Leave {switch} out of the config."
+            f"{slot}: {switch}={shown(request.config.get(switch))} selects {component.name!r} ({component.provider}),"
+            f" which does not fit: {answer.why}. Remove {switch} from the config."
         )
     return component, answer
 
@@ -180,9 +180,9 @@ def _unasked(
         if waits:
             why = f"{switch} is not set" if switch else "only chosen by name"
         elif chosen is None or slot in OPTIONAL:
-            why = "comes in by name or switch alone"
+            why = "is only selected by name or switch"
         else:
-            why = f"not asked: {chosen.name!r} stands in front"
+            why = f"not considered: {chosen.name!r} comes first"
         yield c, Match(None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
 
 
@@ -190,7 +190,7 @@ def verdict(component: Component, request: Request) -> Match:
     """Return the answer of one candidate.
 
     Raises:
-        PartError: Its match function raises, or returns something else.
+        PartError: The part's match function raises, or does not return a Match.
     """
     spec, framework = component.declaration, request.framework
     by_framework = framework is not None and spec.targets_allowed is None
@@ -216,7 +216,7 @@ def verdict(component: Component, request: Request) -> Match:
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     switches = list(dict.fromkeys(str(c.switch) for c in on))
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
-    way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
+    way = f"Remove one of {' and '.join(switches)} from the config" if len(switches) > 1 else (
         "; ".join(_about_plugins(on)) or "Give each a separate switch")  # fmt: skip
     return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
 

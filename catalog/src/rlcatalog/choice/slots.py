@@ -168,7 +168,7 @@ class Slots:
         return choices, unclaimed
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
-        if pins is not None and slot in pins.parts:  # whatever the config's name means today
+        if pins is not None and slot in pins.parts:  # regardless of what the config's name means now
             return self.repeat(slot, pins.parts[slot])
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:

@@ -64,7 +64,7 @@ class ReadOnlyConfig(Mapping[str, Any]):
     """A view of a config for functions of plugins. It returns copies, so they cannot change it.
 
     Args:
-        config: The config behind it.
+        config: The config that it was read from.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

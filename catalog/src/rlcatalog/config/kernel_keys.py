@@ -87,7 +87,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         read_initializers(partial(getattr, self), "post_fcnet", "weights", "bias")
 
 
-#: The keys that the kernel and the engines read, whatever was chosen.
+#: Keys that the kernel and the engines always read.
 READ_BY_KERNEL = frozenset(
     {
         "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",

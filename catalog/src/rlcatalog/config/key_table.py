@@ -58,7 +58,7 @@ def default_of(struct: type) -> Any:
                 raise DeclarationError(f"{where}: key {row.name!r} has no default.")
             what = f"key {row.name!r} does not allow its own default"
             convert(plain(row.default), row)
-        what = "it cannot be made of its defaults"
+        what = "it cannot be created from its defaults"
         return struct(**{row.name: plain(row.default) for row in rows})
 
 

@@ -84,7 +84,7 @@ def initializer_name(
     """
     where = f"config key {key + '_config'!r}"
     if value is None and config:
-        raise ConfigError(f"{where} has no {key!r} to go with; name the initialiser.")
+        raise ConfigError(f"{where} needs {key!r}; name the initialiser.")
     if value is None or callable(value):
         return value
     name = value.lower().rstrip("_") if isinstance(value, str) else ""

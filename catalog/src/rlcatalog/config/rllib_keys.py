@@ -13,7 +13,7 @@ from rlcatalog.config.values import same
 
 _DATA: dict[str, Any] = json.loads((resources.files(__package__) / "rllib_keys.json").read_text(encoding="utf-8"))
 
-#: Old key → today's key, or the keys that it was split into; each takes its value.
+#: Old key → current key, or the keys that it was split into; each gets its value.
 RENAMED: dict[str, list[str]] = _DATA["renamed"]
 #: Keys accepted without effect, with a DeprecationWarning: key → reason.
 IGNORED: dict[str, str] = _DATA["ignored"]

@@ -22,7 +22,7 @@ class Step(NamedTuple):
         logp: Log density of the raw actions, `[B]`; float32, or float64 if the model's outputs are.
         value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
         dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
-            rebuilds it from them, whatever the weights are by then. Half precisions are widened to float32 before it.
+            rebuilds it from them, regardless of the current weights. Half precisions are widened to float32 first.
         state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
     """
 

@@ -26,7 +26,7 @@ class Tensor(Protocol):
 class TensorOps:
     """The operations of a tensor library that framework-neutral code needs: one table per framework, and one for NumPy.
 
-    Any framework has the first four. It may leave out others: where neutral code needs one of them, a NotServedError
+    Each framework must define the first four. It may omit others: if neutral code needs one of them, a NotServedError
     names it. Below, x is a tensor, and `value` a tensor, an array or anything convertible to one.
 
     Attributes:

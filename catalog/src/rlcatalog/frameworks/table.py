@@ -54,7 +54,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     """Check that the framework is installed, without importing it.
 
     Raises:
-        MissingFrameworkError: It is not installed; the message names the extra to install.
+        MissingFrameworkError: The framework is not installed; the message names the extra to install.
     """
     spec = frameworks().get(framework)
     if spec is None or not spec.is_installed:

@@ -139,7 +139,7 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
             warn_caller(
-                f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. As in RLlib, the class is"
+                f"custom_model_config: {part.cls.__name__}.__init__ does not accept {names}. As in RLlib, the class is"
                 ' built without them and can read them from model_config["custom_model_config"].',
                 UnreadKeysWarning,
             )
@@ -167,7 +167,7 @@ def _separate_value_class(cls: type) -> type[SeparateValue]:
     if "separate_value" not in framework.targets:
         raise NotServedError(
             f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model with a state, needs for"
-            " vf_share_layers=False. Leave vf_share_layers out."
+            " vf_share_layers=False. Remove vf_share_layers."
         )
     pair: type[SeparateValue] = framework.load("separate_value")
     return pair
@@ -188,7 +188,7 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
     if widths[0] != widths[1]:
         raise NotServedError(
             f"vf_memory='none': {head.__name__} needs features of the same width for the logits and the value. The"
-            f" memory has {widths[0]}, the trunk {widths[1]}. Leave vf_memory out, or make both equally wide."
+            f" memory has {widths[0]}, the trunk {widths[1]}. Remove vf_memory, or make both equally wide."
         )
 
 
@@ -199,7 +199,7 @@ def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> 
         raise NotServedError(
             f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head removes"
             f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the current observation. Stack"
-            " observations in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+            " observations in the environment (gymnasium.wrappers.FrameStackObservation), or remove the head."
         )
 
 
@@ -209,7 +209,7 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
         asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
         if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
-                f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views with the name"
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views with the name"
                 f" {name!r}: {asked} and {inner}. Rename the view of the trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

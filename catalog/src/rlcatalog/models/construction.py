@@ -72,7 +72,7 @@ class ModelPart:
                         raise
                     given = ", ".join((*STANDARD, *kwargs, *held))
                     raise ModelContractError(
-                        f"{cls.__name__}.__init__ is given ({given}) and takes {signature}; a memory takes trunk=, a"
+                        f"{cls.__name__}.__init__ gets ({given}), but takes {signature}; a memory takes trunk=, a"
                         " head also value_trunk= and action_dist=."
                     ) from error
             if not is_model(model):
@@ -104,7 +104,7 @@ class ModelPart:
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
         if self.component is None or not self.component.undeclared or near:
-            raise ConfigError(f"custom_model_config: {self.cls.__name__} takes no {name!r}.{near}"
+            raise ConfigError(f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{near}"
                               f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
         del kwargs[name]
         self.left_out.add(name)

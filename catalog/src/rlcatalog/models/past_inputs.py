@@ -83,7 +83,7 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
     """
     if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
-            f"{key} with vf_share_layers=False: this memory class cannot give the value a separate memory."
+            f"{key} with vf_share_layers=False: this memory class does not support a separate memory for the value."
             " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which can, or leave vf_share_layers"
             " out."
         )

@@ -51,7 +51,7 @@ class SeparateValue(ModelV2):
     """Model with two chains of trunk and memory, one for the policy and one for the value, and their last layers.
 
     Its state consists of the states of the first and then the second chain. As a trunk for a head (`num_outputs=None`),
-    it outputs the features for the policy; `value_features()` gives the head the features for the value.
+    it outputs the features for the policy; `value_features()` returns the features for the value.
 
     Args:
         *args: See `ModelV2`.

@@ -68,7 +68,7 @@ class Filter:
             raise ModelContractError(f"{self.who} must return numbers of shape {shape}, found {what}.")
         if before is not None:
             if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
-                raise ModelContractError(f"{self.who} changes the observations it is given; it must return new arrays.")
+                raise ModelContractError(f"{self.who} modifies its observations; it must return new arrays.")
             self._harmless = True
         return output
 

@@ -232,7 +232,7 @@ class Preprocessor:
                 check_bounds(self, out)
             if not is_unchanged(before, batch):
                 who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-                raise ModelContractError(f"{who} changes the observations it is given; it may only write into `out`.")
+                raise ModelContractError(f"{who} modifies its observations; it may only write into `out`.")
             self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 

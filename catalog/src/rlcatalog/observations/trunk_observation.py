@@ -44,7 +44,7 @@ class TrunkObservation:
         if not preprocessor.structured or len(preprocessor.children) != len(whole.keys):
             raise NotServedError(
                 f"{who} reads {', '.join(map(repr, claimed))} out of the observation, which"
-                f" {type(preprocessor).__name__} does not encode entry by entry. Leave custom_preprocessor out."
+                f" {type(preprocessor).__name__} does not encode entry by entry. Remove custom_preprocessor."
             )
         self._keys = [key for key in whole.keys if key not in claimed]
         kept = [child for key, child in zip(whole.keys, preprocessor.children, strict=True) if key in self._keys]

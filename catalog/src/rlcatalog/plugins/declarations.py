@@ -38,7 +38,7 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
-#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers behind a trunk.
+#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers after a trunk.
 OUTPUT_KEYS = (
     "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
     "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
@@ -58,7 +58,13 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """Rank of a component (None if it does not fit) and the reason."""
+    """Rank of a component (None if it does not fit) and the reason.
+
+    Example:
+        >>> def match(request):
+        ...     fits = request.obs.kind == "box" and len(request.obs.shape) == 1
+        ...     return Match(Rank.GENERIC, "a vector") if fits else Match(None, "takes vectors")
+    """
 
     rank: Rank | None
     why: str
@@ -99,10 +105,10 @@ class Declaration:
         ignores: A function that returns the keys without effect for a request: key → its condition, such as
             `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
         extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
-            None. Only `reads` counts of the other fields, if it is given.
+            None. Then only `reads` is used among the other fields.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. None:
             the kit uses the standard spaces that the part fits.
-        switch: The config key that turns a slot's part on, or None. On means neither None nor False. Without a `match`,
+        switch: The config key that turns a slot's part on, or None. A value of None or False is off. Without a `match`,
             the part fits as `SPECIFIC` if it is on, and not otherwise.
         kinds: The kinds of space that the part takes: `SpaceInfo.kind` or the qualified name of a space class.
             rlcatalog only calls `match` for these; without a `match`, the part fits them all. Empty: all spaces.
@@ -195,7 +201,7 @@ class Declaration:
         """Enter it into that table; return whether it was not there before.
 
         Raises:
-            DuplicateNameError: Another one has its place.
+            DuplicateNameError: Another declaration has its place.
         """
         return provided.enter(self)
 
@@ -268,6 +274,13 @@ class ModelSpec(Declaration):
             chosen models. A saved policy stores them, so that loading does not choose again.
         plain: Whether its targets are plain modules: a class, an instance or a factory of `torch.nn.Module` or
             `keras.Layer`. Such a model is a trunk, and reads the keys of `PLAIN_KEYS`.
+
+    Example:
+        >>> @hookimpl
+        ... def rlcatalog_models():
+        ...     return [ModelSpec("acme_net", {"torch": "acme_net.torch:Net"}, "a residual net")]
+        >>> rlcatalog_models()[0].slot
+        'trunk'
     """
 
     kind: ClassVar[str] = "model"
@@ -305,6 +318,13 @@ class ActionDistSpec(Declaration):
             is the sum of their sizes.
         wraps_default: Whether it wraps the distribution that the catalog would choose otherwise. `size` then gets the
             size of that distribution as a third argument.
+
+    Example:
+        >>> def size(action, config):
+        ...     return 2 * int(np.prod(action.shape))
+        >>> targets = {"torch": "acme_dist.torch:Laplace"}
+        >>> ActionDistSpec("acme_laplace", targets, "independent Laplace values", size=size).kind
+        'action_dist'
     """
 
     kind: ClassVar[str] = "action_dist"

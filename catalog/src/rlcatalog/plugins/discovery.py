@@ -59,6 +59,11 @@ class PluginRecord:
     parts: list[Component] = field(default_factory=list, repr=False)
     config_classes: dict[str, type] = field(default_factory=dict, repr=False)
 
+    @property
+    def condition(self) -> str:
+        """The status with the error, as a predicate: `"has failed: ..."`."""
+        return f"{'has' if self.status == 'failed' else 'is'} {self.status}: {self.error}"
+
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Record that the plugin is not usable, and why."""
         self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
@@ -154,7 +159,7 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
             metadata = point.dist.metadata  # parsed at each access, so read it once
             distribution, version = normalize(metadata["Name"] or point.name), str(metadata["Version"] or "")
             requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
-        except Exception:  # damaged; without a name the plugin would pass for a part of the running program
+        except Exception:  # damaged; without a name, the plugin would look like a part of the running program
             distribution, version, requires = normalize(point.name), "", ()
         record = PluginRecord(point.name, distribution, version, requires, point)
         plugins.setdefault((distribution, point.name, point.value), record)
@@ -208,5 +213,5 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
         except Exception as error:  # any exception, because a marker is evaluated
             return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
         if applies and not served:
-            return f"it needs rlcatalog{requirement.specifier} and this is rlcatalog {kernel_version}"
+            return f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"
     return None

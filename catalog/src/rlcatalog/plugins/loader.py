@@ -94,20 +94,18 @@ def refuse_while_loading() -> None:
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
-            f"plugin {name!r} asks for a catalog while it is loaded, but there is none until all plugins are loaded."
-            " Ask"
-            " later: in a match function as request.catalog, in a part when it is used. `from rlcatalog import *` asks"
-            " for MODEL_DEFAULTS, and so for a catalog: import names one by one."
+            f"plugin {name!r} requests a catalog while it is being loaded, but there is none until all plugins are"
+            " loaded. Request it later: as request.catalog in a match function, or when a part is used."
+            " `from rlcatalog import *` needs a catalog for MODEL_DEFAULTS; import the names that you need."
         )
 
 
 def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
-    failed = record.exception is not None
-    what = f"is {record.status}: {record.error}" if failed else f"is loaded, but {reason(problem)}"
+    what = record.condition if record.exception is not None else f"is loaded, but {reason(problem)}"
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} {what}"
-        f" (leave it out with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
-        f" or remove it: pip uninstall {record.distribution})"
+        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}."
+        f" Disable it with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
+        f" or remove it: pip uninstall {record.distribution}"
     )
     if strict:
         raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem
@@ -133,7 +131,7 @@ def _load(
         record.status, record.error = "disabled", why
         return
     if why := incompatible_reason(record, __version__):
-        fix = f"Install a version of {record.distribution} made for it, or change rlcatalog's."
+        fix = f"Install a version of {record.distribution} for it, or another version of rlcatalog."
         text = f"{record.distribution} {record.version}: {why}. {fix}"
         record.fail(IncompatiblePluginError(text), "incompatible")
         return
@@ -143,7 +141,7 @@ def _load(
         _read_declarations(_hooks_of(plugin, record.name, manager), record, default_of)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it is, it is this plugin's alone
+    except BaseException as error:  # any error belongs to this plugin only
         record.fail(error)
     finally:
         _LOADING.reset(here)
@@ -155,7 +153,7 @@ def _read_declarations(
     """Call every hook of a plugin, check the results, and store the parts in the plugin's record.
 
     Raises:
-        DeclarationError: A hook returns something else than a list of its declarations.
+        DeclarationError: A hook does not return a list of its declarations.
     """
     name, declarations = record.name, list[Declaration]()
     for hook_name, hook in hooks.items():

@@ -47,7 +47,7 @@ class ActionCodecSpec(Declaration):
 
     def describe_clash(self, entry: str, other: Any) -> str:
         codec = other.targets["numpy"]
-        return f"actions of the kind {entry!r} have a codec already, {codec}; declare a space class of your own."
+        return f"actions of the kind {entry!r} already have a codec, {codec}; declare a new space class."
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,7 @@ class Registry:
         if record is None:
             raise MissingPluginError(f"{what} {public_index.how_to_get(distribution)}")
         if record.status != "loaded":
-            raise MissingPluginError(
-                f"{what} is provided by {distribution} {record.version}, which is {record.status}: {record.error}"
-            )
+            raise MissingPluginError(f"{what} is provided by {distribution} {record.version}, which {record.condition}")
 
 
 def _order(component: Component) -> tuple[str, str, str]:
@@ -193,7 +191,9 @@ def unknown_framework(component: Component, declared: Iterable[str] = ()) -> Dec
     if declaration.targets_allowed is not None:
         return None
     unknown = [name for name in declaration.targets if name not in known]
-    for name in unknown:  # a framework may come from a plugin that is not installed here; a name close by is misspelt
+    for (
+        name
+    ) in unknown:  # a framework may come from a plugin that is not installed; a similar name is probably misspelt
         if len(unknown) == len(declaration.targets) or nearest(name, known):
             return DeclarationError(
                 f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in targets; known:"

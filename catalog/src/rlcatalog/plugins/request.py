@@ -21,7 +21,7 @@ class Request:
     """Input of one lookup.
 
     Attributes:
-        obs: The observation space as the environment gives it (for preprocessors: the space, or sub-space, to encode).
+        obs: The environment's observation space (for preprocessors: the space or subspace to encode).
         action: The action space, or None if it does not matter.
         config: The model config, complete and checked: every key of the installed packages with its value.
         framework: `"torch"`, `"tf"`, or None if any will do.

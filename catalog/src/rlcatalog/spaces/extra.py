@@ -16,6 +16,11 @@ class Repeated(gymnasium.Space[list[Any]]):
         child_space: Space of one item.
         max_len: Largest number of items.
         seed: Seed for sampling.
+
+    Example:
+        >>> space = Repeated(spaces.Discrete(5), max_len=3)
+        >>> [1, 4] in space, [1, 4, 0, 2] in space
+        (True, False)
     """
 
     __module__ = "rlcatalog.spaces"  # the public path, which also names the kind
@@ -52,6 +57,11 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
         concentration: Dirichlet concentration used for sampling, `shape[-1:]`; ones when None.
         dtype: A floating dtype.
         seed: Seed for sampling.
+
+    Example:
+        >>> space = Simplex((3,))
+        >>> np.array([0.2, 0.3, 0.5], np.float32) in space
+        True
     """
 
     __module__ = "rlcatalog.spaces"

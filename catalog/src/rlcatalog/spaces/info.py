@@ -42,7 +42,7 @@ class SpaceInfo:
     Attributes:
         kind: `"box"`, `"discrete"`, …; for an unknown class, its qualified name.
         path: Path of the node, in Python syntax: `obs['camera'][0]`.
-        shape: The space's own shape, or None if it has none (Dict, Tuple, Text, …).
+        shape: Shape of the space, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
         low: Lower bounds (Box), an array of `shape`.
         high: Upper bounds (Box), an array of `shape`.
@@ -111,7 +111,7 @@ class SpaceInfo:
     def without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
-            f"{self.path}: {self.describe()} holds no values, so {name} has nothing to choose. Leave it out of the"
+            f"{self.path}: {self.describe()} holds no values, so {name} has nothing to choose. Remove it from the"
             " action space, and add it again in an environment wrapper (gymnasium.wrappers.TransformAction)."
         )
 
@@ -180,15 +180,15 @@ class SpaceInfo:
 def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
-    The kind is that of the nearest class that the kernel knows: a subclass of Box is a `"box"`. Codecs for the subclass
-    are found by the class's name.
+    The kind is determined by the nearest class that the kernel knows: a subclass of Box is a `"box"`. Codecs for the
+    subclass are found by the class's name.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = array.view()  # plugins are asked about the space: none is to change it
+    view = array.view()  # plugins get the space, but must not modify it
     view.flags.writeable = False
     return view
 

@@ -21,7 +21,7 @@ class RepeatedValues:
     RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, in addition to the outer lengths `[B]`.
 
     Attributes:
-        values: Tensor `[B, max_len, ...]`, or a structure of such; zeros beyond the lengths.
+        values: Tensor `[B, max_len, ...]`, or a structure of tensors; zeros after the lengths.
         lengths: Number of items, a float tensor `[B]`.
         max_len: Number of places.
     """
@@ -144,6 +144,11 @@ def one_hot(
 
     Raises:
         ValueError: A value lies outside `[0, depth)`.
+
+    Example:
+        >>> one_hot([0, 2], depth=3)
+        array([[1., 0., 0.],
+               [0., 0., 1.]], dtype=float32)
     """
     index = np.asarray(x).astype(np.int64)
     depth = depth or int(index.max()) + 1

@@ -68,7 +68,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 
     That reset does nothing for one step and drops the reward of that step. A new game starts at game over, with a seed,
     or if `reset` is not called after a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
-    starts a new game at each lost life, so an agent never gets beyond its first life.)
+    starts a new game at each lost life, so an agent never sees more than its first life.)
 
     Args:
         env: An Atari environment.
@@ -120,7 +120,7 @@ def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
     found = action_of(env, meaning)
     if found is None:
         raise NotServedError(
-            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, where its place"
-            " is unknown. Apply this wrapper before the one that changes the actions."
+            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, where its index is"
+            " unknown. Apply this wrapper before the one that changes the actions."
         )
     return found

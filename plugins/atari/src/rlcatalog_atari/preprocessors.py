@@ -41,7 +41,7 @@ class BytesPreprocessor(Preprocessor):
         """Raise UnsupportedSpaceError for this codec's space."""
         raise UnsupportedSpaceError(
             f"{self.info.path}: {type(self).__name__} takes {expected}; found {self.info.describe()}."
-            " Leave custom_preprocessor out of the config, or wrap the environment."
+            " Remove custom_preprocessor from the config, or wrap the environment."
         )
 
 

@@ -38,7 +38,7 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
     if preference is None:
         return "preprocessor_pref is None"
     if config.get("custom_preprocessor") is not None:
-        return "custom_preprocessor takes the observations as they are"
+        return "custom_preprocessor needs unchanged observations"
     changed = [type(layer).__name__ for layer in _layers(env) if _changes_observations(layer)]
     if changed:
         return f"{changed[0]} has changed the observations already"

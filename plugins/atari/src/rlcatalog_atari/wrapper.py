@@ -42,7 +42,7 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
     settings = read_config(config, AtariConfig)
     reason = why_not(env, config)
     if reason is not None:
-        raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it as it is.")
+        raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged.")
     if settings.preprocessor_pref == "deepmind":
         return stacked_frames(env, settings)
     if settings.atari_terminal_on_life_loss:

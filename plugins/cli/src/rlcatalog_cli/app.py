@@ -1,4 +1,4 @@
-"""The command line: its own commands, and those of installed plugins."""
+"""The command line: built-in commands, and commands of installed plugins."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": e
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
-    """Return the program with its own commands and those of plugins.
+    """Return the program with its built-in commands and the commands of plugins.
 
     A plugin's code is imported only if its command is called; otherwise its declaration suffices.
 

@@ -36,7 +36,7 @@ class _Box:
     Attributes:
         section: The section.
         lines: The lines in the box, each with the shape after it.
-        beside: The lines to the right of the box.
+        beside: Lines to the right of the box.
         height: The box's height in pixels.
         room: The height of the row.
     """

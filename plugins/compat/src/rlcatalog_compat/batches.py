@@ -37,8 +37,8 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
 class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
-    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
-    have one row per sequence and do not count as rows. Without `"dones"`, they are the `"terminateds"`.
+    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"`, `"state_in_0"` and so on have
+    one row per sequence and do not count as rows. Without `"dones"`, they are the `"terminateds"`.
 
     Attributes:
         accessed_keys: Names of the columns that were read.
@@ -309,7 +309,7 @@ class SampleBatch(dict[str, Any]):
         return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
 
     def _per_row(self) -> list[tuple[str, Any]]:
-        """Return these columns with their names, as they are stored."""
+        """Return these columns with their names, unchanged."""
         return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
 
     def _like(self, columns: Mapping[str, Any]) -> SampleBatch:

@@ -116,7 +116,7 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
 
 
 def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the leaves of a structure with their spaces, which are None if none are given."""
+    """Yield the leaves of a structure with their spaces (None without spaces)."""
     values = list(leaves(struct))
     return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
 

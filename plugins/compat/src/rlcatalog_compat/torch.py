@@ -322,8 +322,8 @@ class DQNTorchModel(TorchModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]` and twice ones. Otherwise Q-values `[B, n]`, the atoms' returns
-            `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
+            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise Q-values `[B, n]`,
+            the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
         """
         scores: Tensor = self.advantage_module(model_out)
         if self.num_atoms == 1:

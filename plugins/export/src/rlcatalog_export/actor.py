@@ -1,4 +1,4 @@
-"""`Actor`: acting from an exported policy with NumPy and a runner, without a framework."""
+"""`Actor`: act from an exported policy with NumPy and a runner, without a framework."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ActorState(NamedTuple):
-    """The state of B episodes between two steps: arrays `[B, ...]` by the names of the file's inputs."""
+    """State of B episodes between two steps: arrays `[B, ...]` by the names of the file's inputs."""
 
     parts: Mapping[str, Array]
 
@@ -39,12 +39,13 @@ class ActorState(NamedTuple):
 class Actor:
     """Exported policy, read from a file; it acts like the original policy.
 
-    Neither PyTorch nor TensorFlow is imported, unless the file's format is theirs. Observations and masks are checked
-    as the policy checked them, with the same errors.
+    PyTorch and TensorFlow are only imported if the file's format needs them. Observations and masks are checked like in
+    the policy, with the same errors.
 
     Args:
         path: The file.
-        observation_space: The environment's observation space, if the file cannot contain it (a plugin's kind).
+        observation_space: The environment's observation space, if the file cannot contain it (a plugin's kind of
+            space).
         action_space: The same for actions.
         seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
         catalog: Catalog of formats and codecs. If None, the default catalog.
@@ -53,14 +54,20 @@ class Actor:
     Attributes:
         interface: Inputs and outputs of the file, spaces, config and versions.
         observation_space: The environment's observation space.
-        action_space: Its action space.
-        action_codec: Maps raw actions to the environment's.
-        masks: Reads action masks.
+        action_space: The environment's action space.
+        action_codec: Converter of raw actions to environment actions.
+        masks: Reader of action masks.
         rng: Generator for sampling actions.
 
     Raises:
         SavedPolicyError: The file cannot be read.
         MissingPluginError: A package that running the file needs is not installed.
+
+    Example:
+        >>> interface = rlcatalog.build(env="CartPole-v1").export("cartpole.onnx")
+        >>> actor = rlcatalog.Actor("cartpole.onnx", seed=0)
+        >>> actor.act([[0.0, 0.0, 0.0, 0.0]]).action.shape
+        (1,)
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Actor:
             self._try()
         except CatalogError:
             raise
-        except Exception as error:  # spaces and codecs may raise any error on foreign data
+        except Exception as error:  # spaces and codecs may raise any error for unknown data
             raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
 
     def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
@@ -118,8 +125,8 @@ class Actor:
         """Run the file on one row, to detect a wrong interface or wrong spaces before it acts.
 
         Raises:
-            SavedPolicyError: An output has another form than the interface or the action space defines, or the graph
-                cannot run.
+            SavedPolicyError: An output does not have the form that the interface or the action space defines, or the
+                graph cannot run.
         """
         interface, codec = self.interface, self.action_codec
         forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
@@ -130,7 +137,7 @@ class Actor:
         for port, shape in wanted:
             if port.shape != shape:
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}; the spaces ask for"
+                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}; the spaces require"
                     f" {list(shape)}."
                 )
         if interface.observation == "filtered":
@@ -158,17 +165,17 @@ class Actor:
         """Choose actions for a batch of observations; see `Policy.act`.
 
         Args:
-            obs: A vector environment's observations (a batch), or a list of single ones. Filtered ones as the policy's
-                `preprocess` returns them if the file takes encoded observations (`interface.observation`).
-            state: The state the last `act` returned; None at the start of all episodes.
+            obs: A vector environment's observations (a batch), or a list of single ones. If the file takes filtered
+                observations (`interface.observation`), pass the result of the policy's `preprocess`.
+            state: The state that the last `act` returned; None at the start of all episodes.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batched action mask in Gymnasium's format. If None, the mask in the observations, if any.
-            explore: Sample; otherwise take the most likely action.
+            explore: Whether to sample; otherwise the most likely action is chosen.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
-            ActionMaskError: The mask has the wrong shape, or a row allows nothing.
-            NonFiniteError: An observation, a past reward, a value or a parameter of an action's distribution is NaN or
+            ObservationError: An observation is not in the space.
+            ActionMaskError: The mask has the wrong shape, or a row allows no action.
+            NonFiniteError: An observation, a past reward, a value or a parameter of an action distribution is NaN or
                 infinite.
         """
         own = None
@@ -185,10 +192,10 @@ class Actor:
         return self.act_on(feeds, rows, state, prev_reward, own, explore, noise)
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the file's inputs that are observations, by name, and the number of rows.
+        """Return the file's observation inputs by name, and the number of rows.
 
         Raises:
-            ObservationError: An observation does not lie in the space.
+            ObservationError: An observation is not in the space.
         """
         return self._observations.feeds(obs)
 
@@ -210,7 +217,7 @@ class Actor:
         """Run the file: `act` for checked observations.
 
         Args:
-            feeds: The file's inputs that are observations, by name.
+            feeds: The file's observation inputs, by name.
             rows: B.
             state: See `act`.
             prev_reward: See `act`.
@@ -242,7 +249,7 @@ class Actor:
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
-            raise ModelContractError("mask: this policy's action distribution takes no masks.")
+            raise ModelContractError("mask: this policy's action distribution does not support masks.")
         if self._noise:
             feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
         feeds["deterministic"] = self._flags[not explore]
@@ -257,11 +264,11 @@ class Actor:
         """Return the outputs of the file.
 
         Raises:
-            SavedPolicyError: It cannot run on these inputs.
+            SavedPolicyError: The file cannot run with these inputs.
         """
         try:
             return self._runner.run(feeds, self._outputs)
-        except Exception as error:  # the errors of runtimes have no common base
+        except Exception as error:  # runtimes' errors have no common base class
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -306,7 +313,7 @@ class Actor:
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
         """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
-        acting: Any = self  # like a policy, in everything that a stepper uses
+        acting: Any = self  # has everything of a policy that a stepper uses
         return ActorStepper(acting, n, autoreset)
 
     def seed(self, seed: int | None) -> None:
@@ -323,7 +330,7 @@ class ActorStepper(Stepper):
     """Actor for `n` environments that stores their states across episodes; see `Stepper`."""
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act in all rows. Idle rows allow every action, and get the value of their last observation."""
+        """Act in all rows. Idle rows allow all actions, and get the value of their last observation."""
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
             mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)
@@ -340,7 +347,7 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
         return given
     if written is None:
         raise SavedPolicyError(
-            f"{where}: its {name} has a kind of a plugin's own, which is not written down; pass {name}= to Actor."
+            f"{where}: the file cannot contain its {name}, whose kind comes from a plugin; pass {name}= to Actor."
         )
     try:
         return space_from_json(written)

@@ -105,7 +105,7 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values lie within the clip bounds, others within their old bounds.
+        """Return a float32 Box: filtered values have the clip bounds, other values their old bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """

@@ -18,12 +18,12 @@ EPSILON = 1e-6
 class MeanStdFilter:
     """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, cut off at `clip`. Before the first value, there are no statistics:
-    values are then only cut off. The first value itself becomes 0 (see `RunningStat.var`).
+    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics:
+    values are then only clipped. The first value itself becomes 0 (see `RunningStat.var`).
 
     Args:
         shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested as one likes, for
-            observations of that structure. A leaf of None is handed on as it is.
+            observations of that structure. A leaf of None is passed through.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
         clip: Limit of the results, or None.
@@ -52,7 +52,7 @@ class MeanStdFilter:
             update: Whether to learn from `x` first. The default is the same as in RLlib; `Policy.act` never learns.
 
         Returns:
-            Float32 array of the same shape, whatever the dtype of `x`; a structure of such arrays.
+            Float32 array of the same shape, for any dtype of `x`; a structure of such arrays.
 
         Raises:
             ObservationError: `x` has another shape or structure, or is not finite while `update` is set; nothing is

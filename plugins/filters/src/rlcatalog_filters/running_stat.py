@@ -83,7 +83,7 @@ class Moments:
             usable = _usable(n, mean, m2)
         if not usable:
             raise ObservationError(
-                f"the values are too large for statistics: up to {np.abs(other.mean).max()} beside"
+                f"the values are too large for statistics: up to {np.abs(other.mean).max()} next to"
                 f" {np.abs(self.mean).max()}; nothing was changed."
             )
         return Moments(n, mean, m2)
@@ -185,7 +185,7 @@ class RunningStat:
         """Return the object that `to_state` described.
 
         Raises:
-            SavedPolicyError: The arrays are not such a state.
+            SavedPolicyError: The arrays are not a filter's state.
         """
         missing = [name for name in ("n", "mean", "m2") if name not in state]
         if missing:
@@ -217,7 +217,7 @@ def numbers(x: Any) -> Array:
     """Return a value as an array of numbers.
 
     Raises:
-        ObservationError: It is something else.
+        ObservationError: It has another type.
     """
     array = np.asarray(x)
     if array.dtype.kind not in "biuf":

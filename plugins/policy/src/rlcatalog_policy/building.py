@@ -51,7 +51,9 @@ def build(
 
     Example:
         >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [64, 64]})
-        >>> step = policy.act(observations)
+        >>> step = policy.act([[0.0, 0.0, 0.0, 0.0]])  # a batch of one observation
+        >>> step.action.shape
+        (1,)
     """
     config = config_with_model(config, model)
     catalog = catalog or default_catalog()

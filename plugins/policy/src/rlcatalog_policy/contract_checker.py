@@ -80,7 +80,7 @@ class ContractChecker:
         who, shape = self._dist(method), shape_of(sample)
         if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
             raise ModelContractError(
-                f"{who} gave {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
+                f"{who} returned {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
@@ -161,7 +161,7 @@ class ContractChecker:
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
             f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
-            f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute;"
+            f" {type(policy.model).__name__} and would neither be trained nor saved. Make its owner an attribute;"
             " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
         )
 
@@ -179,11 +179,11 @@ class ContractChecker:
     def blame(self, error: BaseException) -> None:
         """Raise a typed error in place of the error that a plugin's part raised; return for other errors.
 
-        Errors of classes of the running program are left as they are, unless a method does not take the arguments of
-        the contract.
+        Errors of classes of the running program are unchanged, unless a method does not take the arguments of the
+        contract.
 
         Raises:
-            ModelContractError: A method does not take the arguments it is given.
+            ModelContractError: A method does not accept its arguments.
             PartError: A plugin's part raised it.
         """
         if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
@@ -259,7 +259,7 @@ def shape_of(array: Any) -> Shape | None:
 
 
 def fits(array: Any, expected: Shape) -> bool:
-    """Return whether an array or tensor has the expected shape, as far as it is known.
+    """Return whether an array or tensor has the expected shape, as far as known.
 
     If the number of rows is unknown, 1 is wrong, and any other number may be right.
     """
@@ -315,7 +315,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
-            raise component.fault(f"{cls.__name__}.__init__ is given ({given}) and takes {signature}.")
+            raise component.fault(f"{cls.__name__}.__init__ gets ({given}), but takes {signature}.")
         shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue

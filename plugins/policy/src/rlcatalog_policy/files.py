@@ -24,7 +24,7 @@ TEMPORARY = ".rlcatalog-tmp"
 #: The most bytes of JSON that are read from a folder: Python's objects take up to 30 times as many.
 MOST_JSON = 1 << 22
 
-# Windows has none of these: no links are planted there without rights, and no file blocks a reader.
+# Windows lacks these flags, but does not need them: planting links needs rights, and no file blocks a reader.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -103,15 +103,15 @@ class RegularFile:
 
     Args:
         path: Its path.
-        most: The most bytes that it may have; None: any number.
+        most: Largest allowed size in bytes; None for no limit.
 
     Attributes:
         path: Its path.
         size: Its length in bytes.
 
     Raises:
-        FileNotFoundError: There is none.
-        SavedPolicyError: It is something else, larger, or cannot be opened.
+        FileNotFoundError: The file does not exist.
+        SavedPolicyError: The path is not a regular file, is too large, or cannot be opened.
     """
 
     def __init__(self, path: Path, most: int | None = None) -> None:
@@ -157,12 +157,12 @@ def read_file(path: Path, most: int) -> bytes:
     """Return the content of a regular file.
 
     Args:
-        path: Its path; neither a link nor a pipe is opened.
+        path: Its path; links and pipes are not opened.
         most: The most bytes that it may have.
 
     Raises:
-        FileNotFoundError: There is none.
-        SavedPolicyError: It is something else, larger, or cannot be read.
+        FileNotFoundError: The file does not exist.
+        SavedPolicyError: The path is not a regular file, is too large, or cannot be read.
     """
     with closing(RegularFile(path, most)) as file:
         return file.read()
@@ -176,8 +176,8 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
         most: The most bytes that it may have.
 
     Raises:
-        FileNotFoundError: There is none.
-        SavedPolicyError: It is something else, larger, cannot be read, or is not JSON.
+        FileNotFoundError: The file does not exist.
+        SavedPolicyError: The path is not a regular file, is too large, cannot be read, or is not JSON.
     """
     content = read_file(path, most)
     with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}")):
@@ -202,14 +202,14 @@ def _check_levels(value: Any, most: int = 100) -> None:
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
     """Raise unless a folder and its subfolders hold only regular files: no links, pipes, sockets or devices.
 
-    Code that then opens these files by path stays inside the folder, and waits for no other process.
+    Code that then opens these files by path stays inside the folder, and does not wait for another process.
 
     Args:
         folder: The folder; it may be a link itself, because the user named it.
         skip: Names of folders directly in it that are not searched.
 
     Raises:
-        SavedPolicyError: Something else is in it; the message names it.
+        SavedPolicyError: It contains something else; the message names it.
     """
     try:
         with os.scandir(folder) as entries:

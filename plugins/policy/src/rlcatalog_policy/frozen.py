@@ -16,7 +16,7 @@ class FrozenBackend(Protocol):
     """Chooser of actions for a frozen policy, faster than the policy's backend.
 
     Attributes:
-        reason: Why it is not faster: it could not freeze the policy, or computed something else; None if it is faster.
+        reason: Why it is not faster (the policy cannot be frozen, or results differ); None if it is faster.
     """
 
     reason: str | None
@@ -37,10 +37,10 @@ class FrozenBackend(Protocol):
 
 
 class Frozen(Policy):
-    """Policy that acts faster, made by `Policy.freeze`.
+    """Policy that acts faster, created by `Policy.freeze`.
 
-    `act`, `act_encoded` and steppers are faster; everything else is the policy's. It draws actions from a separate
-    generator.
+    `act`, `act_encoded` and steppers are faster; all other attributes are the policy's. It samples actions from a
+    separate generator.
 
     Attributes:
         policy: The policy.

@@ -82,7 +82,10 @@ def load(
         NotServedError: A part, such as a custom model, has no code for `framework`.
 
     Example:
-        >>> policy = rlcatalog.load("my_policy", framework="tf")  # saved in PyTorch
+        >>> rlcatalog.build(env="CartPole-v1").save("cartpole")
+        >>> policy = rlcatalog.load("cartpole")  # pass framework="tf" to load it in TensorFlow
+        >>> policy.framework
+        'torch'
     """
     catalog = default_catalog() if catalog is None else catalog
     source = Path(directory)
@@ -217,7 +220,9 @@ def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
     """
     if not (own := _own_slots(parts)):
         named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
-        raise ConfigError(f"model= brings a model of the program; this one comes from packages: {named}. Leave it out.")
+        raise ConfigError(
+            f"model= is for a model of the program, but this model comes from packages: {named}. Remove the argument."
+        )
     return {slot: name for slot, name in parts.items() if slot not in own}
 
 
@@ -261,7 +266,7 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
         if policy.framework != manifest.framework:
             error.args = (
                 f"{error} They were saved for framework={manifest.framework!r}; to load them for"
-                f" framework={policy.framework!r}, the model must name its weights alike in both.",
+                f" framework={policy.framework!r}, the model must use the same weight names in both.",
             )
         raise
     if wrong := describe_other_dtypes({name: info.dtype for name, info in tensors.tensors.items()}, have):
@@ -269,11 +274,11 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
-    names = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    names = sorted(name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all())
     if names:
         warn_caller(
-            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with such a policy fails,"
-            " or its actions mean nothing.",
+            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with this policy fails,"
+            " or its actions are meaningless.",
             SavedPolicyWarning,
         )
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """Preprocessor, filter, model, action distribution and action codec as one object, made by `rlcatalog.build`.
+    """Preprocessor, filter, model, action distribution and action codec as one object, created by `rlcatalog.build`.
 
     Attributes:
         observation_space: The environment's observation space.
@@ -53,6 +53,11 @@ class Policy:
         config: The complete model config.
         framework: `"torch"` or `"tf"`.
         backend: The framework's `Backend`, for code that freezes or exports the policy.
+
+    Example:
+        >>> policy = rlcatalog.build(env="Pendulum-v1")
+        >>> policy.encoded_space.shape, policy.dist_class.__name__, policy.model_name
+        ((3,), 'DiagGaussian', 'FullyConnectedNetwork')
     """
 
     def __init__(
@@ -134,6 +139,12 @@ class Policy:
             ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
             NonFiniteError: An input, a value estimate or a parameter of a distribution is NaN or infinite.
+
+        Example:
+            >>> policy = rlcatalog.build(env="CartPole-v1")
+            >>> step = policy.act([[0.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]])
+            >>> step.action.shape, step.logp.shape, step.value.shape
+            ((2,), (2,), (2,))
         """
         encoded, mask = self.encoder.encode_batch(obs, mask)
         return self._step(self.backend, encoded, state, prev_reward, mask, explore)
@@ -197,10 +208,10 @@ class Policy:
         return {"obs": encoded, "views": self._states.shown(before), "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
-        """Return value estimates `[B]` without acting, such as those of an episode's last observation.
+        """Return value estimates `[B]` without acting, for example for an episode's last observation.
 
         They have the model's precision, float32 or float64; a tensor gives a tensor. No action is drawn, and no action
-        mask is needed. The arguments are those of `act_encoded`; the state is not changed.
+        mask is needed. The arguments are the same as for `act_encoded`; the state is not changed.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -226,6 +237,12 @@ class Policy:
         Raises:
             ObservationError: An observation is not in the space.
             NonFiniteError: An observation holds NaN or infinity; the filter has learned nothing from the batch.
+
+        Example:
+            >>> policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2))
+            >>> policy.preprocess([0, 2])
+            array([[1., 0., 0.],
+                   [0., 0., 1.]], dtype=float32)
         """
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
@@ -252,6 +269,12 @@ class Policy:
 
         Raises:
             NotServedError: The model has a memory, or reads past steps.
+
+        Example:
+            >>> module = rlcatalog.build(env="CartPole-v1").as_module()
+            >>> dist, value = module(torch.zeros(8, 4))
+            >>> dist.logp(dist.sample()).shape, value.shape
+            (torch.Size([8]), torch.Size([8]))
         """
         if self._states.carries:
             raise NotServedError(
@@ -277,6 +300,13 @@ class Policy:
             MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`.
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
+
+        Example:
+            >>> policy = rlcatalog.build(env="CartPole-v1")
+            >>> obs = np.zeros((2, 4), np.float32)
+            >>> batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
+            >>> evaluation = policy.evaluate(batch)
+            >>> (-evaluation.logp.mean()).backward()  # gradients reach the model's weights
         """
         if check:
             check_batch(self, batch)
@@ -288,12 +318,18 @@ class Policy:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
 
         Args:
-            actions: A batch, as a vector environment takes it; a list of single actions; or one action, for a batch of
-                one row. Arrays or tensors.
+            actions: A vector environment's batch; a list of single actions; or one action, for a batch of one row.
+                Arrays or tensors.
 
         Raises:
             ActionError: An action is not in the space; the message names its path.
             NotServedError: A plugin's codec has no inverse.
+
+        Example:
+            >>> policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(3, start=5))
+            >>> policy.raw_action([5, 7])
+            array([[0],
+                   [2]])
         """
         return raw_actions(self, actions)
 
@@ -311,6 +347,13 @@ class Policy:
         Args:
             n: Their number, or the vector environment.
             autoreset: When the next episodes begin; see `Stepper`.
+
+        Example:
+            >>> envs = gym.make_vec("CartPole-v1", 2)
+            >>> stepper = rlcatalog.build(env=envs, config={"use_lstm": True}).stepper(envs)
+            >>> step = stepper.step(envs.reset()[0])
+            >>> obs, reward, terminated, truncated, _ = envs.step(step.action)
+            >>> step = stepper.step(obs, done=terminated | truncated)
         """
         return Stepper(self, n, autoreset)
 
@@ -323,11 +366,23 @@ class Policy:
         return policy_sheet(self).html()
 
     def explain(self) -> Explanation:
-        """Return why these parts were chosen."""
+        """Return why these parts were chosen.
+
+        Example:
+            >>> explanation = rlcatalog.build(env="CartPole-v1").explain()
+            >>> explanation.as_dict()["model"]["chosen"]  # print(explanation) shows everything
+            'fcnet'
+        """
         return Explanation(self.resolution)
 
     def summary(self) -> Summary:
-        """Return the layers of the model, with their shapes and their numbers of weights."""
+        """Return the layers of the model, with their shapes and their numbers of weights.
+
+        Example:
+            >>> summary = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]}).summary()
+            >>> [(layer.name, layer.weights) for layer in summary.layers]  # print(summary) shows a table
+            [('fcnet: hidden 1 (tanh)', 40), ('fcnet: value', 9), ('fcnet: logits (linear)', 18)]
+        """
         return summarize_layers(self.resolution) or summarize_weights(self)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -342,7 +397,7 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of the random generators by name: those of PyTorch, or of this policy alone."""
+        """Return the states of the random generators by name: of PyTorch, or of this policy only."""
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -371,6 +426,13 @@ class Policy:
         Raises:
             SavedPolicyError: The config holds a class, a callable or another value that cannot be saved, or the files
                 cannot be written.
+
+        Example:
+            >>> policy = rlcatalog.build(env="CartPole-v1")
+            >>> policy.save("cartpole")
+            >>> copy = rlcatalog.load("cartpole")
+            >>> np.array_equal(*(p.act([[0.0] * 4], explore=False).dist_inputs for p in (policy, copy)))
+            True
         """
         save(self, directory)
 
@@ -391,6 +453,11 @@ class Policy:
             MissingPluginError: The package that brings the format is not usable here.
             NotServedError: The policy does something that cannot be exported; the message names the line.
             SavedPolicyError, FolderTakenError: The file or the folder cannot be written.
+
+        Example:
+            >>> interface = rlcatalog.build(env="CartPole-v1").export("cartpole.onnx")
+            >>> [port.name for port in interface.outputs]
+            ['action', 'raw_action', 'logp', 'dist_inputs', 'value']
         """
         with self._passing:
             interface: Interface = load_extension(self.framework, "export")(self, path, format)
@@ -405,6 +472,11 @@ class Policy:
         Args:
             rows: Number of environments to act in. Other numbers work too, at a one-time cost each.
             seed: Seed of its random generator; None for a new one each time.
+
+        Example:
+            >>> frozen = rlcatalog.build(env="CartPole-v1").freeze()
+            >>> frozen.act([[0.0, 0.0, 0.0, 0.0]]).action.shape, frozen.reason
+            ((1,), None)
         """
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
@@ -432,7 +504,7 @@ def load_extension(framework: str, what: str) -> Any:
     """Return another package's extension of a framework, such as its `"export"`.
 
     Raises:
-        MissingPluginError: No installed package adds it; the message names the one to install.
+        MissingPluginError: No installed package adds the method; the message names the package to install.
     """
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")

@@ -31,7 +31,7 @@ def raw_actions(policy: Policy, actions: Any) -> Array:
     return codec.invert(batch)
 
 
-# --- the form they come in -------------------------------------------------------------------------------------------
+# --- forms of raw actions -------------------------------------------------------------------------------------------
 
 
 def _batch(info: SpaceInfo, actions: Any) -> Any:
@@ -64,7 +64,7 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
 
 
 def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
-    """Return the parts that are there; the codec names the missing ones."""
+    """Return the existing parts; the codec reports missing ones."""
     if info.keys:
         given = actions if isinstance(actions, Mapping) else {}
         return [(child, given[key]) for key, child in zip(info.keys, info.children, strict=True) if key in given]

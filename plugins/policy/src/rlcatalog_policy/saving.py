@@ -75,7 +75,7 @@ def _named(resolution: Resolution) -> dict[str, Any]:
 
 
 def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
-    """Write the files of a save; one writer at a time.
+    """Write the files of a save; only one process writes at a time.
 
     Raises:
         SavedPolicyError: They cannot be written; an existing save is unchanged.
@@ -102,7 +102,7 @@ def forget(directory: str | os.PathLike[str]) -> None:
     """Remove a saved policy; the folder stays if it holds other files."""
     folder = Path(directory)
     with locked(folder):
-        (folder / MANIFEST).unlink(missing_ok=True)  # first: without it there is none
+        (folder / MANIFEST).unlink(missing_ok=True)  # first, because a save without it is not one
         _remove(folder, set(os.listdir(folder)))
     with suppress(OSError):
         folder.rmdir()

@@ -65,7 +65,7 @@ def pad_sequences(
 
     Raises:
         ModelContractError: The lengths do not add up to the rows, or one is longer than `length`.
-        ConfigError: `padding` is neither.
+        ConfigError: `padding` is unknown.
     """
     if padding not in ("zero", "last"):
         raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")

@@ -78,7 +78,7 @@ def _from_json(data: Any) -> Any:
 
 
 def _entries(data: Any) -> int:
-    """Return how many array entries a space needs: those of its shapes, and of a MultiBinary's `n`."""
+    """Return how many array entries a space needs: for its shapes, and for a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
     shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")

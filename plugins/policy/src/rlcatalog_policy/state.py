@@ -219,7 +219,7 @@ class Memory:
 
     def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
         return ModelContractError(
-            f"{self._returns} must return states of the shapes it is given, {[part.shape for part in memory]}, a row"
+            f"{self._returns} must return states of the same shapes, {[part.shape for part in memory]}, a row"
             f" for each episode; found {[part.shape for part in returned]}. get_initial_state() says what one row is."
         )
 

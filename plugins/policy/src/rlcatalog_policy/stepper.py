@@ -59,8 +59,8 @@ class Stepper:
 
     - `"same_step"`: the first observation of the next episode.
     - `"next_step"`: the episode's last observation. The environment ignores the action chosen for it, and returns the
-      next episode's first observation. In such a row, ignore the action and its log density; the action may even be a
-      masked one. The value is that of the last observation.
+      next episode's first observation. In such a row, ignore the action and its log density; the action may even be
+      masked. The value belongs to the last observation.
     - `"disabled"`: the first observation of the next episode, from the caller's
       `envs.reset(options={"reset_mask": done})`.
 

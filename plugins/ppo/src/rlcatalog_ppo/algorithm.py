@@ -140,6 +140,13 @@ class OnPolicy:
             `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and `episode_len_mean`
             over the last 100 episodes, None before the first has ended; `time_total_s` in seconds and
             `steps_per_second`; and the learner's figures under `info["learner"]`.
+
+        Example:
+            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> for _ in range(2):
+            ...     result = algo.train()
+            >>> result["training_iteration"], result["timesteps_total"]
+            (2, 128)
         """
         start, config = time.perf_counter(), self.config
         self._decide_frozen(config.total_steps)
@@ -181,6 +188,11 @@ class OnPolicy:
 
         Warns:
             CatalogWarning: Nothing is trained, because these steps were already taken or the run has ended.
+
+        Example:
+            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> algo.learn(100)["timesteps_total"]  # whole rollouts of 64 steps
+            128
         """
         way = ""
         if self.steps >= max(total_steps, 1):
@@ -278,7 +290,7 @@ class OnPolicy:
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Reset policy, optimiser and counts to a state; the environments stay as they are."""
+        """Restore policy, optimiser and counts from a state; the environments are unchanged."""
         self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
@@ -322,6 +334,11 @@ class OnPolicy:
 
         Raises:
             SavedPolicyError: The config contains a value that cannot be saved, or the files cannot be written.
+
+        Example:
+            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> _ = algo.learn(64)
+            >>> algo.save_checkpoint("checkpoint")
         """
         checkpoints.write(directory, self.policy, self.state())
 
@@ -361,6 +378,12 @@ class OnPolicy:
 
         Warns:
             ResumeWarning: Some environments cannot resume their episodes and begin new ones.
+
+        Example:
+            >>> PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 128}).save_checkpoint("checkpoint")
+            >>> algo = PPO.restore("checkpoint")
+            >>> algo.learn(256)["timesteps_total"]
+            256
         """
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:

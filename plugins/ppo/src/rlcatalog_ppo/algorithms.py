@@ -17,8 +17,10 @@ class PPO(OnPolicy):
     It makes several passes over each rollout, in minibatches, with a clipped surrogate.
 
     Example:
-        >>> algo = PPO(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4})
+        >>> algo = PPO("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4, "seed": 0})
         >>> result = algo.train()
+        >>> result["timesteps_total"]
+        1024
     """
 
     config_class = PPOConfig
@@ -34,8 +36,9 @@ class A2C(OnPolicy):
     RMSprop: all algorithms here share its state format, in both frameworks.
 
     Example:
-        >>> algo = A2C(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
-        >>> result = algo.train()
+        >>> algo = A2C("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
+        >>> algo.train()["timesteps_total"]
+        40
     """
 
     config_class = A2CConfig
@@ -51,7 +54,7 @@ class PG(OnPolicy):
     length therefore limits how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
 
     Example:
-        >>> algo = PG(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
+        >>> algo = PG("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
         >>> result = algo.train()
     """
 

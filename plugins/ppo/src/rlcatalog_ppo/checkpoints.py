@@ -47,7 +47,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
 
     Raises:
         SavedPolicyError: The state or the model config contains something other than plain data, or the files cannot be
-            written. Other checkpoints stay as they are.
+            written. Other checkpoints are unchanged.
     """
     folder = Path(directory)
     arrays: dict[str, Any] = {}

@@ -40,7 +40,9 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         "num_envs_per_env_runner": "num_envs",
     }
 
-    framework: Annotated[str | None, Meta(description="torch or tf; by default that of a custom class, if any")] = None
+    framework: Annotated[
+        str | None, Meta(description="torch or tf; by default the framework of a custom class, if any")
+    ] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     device: Annotated[
         str, Meta(description="where the model computes: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
@@ -54,7 +56,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
-    num_envs: Annotated[_PerUpdate, Meta(description="environments stepped side by side")] = 8
+    num_envs: Annotated[_PerUpdate, Meta(description="environments stepped in parallel")] = 8
     vector: Annotated[
         Literal["sync", "async"], Meta(description="step environments in turn, or in parallel, each in its own process")
     ] = "sync"

@@ -1,4 +1,4 @@
-"""Environments made from an id, a class or a function, or passed by the caller."""
+"""Environments created from an id, a class or a function, or passed by the caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EnvConfig(dict[str, Any]):
 
     Args:
         config: The config.
-        index: The environment's index among those that are stepped together.
+        index: The environment's index among the environments that are stepped together.
     """
 
     def __init__(self, config: Mapping[str, Any], index: int) -> None:
@@ -57,7 +57,7 @@ class EnvMaker:
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
-        """Return the environment for an index among those that are stepped together."""
+        """Return the environment for an index among the environments that are stepped together."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
     def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
@@ -74,7 +74,7 @@ class EnvMaker:
             if value != usual[key]:
                 what, way = describe_env(self._env)
                 raise ConfigError(
-                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Leave out {key}, or {way}"
+                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Remove {key}, or {way}"
                 )
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1)
@@ -121,7 +121,7 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return the number of passed environments: one, or those of a vector environment. None if none was passed."""
+    """Return the number of passed environments: one, or the number in a vector environment; None if none was passed."""
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
@@ -174,7 +174,7 @@ def warn_of_masks(
     """Warn if environments have a method `action_masks()`, which is not called, but no mask in the observations.
 
     Warns:
-        UnusedMaskWarning: The environments have such a method.
+        UnusedMaskWarning: The environments have an `action_masks` method.
     """
     if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
         key = resolution.config["action_mask_key"]
@@ -190,7 +190,7 @@ def registered_id(folder: Path, env: str | None) -> str:
     """Return the id of an environment that a checkpoint names, without importing its module.
 
     Raises:
-        ConfigError: It names no environment, or one that no installed package has registered.
+        ConfigError: It does not name an environment, or no installed package has registered it.
     """
     if env is None:
         raise ConfigError(f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env).")

@@ -186,7 +186,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
         is_tensor: Function that returns whether an object is a tensor of the framework.
 
     Raises:
-        ModelContractError: It is neither.
+        ModelContractError: The result has another form.
     """
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
     if not terms or not all(map(is_tensor, terms)):

@@ -121,11 +121,11 @@ def check_state(state: Any) -> None:
         state: The result of `trees.put_together`.
 
     Raises:
-        ValueError: It is not. The message names the difference.
+        ValueError: They differ. The message names the difference.
     """
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
-    if wanted != count:  # this many are made before anything else is compared
+    if wanted != count:  # check this first, because as many are created
         raise ValueError(f"its config has num_envs={wanted}, but there are states of {count} environments")
     check_generators(state)
 
@@ -138,7 +138,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         now: The state of the new algorithm, which resumes from `state`.
 
     Raises:
-        ValueError: They are not. The message names the arrays.
+        ValueError: They differ. The message names the arrays.
     """
     kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
     if others := sorted(kept ^ trained):

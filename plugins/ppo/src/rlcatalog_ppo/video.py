@@ -149,7 +149,7 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
         NotServedError: The environment does not render frames.
     """
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(driver, "dummy")  # frames need neither display nor sound card
+        os.environ.setdefault(driver, "dummy")  # rendering frames needs neither display nor sound card
     wanted, fps = min(episodes, EPISODES), _metadata(make, name, ("rgb_array",), "--video").get("render_fps")
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)

@@ -28,7 +28,7 @@ _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's `AsyncVectorEnv` with clear errors; closing it leaves no process behind.
+    """Gymnasium's `AsyncVectorEnv` with clear errors; closing it ends all its processes.
 
     Args:
         makes: Functions that each make one environment; cloudpickle sends them to the processes.

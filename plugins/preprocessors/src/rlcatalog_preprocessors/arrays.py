@@ -30,7 +30,7 @@ class ArrayPreprocessor(Preprocessor):
         def write_scalar(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
                 obs = readable(obs)
-            out[start] = obs  # NumPy refuses arrays with axes (before 2.4: those of one value with a warning)
+            out[start] = obs  # NumPy rejects arrays with axes (before 2.4, arrays of one value only cause a warning)
 
         def write_vector(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
@@ -105,7 +105,7 @@ class ArrayPreprocessor(Preprocessor):
         return np.zeros(self.shape, self._dtype), np.ones(self.shape, self._dtype)
 
     def bounds(self) -> tuple[Array, Array]:
-        with np.errstate(over="ignore"):  # bounds beyond float32 count as infinite
+        with np.errstate(over="ignore"):  # bounds outside float32's range count as infinite
             low, high = (limit.ravel().astype(np.float32) for limit in self.limits())
         return low, high
 

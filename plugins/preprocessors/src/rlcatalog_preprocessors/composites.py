@@ -18,7 +18,7 @@ class Flattening(Preprocessor):
     """Concatenated children in one float32 vector."""
 
     structured = True
-    #: Whether children stand in an order: a set has none, and that of a dict is of its keys.
+    #: Whether children are ordered by position: a set is unordered, and a dict is ordered by its keys.
     in_order = False
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class OneOfPreprocessor(Preprocessor):
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
         def write(obs: Any, out: Array) -> None:
-            if not isinstance(obs, tuple | list):  # a set would come in any order, of a dict the keys
+            if not isinstance(obs, tuple | list):  # a set has no order, and a dict would return its keys
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
             tag, value = obs
             if not 0 <= tag < len(branches):

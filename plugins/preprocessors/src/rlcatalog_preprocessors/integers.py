@@ -52,7 +52,7 @@ class OneHotPreprocessor(Preprocessor):
         if size > _LARGE:
             write_rows = self.batch_writer(start)
             return lambda obs, out: write_rows(asarray(obs)[None], out[None])
-        # For each entry: where the 1 of each of its values stands.
+        # For each entry, the column of the 1 for each of its values.
         tables, at = [], start
         for first, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
             tables.append({first + i: at + i for i in range(count)})
@@ -105,7 +105,7 @@ class OneHotPreprocessor(Preprocessor):
 
     def lowered(self) -> Any:
         entries = np.repeat(np.arange(len(self._counts)), self._counts)
-        # For each column: the value it stands for.
+        # For each column, the value that it encodes.
         values = np.arange(self.size) - self._offset[entries]
 
         def encode(x: Any, ops: TensorOps) -> Any:

@@ -41,7 +41,7 @@ def match_strings(request: Request) -> Match:
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
     discrete = ("discrete", "multi_discrete")
     return [
-        _spec("none", "arrays:NoPreprocessor", "Box: handed on as it is", ("box",)),
+        _spec("none", "arrays:NoPreprocessor", "Box: unchanged", ("box",)),
         _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",)),
         _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",)),
         _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete),

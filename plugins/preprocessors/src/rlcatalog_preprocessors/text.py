@@ -22,8 +22,8 @@ class TextValues:
 
     Attributes:
         values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
-            `[B, max_length]`, 1 for the first character, 0 beyond the text.
-        mask: 1 for each character, 0 beyond the text, `[B, max_length]`.
+            `[B, max_length]`, 1 for the first character, 0 after the text.
+        mask: 1 for each character, 0 after the text, `[B, max_length]`.
     """
 
     values: Any
@@ -53,7 +53,7 @@ class TextPreprocessor(Preprocessor):
 
     def writer(self, start: int) -> Writer:
         width, most, onehot = self._width, self.max_length, self._onehot
-        # Where the 1 of the character at place 0 stands; as integers, its number, with 0 left for padding.
+        # Column of the 1 of the character at place 0; for integers its number, where 0 is the padding.
         index = {character: i if onehot else i + 1 for i, character in enumerate(self.characters)}
         places, mask = start + np.arange(most) * width, start + most * width
 

@@ -17,8 +17,7 @@ __all__ += ["prepare_worker"]
 def prepare_worker() -> None:
     """Do nothing; importing this package has already loaded triton before TensorFlow in a Ray worker.
 
-    A remote learner or a trial of Ray Tune imports RLlib, and thereby TensorFlow, first. Ray runs the setup hook
-    earlier.
+    A remote learner or a trial of Ray Tune imports RLlib, and so TensorFlow, first. Ray runs the setup hook earlier.
 
     Example:
         >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})

@@ -44,7 +44,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         return {Columns.ACTION_DIST_INPUTS: params, Columns.EMBEDDINGS: self.values_of(self.model, rows)}
 
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
-        """Return value estimates, of the batch's leading shape.
+        """Return value estimates in the batch's leading shape.
 
         Args:
             batch: The batch.

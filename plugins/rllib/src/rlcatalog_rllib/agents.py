@@ -32,7 +32,7 @@ def spaces_of_agents(env: Any) -> Spaces:
     if not isinstance(env, MultiAgentEnv):
         raise ConfigError(
             f"multi_agent(policies=...): {type(env).__name__} is not a ray.rllib.env.multi_agent_env.MultiAgentEnv."
-            " Leave multi_agent() out for an environment with one agent."
+            " Remove multi_agent() if the environment has only one agent."
         )
     agents: Any = env.possible_agents
     observations = spaces.Dict({agent: env.get_observation_space(agent) for agent in agents})
@@ -42,7 +42,7 @@ def spaces_of_agents(env: Any) -> Spaces:
 def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
     """Return the observation and action space of each module.
 
-    They come from `policies`, otherwise from the agents that are mapped to the module.
+    They are defined in `policies`, or else by the agents that are mapped to the module.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.

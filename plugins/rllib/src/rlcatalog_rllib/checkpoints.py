@@ -29,7 +29,7 @@ def check_same(policy: Policy, found: Any) -> None:
 
     Args:
         policy: The parts here.
-        found: The state's `identity`, or None if it has none.
+        found: The state's `identity`, or None.
 
     Raises:
         SavedPolicyError: The spaces or parts differ.

@@ -66,7 +66,10 @@ def configure(
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
-        >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
+        >>> from ray.rllib.algorithms.ppo import PPOConfig
+        >>> config = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True})
+        >>> config.rl_module_spec.module_class.__name__  # algo = config.build_algo() starts training
+        'CatalogRLModule'
     """
     module = check_config(config, models or {})
     model, models = _as_config(model), {name: _as_config(value) for name, value in (models or {}).items()}

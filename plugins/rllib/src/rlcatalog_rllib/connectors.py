@@ -31,7 +31,7 @@ class Encoding(ConnectorV2):
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the current statistics and those of the last merge."""
+        """Return the current statistics and the statistics of the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class EncodeObservations(Encoding):
 
     It writes its results into the episodes, so that the learner gets them too. It adds the columns of the action mask
     and the model's views of the past to the encoded observation. A filter learns while exploring. Its statistics are
-    this connector's state, and Ray merges those of all environment runners.
+    this connector's state, and Ray merges the statistics of all environment runners.
 
     Args:
         input_observation_space: The environment's observation space.

@@ -21,13 +21,13 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
         module_id: With several agents, the id of a policy.
 
     Raises:
-        UnknownNameError: There is no policy `module_id`, or there are several and it is None.
+        UnknownNameError: There is no policy `module_id`, or it is None and there are several policies.
         ModelContractError: The module is not from rlcatalog.
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
     module = algo
-    if is_algorithm:  # from a remote runner if the driver has none; BC and MARWIL may have no runners
+    if is_algorithm:  # from a remote runner if the driver has no runner; BC and MARWIL may have no runners at all
         runs = algo.env_runner_group is not None
         module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):

@@ -87,7 +87,7 @@ class EpisodeEncoder:
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the filter's current statistics and those of the last merge."""
+        """Return the filter's current statistics and the statistics of the last merge."""
         if self.policy.filter is None:
             return {}
         return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
@@ -108,7 +108,7 @@ class EpisodeEncoder:
         # Each runner contributes its statistics since they were last set; this one has the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
-        self.set_state({"filter": together})  # without a runner in the driver, Ray stores it nowhere else
+        self.set_state({"filter": together})  # Ray does not store it elsewhere if the driver has no runner
         return {"filter": together, "begun": together}
 
 

@@ -63,7 +63,7 @@ class RLlibEngine(Engine):
         try:
             config.training(**options.settings)
         except (TypeError, AttributeError) as error:
-            raise ConfigError(f"--set: {name}Config.training() takes no such key: {error}") from error
+            raise ConfigError(f"--set: {name}Config.training() does not accept this key: {error}") from error
         config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
         # A resumed run has a different seed, so that its environments do not repeat their first episodes.

@@ -33,7 +33,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             wrappers; `"catalog"`: the catalog of the wrappers, or None.
 
     Raises:
-        CatalogError: The environment cannot be created here. The message names the node.
+        CatalogError: The environment cannot be created on this node. The message names the node.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ def takes_context(env: Any) -> bool:
 
 
 def is_made_by_ray(env: Any) -> bool:
-    """Return whether Ray can create an environment from this: an id, a name, or a class that takes its config."""
+    """Return whether Ray can create an environment from a value: an id, a name, or a class that takes its config."""
     return isinstance(env, str) or (isinstance(env, type) and takes_context(env))
 
 

@@ -47,7 +47,7 @@ class Parcel:
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return the parcel of a catalog, with those of its registered components that are used."""
+        """Return the parcel of a catalog, with its registered components that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)

@@ -119,7 +119,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built here. The message names the node and any missing package.
+        CatalogError: A part cannot be built on this node. The message names the node and any missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins

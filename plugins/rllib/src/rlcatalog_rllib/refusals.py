@@ -13,7 +13,7 @@ def check_served(policy: Policy) -> None:
     """Raise if a model needs features that Ray's learners do not have.
 
     Raises:
-        NotServedError: It does. The message names the feature.
+        NotServedError: It uses such a feature. The message names it.
     """
     who = policy.model_name
     if policy.views.ahead:

@@ -69,7 +69,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
     """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete: Christodoulou 2019).
 
     The actor is the catalog's model with its distribution, which must be bounded; the model's value branch is not used.
-    Densities are those of actions between -1 and 1, as in RLlib's module, so that the target entropy keeps its meaning.
+    Densities refer to actions between -1 and 1, as in RLlib's module, so that the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:

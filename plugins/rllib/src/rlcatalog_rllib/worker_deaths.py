@@ -1,7 +1,7 @@
 """Count of an environment runner's process deaths, across Ray's restarts.
 
 When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver waits. If a runner
-always died in its constructor or first steps, the run would neither end nor report an error.
+always died in its constructor or first steps, the run would never end or report an error.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         kind: The engine's class.
         engine: The engine's name.
         env_id: The environment.
-        typed: Options by name, only those that were typed.
+        typed: Explicitly given options by name.
 
     Raises:
         ConfigError: A value is wrong.
@@ -200,7 +200,7 @@ def resumed_plan(
         kind: The class of its engine, which `engine_of` names.
         directory: The folder of the run or of one of its checkpoints.
         config: Its `config.json`, as `read_config` returns it.
-        typed: Options that replace those of the run.
+        typed: Options that replace the run's options.
         imported: Modules that the user passed to import; see `read_config`.
 
     Raises:

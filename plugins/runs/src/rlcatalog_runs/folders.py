@@ -120,7 +120,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
 
 def _clear(folder: Path) -> None:
-    """Remove a run's files, and no others. A link is removed, but not its target."""
+    """Remove only the run's files. A link is removed, but not its target."""
     for name in (*_RUN, *_ALSO):
         _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
@@ -220,7 +220,7 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
         env_id: An environment, or None.
 
     Returns:
-        The environment, as `module:Id` if one of the modules has just registered it.
+        The environment. If one of the modules has just registered it, its name includes the module.
 
     Raises:
         UnknownNameError: A module cannot be imported.
@@ -258,7 +258,8 @@ def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice:
     for text, module in paths:
         if module not in imported:
             raise SavedPolicyError(
-                f"{path}: names the import path {shown(text)}, and nothing is imported because a file names it. If you"
+                f"{path}: names the import path {shown(text)}, and rlcatalog does not import modules named in a file."
+                " If you"
                 f" trust that module, {advice or f'pass --import {module}'}."
             )
 

@@ -62,7 +62,7 @@ class Session:
 
         Args:
             row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and any other numbers.
-            policy: Returns the current policy; None if the engine evaluates and stops by itself.
+            policy: Returns the current policy; None if the engine handles evaluation and stopping.
             episodes: Number of episodes in the mean return; fewer than 100 do not end a run.
         """
         if policy is not None:

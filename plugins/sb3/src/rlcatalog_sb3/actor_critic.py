@@ -29,7 +29,7 @@ class ActorCritic:
 
     Args:
         owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
-        model_config: The model config. If None, the one that the environment was flattened with.
+        model_config: The model config. Default: the config that the environment was flattened with.
         catalog: The catalog of the parts. If None, the flattened environment's or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
@@ -138,7 +138,7 @@ class ActorCritic:
             return raw
         if raw[:1].numel() != self._width * len(raw[:1]):
             raise ModelContractError(
-                f"{self.dist_class!r}.sample() gave actions of shape {tuple(raw.shape[1:])};"
+                f"{self.dist_class!r}.sample() returned actions of shape {tuple(raw.shape[1:])};"
                 f" {self.policy.action_space} takes {self._width} values."
             )
         return raw.reshape(-1, *self.action_shape)
@@ -167,7 +167,7 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
     """Reject action spaces whose raw actions Stable-Baselines3 would pass to the environment unadapted.
 
     Raises:
-        NotServedError: It is such a space. Wrapped with `for_sb3`, the environment takes raw actions.
+        NotServedError: The space needs conversion. Wrapped with `for_sb3`, the environment takes raw actions.
     """
     codec = policy.action_codec
     info, raw_kind = codec.info, codec.raw_kind

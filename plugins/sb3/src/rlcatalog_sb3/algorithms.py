@@ -51,7 +51,7 @@ def algorithm_class(name: str) -> Any:
     except ImportError as error:
         extra = "[contrib]" if package == "sb3_contrib" else ""
         raise MissingPluginError(
-            f"{name} comes with {package.replace('_', '-')}, which is not installed: pip install"
+            f"{name} is part of {package.replace('_', '-')}, which is not installed: pip install"
             f" 'rlcatalog-sb3{extra}'."
         ) from error
 
@@ -95,7 +95,7 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if own is None:
         if frozen == "always":
-            raise NotServedError(f"frozen='always': {name} does not act with a catalog policy. Leave it out.")
+            raise NotServedError(f"frozen='always': {name} does not act with a catalog policy. Remove it.")
         policy_kwargs["features_extractor_class"] = _own("CatalogExtractor")
         policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
     else:
@@ -103,7 +103,9 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
     accepted = [key for key in inspect.signature(algorithm).parameters if key not in ("policy", "env", "policy_kwargs")]
     for key in settings:
         if key not in accepted:
-            raise ConfigError(f"{name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}.")
+            raise ConfigError(
+                f"{name} does not accept {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}."
+            )
     return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
 
 

@@ -60,7 +60,7 @@ class CheckpointCallback(BaseCallback):
         self._collecting = False
 
     def save_early(self) -> None:
-        """Save a run that ends early, as it was before the unfinished rollout.
+        """Save a run that ends early, in its state before the unfinished rollout.
 
         An off-policy algorithm keeps the collected data. During an update, or if weights are NaN or infinite, nothing
         is saved, and the previous checkpoint remains the last.

@@ -35,6 +35,12 @@ def to_policy(model: Any) -> Policy:
 
     Raises:
         NotServedError: It does not use the catalog's parts, or cannot be rebuilt from them.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> model = PPO("CatalogPolicy", "CartPole-v1", n_steps=64).learn(64)
+        >>> to_policy(model).act([[0.0, 0.0, 0.0, 0.0]]).action.shape
+        (1,)
     """
     normalize = model.get_vec_normalize_env()
     if normalize is not None and normalize.norm_obs:
@@ -124,7 +130,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
 
 
 def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
-    """Copy the weights by canonical name; set those of the value layer to zero."""
+    """Copy the weights by canonical name, and set the value layer's weights to zero."""
     wanted = weights_of(policy.model)
     trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)

@@ -32,9 +32,10 @@ class CatalogExtractor(CombinedExtractor):
 
     Args:
         observation_space: The observation space from Stable-Baselines3.
-        model_config: The model config. If None, the one that the environment was flattened with, or the defaults.
+        model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
         normalized_image: Set by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
-        catalog: The catalog of the trunk. If None, the one that the environment was flattened with, or the process's.
+        catalog: The catalog of the trunk. Default: the catalog that the environment was flattened with, or the
+            process's.
 
     Raises:
         NotServedError: The config selects a memory, a head or a filter, or there are action masks.

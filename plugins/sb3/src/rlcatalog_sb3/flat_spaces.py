@@ -100,6 +100,13 @@ def for_sb3(
     Raises:
         ModelContractError: `env` is a vector environment.
         ConfigError: `env` is not an environment and does not create one.
+
+    Example:
+        >>> class Hybrid(gym.Env):
+        ...     observation_space = spaces.Dict({"gear": spaces.Discrete(3), "speed": spaces.Box(0, 1, (2,))})
+        ...     action_space = spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,))])
+        >>> for_sb3(Hybrid).observation_space.shape
+        (5,)
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
@@ -118,7 +125,7 @@ class Flattening:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether masks come from another source if observations have none.
+        masked: Whether masks have another source if observations do not contain them.
         catalog: The catalog of the parts; the process's when None.
 
     Attributes:
@@ -195,7 +202,7 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
     """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
-        ConfigError: It does not. The message names the first difference.
+        ConfigError: They differ. The message names the first difference.
     """
     own = encoding_of(resolution, preprocessor)
     differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]

@@ -36,7 +36,7 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: The loop has no states, or only vectors that begin as zeros, unlike those of attention.
+        NotServedError: The loop has no states, or only vectors that start as zeros, unlike attention's.
         ConfigError: The loop needs states, but the model has none.
     """
     initial = policy.memory.initial

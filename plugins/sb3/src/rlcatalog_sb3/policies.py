@@ -1,4 +1,4 @@
-"""`CatalogPolicy`: a policy for PPO and A2C whose parts come from the catalog."""
+"""`CatalogPolicy`: a policy for PPO and A2C with parts from the catalog."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class CatalogBasePolicy(BasePolicy):
         observation_space: The observation space from Stable-Baselines3.
         action_space: The action space from Stable-Baselines3.
         lr_schedule: Learning rate as a function of the remaining progress.
-        model_config: The model config. If None, the one that the environment was flattened with, or the defaults.
+        model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
         model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
-        catalog: The catalog of the parts. If None, the one that the environment was flattened with, or the process's.
+        catalog: The catalog of the parts. Default: the catalog that the environment was flattened with, or the
+            process's.
         frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
             or `"never"`.
         use_sde: Not supported.
@@ -161,4 +162,9 @@ class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
 
     `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If Stable-Baselines3 does
     not support the environment's spaces, wrap it: `for_sb3(env)`. Action masks are read from the observation.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> config = {"model_config": {"fcnet_hiddens": [64, 64]}}
+        >>> model = PPO(CatalogPolicy, "CartPole-v1", n_steps=64, policy_kwargs=config).learn(64)
     """

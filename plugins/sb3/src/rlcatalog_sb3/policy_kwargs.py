@@ -99,9 +99,10 @@ def _refusal(name: str, policy: str) -> ConfigError:
     """Return the error for an argument without a model config key, which says what to use instead."""
     accepted = (*_OWN, *_TRANSLATIONS)
     if name in _REFUSED:
-        return ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
+        return ConfigError(f"policy_kwargs: {policy} does not accept {name!r}: {_REFUSED[name]}")
     return ConfigError(
-        f"policy_kwargs: {policy} takes no {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}. Layers,"
+        f"policy_kwargs: {policy} does not accept {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}."
+        " Layers,"
         " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS lists them all."
     )
 
@@ -134,8 +135,8 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
     what = f"activation_fn={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_activation", found, recurrent,
-        image="In model_config, conv_activation sets the activation of convolutions and post_fcnet_activation that"
-        " of the layers after them.",
+        image="In model_config, conv_activation sets the activation of convolutions, and post_fcnet_activation the"
+        " activation of the layers after them.",
     )  # fmt: skip
     name = ACTIVATIONS.get(value) if isinstance(value, type) else None
     if name is None:
@@ -175,7 +176,7 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 
 
 def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
-    """Reject Stable-Baselines3 layers whose place in the net differs from that of the catalog's dense layers.
+    """Reject Stable-Baselines3 layers that are at a different place in the net than the catalog's dense layers.
 
     Raises:
         ConfigError: Their place differs, or the model has no such dense layers.

@@ -61,19 +61,21 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         " rlcatalog_sb3."
     )
     if theirs & OWN_NETS:
-        raise NotServedError(f"{name} takes no {own}: it builds separate nets for actions and values. Instead, {way}")
+        raise NotServedError(
+            f"{name} does not accept {own}: it builds separate nets for actions and values. Instead, {way}"
+        )
     if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
-            f"RecurrentPPO takes no {own}, which has no state. Use CatalogRecurrentPolicy, with use_lstm or"
+            f"RecurrentPPO does not accept {own}, which has no state. Use CatalogRecurrentPolicy, with use_lstm or"
             " another memory in model_config."
         )
     if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
         raise NotServedError(
-            f"{name} takes no {own}: it keeps no state between steps. Train with rlcatalog_sb3.RecurrentPPO."
+            f"{name} does not accept {own}: it keeps no state between steps. Train with rlcatalog_sb3.RecurrentPPO."
         )
     if "TRPO" in theirs:
         raise NotServedError(
-            f"TRPO takes no {own}: it needs classes of torch.distributions, unlike the catalog's. Use"
+            f"TRPO does not accept {own}: it needs classes of torch.distributions, unlike the catalog's. Use"
             f" PPO(CatalogPolicy, env, target_kl=0.01), which bounds the divergence as well, or {way}"
         )
 

@@ -1,4 +1,4 @@
-"""Flat spaces for Stable-Baselines3, and the environment's spaces that they come from."""
+"""Flat spaces for Stable-Baselines3, and the environment's original spaces."""
 
 from __future__ import annotations
 

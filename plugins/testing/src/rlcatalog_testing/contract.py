@@ -22,7 +22,7 @@ class NotApplicable(Exception):
 
 
 class ExampleError(AssertionError):
-    """A declared example of a part cannot be used, for any check."""
+    """A declared example of a part cannot be used in any check."""
 
 
 def require(holds: bool, what: str) -> None:

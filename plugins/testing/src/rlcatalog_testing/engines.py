@@ -23,7 +23,7 @@ class PolicyOutputs(NamedTuple):
     """An engine's results for a batch of observations, in NumPy.
 
     Attributes:
-        action: The most likely actions, as the environment takes them.
+        action: The most likely actions, in the environment's form.
         logp: Log density `[B]` of given raw actions.
         entropy: Entropy `[B]`.
         value: Value estimates `[B]`.
@@ -92,7 +92,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         example: The spaces.
 
     Raises:
-        AssertionError: In `step`, an action does not lie in the space.
+        AssertionError: In `step`, an action is not in the space.
     """
 
     def __init__(self, example: Example) -> None:
@@ -108,7 +108,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
-        require(contains(self.action_space, action), f"{action!r} does not lie in {self.action_space}")
+        require(contains(self.action_space, action), f"{action!r} is not in {self.action_space}")
         self._step += 1
         return self._next(), float(self.np_random.normal()), self._step == STEPS, False, {}
 
@@ -131,7 +131,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
         after: The same after it.
 
     Raises:
-        AssertionError: It has not; the message names them.
+        AssertionError: Some are missing; the message names them.
     """
     require(bool(before), "the model has no weights to train")
     wrong = [name for name in before if not np.isfinite(after[name]).all()]

@@ -92,7 +92,7 @@ def examples_of(component: Component, catalog: Catalog) -> list[Example]:
     A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
 
     Raises:
-        PartError: The declared function raised, or returned something else.
+        PartError: The declared function raised, or returned another type.
     """
     declared = [] if component.declaration.examples is None else _declared(component)
     if declared and component.declaration.match is None:
@@ -108,7 +108,7 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
     if not fitting:
         return [named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
     actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
-    # Each space once, in as few pairs as there are spaces; where two do not go together, each by itself.
+    # Each space once, in as few pairs as possible; spaces that do not go together are used separately.
     pairs = []
     for index in range(max(len(fitting), len(actions))):
         obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
@@ -130,7 +130,7 @@ def _declared(component: Component) -> list[Example]:
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
         )
-    # By name, a codec would encode the whole observation, not only the part of its kind.
+    # A codec chosen by name would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
     return [named(component, example) if by_name else example for example in found]
 

@@ -129,7 +129,7 @@ def cases(
     if not components:
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
-        # If it is asked first, try everything that it fits, not only what listed parts leave.
+        # If it comes first, try everything that it fits, not only what listed parts do not fit.
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()
@@ -153,7 +153,7 @@ def _cases_of(part: Part, checks: list[Check]) -> Iterator[Case]:
 
 
 def all_checks(catalog: Catalog) -> list[Check]:
-    """Return the kernel's checks and those that installed plugins add."""
+    """Return the kernel's checks and the checks of installed plugins."""
     found = [*OWN]
     for component in catalog.components("check"):
         added = component.load("checks")
@@ -169,7 +169,7 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     for record in catalog.plugins:
         if record.distribution == asked and record.error is not None:
             star = _star_import(record.exception)
-            return ConformanceError(f"{distribution} {record.version} is {record.status}: {record.error}{star}")
+            return ConformanceError(f"{distribution} {record.version} {record.condition}{star}")
     known = sorted({c.distribution for c in catalog.components() if c.distribution})
     return UnknownNameError(
         f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
@@ -217,6 +217,11 @@ def check_plugin(
     Raises:
         ConformanceError: A case failed that was not expected to, or passed that was.
         UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
+
+    Example:
+        >>> results = check_plugin("rlcatalog-filters")
+        >>> {result.status for result in results} <= {"passed", "skipped"}
+        True
     """
     ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
     if failed := [outcome for outcome in ended if outcome.status == "failed"]:

@@ -117,12 +117,12 @@ def traces(framework: str | None) -> bool:
 
 
 class ModelTrial:
-    """A model that checks run eagerly: that of the policy of one example.
+    """Model of an example's policy, which checks run eagerly.
 
     Args:
         part: The part.
         example: The spaces and config.
-        policy: The policy; the one that the checks share when None.
+        policy: The policy. Default: the policy that the checks share.
         **config: Further keys of the config.
 
     Attributes:
@@ -180,7 +180,7 @@ class ModelTrial:
     def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
         """Sample raw actions `[B, width]` from the model's outputs; return them with the stored distribution.
 
-        The model's last pass must be the one that gave these outputs, for distributions that read the model.
+        For distributions that read the model, these outputs must be from its last pass.
         """
         return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
 
@@ -237,7 +237,7 @@ def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T
     """Yield the results of makers for a part in its first framework, each with the result in another framework.
 
     Raises:
-        NotApplicable: There is no other framework for any of them.
+        NotApplicable: No example has another framework.
     """
     tried = False
     for make in makers:
@@ -269,7 +269,7 @@ def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) ->
 
 
 def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless two passes gave the same outputs and values up to rounding."""
+    """Raise unless two passes have the same outputs and values up to rounding."""
     alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
     if one.value is not None and expected.value is not None:
         alike(one.value, expected.value, f"{what}, its value", tolerance)

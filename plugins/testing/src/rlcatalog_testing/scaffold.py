@@ -45,7 +45,7 @@ class Kind:
         component: The kind of component, as the registry calls it.
         about: Short description of the generated part.
         keys: Its config keys.
-        frameworks: Whether its code is a framework's.
+        frameworks: Whether its code depends on a framework.
         suffix: The suffix after the package's name in the part's name.
     """
 
@@ -158,7 +158,7 @@ def check_owners(kind: str, name: str) -> None:
     """Raise if the name of a new package, or a name that it would declare, belongs to another package.
 
     Raises:
-        DuplicateNameError: It does. The message names the owner.
+        DuplicateNameError: The name is taken. The message names the owner.
     """
     from importlib.metadata import distributions
 
@@ -196,7 +196,7 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """Return the frameworks that a new package supports, in the order of `FRAMEWORKS`.
 
     Raises:
-        UnknownNameError: There is no such framework, or the kind is written for none.
+        UnknownNameError: There is no such framework, or the kind has no framework code.
     """
     if not KINDS[kind].frameworks:
         if frameworks is not None:

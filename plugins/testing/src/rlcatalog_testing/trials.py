@@ -41,7 +41,7 @@ class Trial:
         self.part, self.example = part, example
         self.policy: Policy = part.policy(example)
         chosen = [node.component for node in self.policy.resolution.dists.walk()]
-        require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen in its place")
+        require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen instead")
         self.size = self.policy.resolution.dists.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
@@ -77,7 +77,7 @@ class Trial:
         return found[:, None] if found.ndim == 1 else found.reshape(len(found), -1)
 
     def actions(self, raw: Array) -> Any:
-        """Return stored raw actions `[B, width]` as `logp` takes them."""
+        """Return stored raw actions `[B, width]` in the form for `logp`."""
         tensor = self.ops.tensor(np.ascontiguousarray(raw))
         return tensor[:, 0] if self.codec.scalar else tensor
 

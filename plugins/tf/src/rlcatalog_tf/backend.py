@@ -198,7 +198,7 @@ class TFBackend:
             rows: B, if known.
 
         Returns:
-            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
+            Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
             score them.
 
         Raises:
@@ -212,7 +212,7 @@ class TFBackend:
         if tf.is_tensor(explore):
             drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
             flat = sample = tf.where(explore, drawn, tf.cast(likely, drawn.dtype))
-            dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
+            dist = self.dist_class(outputs, self.model)  # a new distribution, without cached samples
         else:
             sample = dist.sample() if explore else dist.deterministic_sample()
             self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")

@@ -49,7 +49,7 @@ def copied_layer(layer: Any) -> Any:
                     tracker.lock()
         pairs = zip(layer.variables, made.variables, strict=True)
         if not all(a is not b and np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
-            raise ValueError("the copy has other weights")
+            raise ValueError("the weights of the copy differ")
     return made
 
 

@@ -47,7 +47,7 @@ class TFModelV2(ModelV2):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Its own, or that of a class for every framework which it is mixed from; TensorFlow's classes check theirs.
+        # The class's own, or a framework-neutral base class's; TensorFlow's classes check theirs.
         home = next(base for base in cls.__mro__ if "value_function" in vars(base))
         own = vars(home)["value_function"]
         if isinstance(own, types.FunctionType) and (

@@ -16,7 +16,7 @@ from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
 
 
 class KerasModules:
-    """Keras code for models that are made of a Keras layer; see `rlcatalog_fcnet`."""
+    """Keras code for models around a Keras layer; see `rlcatalog_fcnet`."""
 
     channels_first = False
     show: Any

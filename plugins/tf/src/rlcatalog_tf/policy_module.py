@@ -16,7 +16,7 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
     """Model and action distribution of a policy; it shares the policy's variables.
 
     It is a `tf.Module` instead of a Keras layer, because layers only return tensors, and it returns a distribution.
-    Keras optimisers take its `trainable_variables`.
+    Keras optimisers get its `trainable_variables`.
 
     Args:
         policy: The policy, without memory.

@@ -90,7 +90,7 @@ class TorchBackend:
             rows: B, to check shapes, or None.
 
         Returns:
-            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
+            Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
             score them.
 
         Raises:
@@ -106,7 +106,7 @@ class TorchBackend:
         if isinstance(explore, Tensor):
             drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
             flat = sample = torch.where(explore, drawn, likely.to(drawn.dtype))
-            dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
+            dist = self.dist_class(outputs, self.model)  # a new distribution, without cached samples
         else:
             flat = sample = dist.sample() if explore else dist.deterministic_sample()
             if type(sample) is not Tensor:
@@ -338,7 +338,7 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
 
     def walk(name: str, value: Any) -> None:
         if isinstance(value, Tensor):
-            if not value.is_inference():  # such a tensor keeps no count, and no array shares its memory
+            if not value.is_inference():  # such a tensor has no version counter and does not share memory with an array
                 versions[name] = value._version
         elif isinstance(value, Mapping):
             for key, part in value.items():

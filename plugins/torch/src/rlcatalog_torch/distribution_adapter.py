@@ -188,7 +188,7 @@ class AdaptedDistribution(TorchDistribution):
         """Return minus the log density `[B]` of a new sample: an unbiased estimate with an unbiased gradient."""
         logp = self.logp(self.rsample())
         held = logp.detach()
-        # Without gradient through the draw, the score function stands in, with value 0.
+        # Without a gradient through the sample, add the score function with value 0.
         return -logp if self.dist.has_rsample else -logp - held * (logp - held)
 
     def kl(self, other: Any) -> Tensor:

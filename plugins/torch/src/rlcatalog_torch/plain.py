@@ -16,7 +16,7 @@ from rlcatalog_torch.dtypes import dtype_of, floats_as
 
 
 class TorchModules:
-    """PyTorch code for models that are made of an `nn.Module`; see `rlcatalog_fcnet`.
+    """PyTorch code for models around an `nn.Module`; see `rlcatalog_fcnet`.
 
     Attributes:
         module: The module.

@@ -82,7 +82,7 @@ class Lifter(Rewriter):
                 self._lengths[mask.value] = node.args[0].value
 
     def _needs_layer(self, node: cst.BaseExpression) -> bool:
-        """Return whether Keras 3 refuses an expression, or computes something else."""
+        """Return whether Keras 3 rejects an expression or computes a different result."""
         if is_operation(self.context, node):
             refused = self.context.stands_for(node.func)[1].rpartition(".")[2] in _REFUSED  # type: ignore[attr-defined]
             return not refused and any(self.is_symbolic(arg.value) for arg in node.args)  # type: ignore[attr-defined]

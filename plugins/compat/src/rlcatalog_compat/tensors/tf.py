@@ -99,7 +99,7 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
     """
     first = read()
     if not isinstance(first, dict):
-        raise NotServedError("tf_input_ops: batches of several agents; read them with next(), one policy's at a time.")
+        raise NotServedError("tf_input_ops: batches of several agents; read them with next(), one policy at a time.")
     flat = _flat(first)
     names, types = list(flat), [tf.as_dtype(array.dtype) for array in flat.values()]
     waiting = [flat]  # the first is not lost

@@ -134,7 +134,7 @@ class _CountedCodec(_EntryByEntry):
         except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
         counted: Array = whole.astype(np.uint64) - self._first
-        inside = (whole == given) & (counted <= self.span)  # below the lowest, it comes out too high
+        inside = (whole == given) & (counted <= self.span)  # below the lowest bound, the result is too high
         self._check_inside(inside.astype(np.bool_), given, expected)
         flat = counted.reshape(len(counted), self.width)
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)

@@ -49,7 +49,7 @@ class LoweredCounted(LoweredActions):
         ops, low = self.ops, self.codec.low
         whole = ops.maximum(ops.as_type(ops.whole(raw), "int64"), 0)
         counted = ops.rows(whole, low.shape)
-        # Sums are modulo 2^64, as in the codec; a span beyond int64 cuts nothing that a raw value can hold.
+        # Sums are modulo 2^64, as in the codec; raw values never exceed a span above int64.
         span = np.minimum(self.codec.span.astype(np.uint64), np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
         counted = ops.minimum(counted, self.constant(span, counted))
         first = low.astype(np.uint64).view(np.int64)

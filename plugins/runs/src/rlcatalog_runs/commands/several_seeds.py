@@ -183,7 +183,7 @@ def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
 
 
 def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
-    """Run all seeds until they end, and return seed → error of those that failed.
+    """Run all seeds to the end, and return seed → error for failed seeds.
 
     Raises:
         Interrupted: A signal requested the end, and all runs have ended.

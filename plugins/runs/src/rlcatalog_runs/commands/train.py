@@ -120,7 +120,7 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     print(f"learning curve: {folder / CURVE}")
 
 
-# The options are the common ones and those of the installed engines.
+# The options are the common options and the options of the installed engines.
 _OPTIONS = parameters()
 _FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
 train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The options of `train`: common options, and those of one or several engines."""
+"""The options of `train`: common options, and options of one or several engines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ COMMON = {
     ),
     "Training": (
         Option("algo", str, "NAME", "Algorithm of the engine; by default the first one."),
-        Option("framework", str, "NAME", "torch or tf; by default that of a custom class."),
+        Option("framework", str, "NAME", "torch or tf; by default the framework of a custom class."),
         Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
         Option("settings", list[str], "KEY=VALUE", "Set a key of the algorithm, such as gamma=0.9; repeatable.", None,
                ("--set", "-s")),
@@ -120,7 +120,7 @@ def parameters() -> list[inspect.Parameter]:
 
 
 def engines() -> dict[str, type[Engine]]:
-    """Return the installed engines by name; those that cannot be imported are left out."""
+    """Return the installed engines by name, without engines that cannot be imported."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
         with suppress(CatalogError):  # naming it raises an error

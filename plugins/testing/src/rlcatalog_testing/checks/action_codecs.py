@@ -44,14 +44,14 @@ class ActionTrial:
         return self.codec.info.describe()
 
     def raws(self) -> Array:
-        """Return raw actions: those of the environment's actions, or any if there is no inverse."""
+        """Return raw actions for the environment's actions, or any raw actions if there is no inverse."""
         try:
             return self.codec.invert(stack(self.codec.info, self.actions))
         except NotServedError:
             return self.any_raws()
 
     def any_raws(self) -> Array:
-        """Return raw actions that a distribution may sample, including floats beyond the bounds."""
+        """Return raw actions that a distribution may sample, including floats outside the bounds."""
         rng, pieces = np.random.default_rng(0), []
         for leaf in self.codec.leaves:
             size = ROWS, leaf.width
@@ -63,7 +63,7 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
     """Yield a trial of the checked codec for each of its spaces, in each way to apply bounds.
 
     Raises:
-        AssertionError: It takes no action space of its examples, or of the standard ones.
+        AssertionError: It does not support any action space of its examples, or any standard one.
     """
     declared = part.component.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
@@ -71,7 +71,7 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
         given = [example.action for example in part.component.import_target(declared)()]
     infos = {repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()}
     taken = [info.space for info in infos.values() if codec_class(info) is part.component.load("numpy")]
-    require(bool(taken), f"it takes no standard action space; {DECLARE}")
+    require(bool(taken), f"it does not support any standard action space; {DECLARE}")
     return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))
 
 
@@ -81,7 +81,7 @@ check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 @check_action_codecs(hint="let invert undo adapt, or raise NotServedError if that is impossible")
 def actions_are_inverted(trial: ActionTrial) -> None:
-    """Converting a raw action into an environment action and back gives the same, and the other way round."""
+    """Converting a raw action into an environment action and back gives the same raw action, and vice versa."""
     codec = trial.codec
     try:
         raw = codec.invert(stack(codec.info, trial.actions))
@@ -90,7 +90,7 @@ def actions_are_inverted(trial: ActionTrial) -> None:
     require(raw.shape == (ROWS, codec.width), f"{trial}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}")
     before = raw.copy()
     adapted = codec.adapt(raw)
-    require(np.array_equal(raw, before), f"{trial}: adapt() changes the raw actions it is given")
+    require(np.array_equal(raw, before), f"{trial}: adapt() modifies its raw actions")
     alike(codec.invert(adapted), raw, f"{trial}: invert(adapt(raw))")
     for one, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
         require(_equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, the action {expected}")

@@ -71,7 +71,7 @@ def codec_trials(part: Part) -> Iterator[CodecTrial]:
     """Yield a trial of the checked codec for each of its spaces in the examples.
 
     Raises:
-        AssertionError: It takes none.
+        AssertionError: It does not support any.
     """
     seen = set()
     for example in part.examples:
@@ -81,7 +81,7 @@ def codec_trials(part: Part) -> Iterator[CodecTrial]:
             if key not in seen and _takes(part, codec, options):
                 seen.add(key)
                 yield CodecTrial(part, codec.info.space, options)
-    require(bool(seen), f"it takes no space of its examples; {DECLARE}")
+    require(bool(seen), f"it does not support any space of its examples; {DECLARE}")
 
 
 #: Checks of preprocessors, space by space.
@@ -159,7 +159,7 @@ def writes_only_its_slice(trial: CodecTrial) -> None:
 
 @check_codecs(hint="let bounds() return the lowest and highest values that writers write")
 def encodes_within_its_bounds(trial: CodecTrial) -> None:
-    """Encoded values lie within the announced bounds, also those of the space's extremes."""
+    """Encoded values lie within the announced bounds, including encoded extremes of the space."""
     codec, observations = trial.codec, list(trial.observations)
     for edge in (codec.info.low, codec.info.high) if codec.info.kind == "box" else ():
         observations += [edge.copy()] if edge is not None and np.isfinite(edge).all() else []
@@ -197,7 +197,7 @@ def refuses_what_does_not_fit(trial: CodecTrial) -> None:
             except ObservationError as error:
                 require(codec.info.path in str(error), f"{space}: {how} of {wrong!r}: no path in: {error}")
             else:
-                require(False, f"{space}: {how} took {wrong!r}, which does not lie in the space")
+                require(False, f"{space}: {how} accepted {wrong!r}, which is not in the space")
 
 
 def _wrong(space: Any) -> Iterator[Any]:
@@ -219,7 +219,7 @@ def leaves_observations_alone(trial: CodecTrial) -> None:
     for obs in observations[1:]:
         codec.transform(obs)
     codec.transform_batch(observations)
-    require(all(map(is_unchanged, observations, before)), f"{trial}: it changes the observations it is given")
+    require(all(map(is_unchanged, observations, before)), f"{trial}: it modifies its observations")
     require(is_unchanged(first, kept), f"{trial}: transform() returns an array that the next call writes into")
     for given, made in ((observations[0], first), (batch, many)):
         if isinstance(given, np.ndarray):

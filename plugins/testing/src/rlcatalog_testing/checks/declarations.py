@@ -57,7 +57,7 @@ def imports_no_framework(part: Part) -> None:
     found = [] if own in everyone and _imported_by(everyone) == [] else _imported_by([own])
     module = own.entry_point.value
     if found is None:
-        raise NotApplicable(f"{module!r} is no module that another process can import")
+        raise NotApplicable(f"{module!r} is not a module that another process can import")
     require(not found, f"{module} imports {', '.join(found)} although only its declarations are needed")
 
 
@@ -110,7 +110,7 @@ def keys_are_described(part: Part) -> None:
 def names_are_its_own(part: Part) -> None:
     """Names and config keys begin with the package's name, or the public index gives them to it.
 
-    A framework may also be called after the library that it is made of.
+    A framework may also have the name of its library.
     """
     component, declaration = part.component, part.component.declaration
     after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
@@ -137,7 +137,7 @@ def bounds_the_kernel(part: Part) -> None:
     bounds = [line for line in requires if "extra ==" not in line]
     ranges = [line for line in bounds if "~=" in line or "==" in line or ("<" in line and ">=" in line)]
     asks = ", ".join(bounds) or "no rlcatalog at all"
-    require(bool(ranges), f"its metadata asks for {asks}; expected rlcatalog>=…,<…")
+    require(bool(ranges), f"its metadata requires {asks}; expected rlcatalog>=…,<…")
 
 
 @check_declarations(

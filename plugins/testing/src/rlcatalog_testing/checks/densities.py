@@ -41,7 +41,7 @@ def density_integrates_to_one(trial: Trial) -> None:
             require(
                 abs(found - expected) <= ERRORS * error + 0.01 * expected,
                 f"{trial}: its draws and its density give a box of volume {expected:.4g} the volume {found:.4g}"
-                f" ± {error:.2g}: the density does not integrate to 1, or is not that of the draws",
+                f" ± {error:.2g}: the density does not integrate to 1, or does not match the samples",
             )
 
 
@@ -152,7 +152,7 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
     """Return the divergence of the stored inputs, and of the distributions themselves, if they have one.
 
     Raises:
-        NotApplicable: They have none.
+        NotApplicable: They have no masks.
     """
     divergences = []
     pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}

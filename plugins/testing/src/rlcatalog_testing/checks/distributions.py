@@ -130,7 +130,7 @@ def actions_lie_in_the_space(trial: Trial) -> None:
                     require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', and {outside[0]} is drawn")
 
 
-@check_trials(hint="read nothing but your inputs and your options: a Tuple hands each part its slice")
+@check_trials(hint="only read the inputs and options: a Tuple passes each part its slice")
 def works_inside_tuple_and_dict(trial: Trial) -> None:
     """Two in a Tuple or Dict have the sum of their log densities, and sample the space's structure."""
     part, space, width = trial.part, trial.example.action, trial.codec.width

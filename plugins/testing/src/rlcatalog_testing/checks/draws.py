@@ -16,7 +16,7 @@ DRAWS, ERRORS = 2048, 6.0
 MANY = 200
 
 
-@check_trials(hint="take no random number in deterministic_sample(); draw in sample()")
+@check_trials(hint="do not use random numbers in deterministic_sample(), only in sample()")
 def deterministic_sample_is_no_draw(trial: Trial) -> None:
     """Without exploring, the action is the same each time."""
     inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
@@ -54,7 +54,7 @@ def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
         elif leaf.counts is not None:
             same, ways = same & (piece == own).all(axis=1), ways * float(np.prod(leaf.counts, dtype=float))
         elif not (_is_mean_or_median(piece, own) or _is_mode(trial, row, drawn, best, columns)):
-            return f"{own} is neither the mean nor the median of {leaf.info.path}, nor a mode of logp"
+            return f"{own} is not the mean or median of {leaf.info.path}, or a mode of logp"
     return None if same.mean() >= 0.4 / ways else f"its choices have the frequency {same.mean():.4g}"
 
 

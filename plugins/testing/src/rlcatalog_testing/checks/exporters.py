@@ -130,7 +130,7 @@ def the_interface_is_in_the_file(exported: Exported) -> None:
     require(found == exported.interface, f"the file says {found}; exporting returned {exported.interface}")
 
 
-@check_exports(hint="raise SavedPolicyError for whatever cannot be read, in the runner's constructor")
+@check_exports(hint="raise SavedPolicyError in the runner's constructor for anything that cannot be read")
 def damaged_files_are_refused(exported: Exported) -> None:
     """Truncated and foreign files raise SavedPolicyError."""
     largest, whole = max(exported.files.items(), key=lambda item: len(item[1]))

@@ -142,7 +142,7 @@ def copies_are_independent(bench: Bench) -> None:
     _same_state(bench.make().get_state(), new, f"{bench}: the state of a new filter, after others have learned,")
 
 
-@check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` as they are")
+@check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` unchanged")
 def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
     """One-hot vectors, masks, indices and padding stay unchanged."""
     filtered = bench.filtered(bench.teach())

@@ -145,7 +145,7 @@ def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     for name, wrong in (
         ("actions of another width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
         ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),
-        ("actions beyond the space", {"obs": obs, "raw_action": step.raw_action + 9}),
+        ("actions outside the space", {"obs": obs, "raw_action": step.raw_action + 9}),
     ):
         with suppress(CatalogError):
             policy.evaluate(wrong)

@@ -1,4 +1,4 @@
-"""Checks of config keys: a model reads the keys that it declares, and no others."""
+"""Checks of config keys: a model reads the keys that it declares, and only those."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def undeclared_keys_have_none(part: Part) -> None:
         changed = []
         for key in [keys[name] for name in keys if name not in known and name not in ELSEWHERE]:
             for config in changes(key, part.catalog, example.config):
-                # Where another part is chosen for it the key is that part's.
+                # If another part is chosen for a request, the key belongs to that part.
                 if _parts(part, {**example.config, **config}, example) == chosen:
                     changed.append(config)
                     break

@@ -98,10 +98,10 @@ def steps_equal_a_sequence(episodes: Episodes) -> None:
     """Single steps give the same as the whole sequence at once."""
     whole = episodes.run()
     for t, step in enumerate(episodes.passes):
-        same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} by itself, against the sequence")
+        same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} alone, against the sequence")
 
 
-@check_episodes(hint="carry on from the state that forward is given, and keep nothing in attributes")
+@check_episodes(hint="start from the state passed to forward, and do not keep state in attributes")
 def state_carries_everything(episodes: Episodes) -> None:
     """A sequence cut in two, with the state passed on, gives the same; restarted rows start with a new state."""
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
@@ -130,7 +130,7 @@ def state_at_seq_lens(episodes: Episodes) -> None:
 
 @check_episodes(hint="mask padded steps with seq_lens before anything of them meets a real step")
 def padding_never_reaches_it(episodes: Episodes) -> None:
-    """The values of the padding change neither outputs nor state."""
+    """The values of the padding do not change outputs or state."""
     one, two = map(episodes.run_padded, (0.0, 100.0))
     for padded in (one, two):
         for row, length in enumerate(LENGTHS):

@@ -16,7 +16,7 @@ MOST_VALUES = 16
 
 @check_models(hint="compute new tensors: observations, states and batches belong to the caller")
 def leaves_its_inputs_alone(trial: ModelTrial) -> None:
-    """Acting and scoring leave observations, states and batches as they are."""
+    """Acting and scoring do not modify observations, states or batches."""
     policy = trial.policy
     encoded, mask = trial.encoded_and_mask(ROWS)
     state = policy.act_encoded(encoded, mask=mask).state
@@ -46,7 +46,7 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
     """Another value in any part of an observation changes the outputs, or the value, of some row."""
     encoded = trial.encoded(ROWS)
     if encoded[0].size != trial.policy.preprocessor.size:
-        return  # a filter has made something else of it
+        return  # a filter has changed it
     changed = dict(_changes(trial, encoded))
     found = trial.run(np.concatenate([encoded, *changed.values()]))
     answers = found.outputs if found.value is None else np.column_stack([found.outputs, found.value])
@@ -57,7 +57,7 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
 
 
 def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
-    """Yield encoded observations in which one part comes from another observation; skip parts without differences."""
+    """Yield encoded observations with one part from another observation; skip parts without differences."""
     rows = encoded.reshape(len(encoded), -1)
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}

@@ -49,7 +49,7 @@ def check_trained(trial: ModelTrial) -> None:
     used = f"trainable weights outside the model, of shapes {strangers[:5]}"
     require(not strangers, f"{trial}: forward used {used}. They are neither trained nor saved")
     idle = _idle_weights(gradients)
-    if idle:  # pixels as they are may leave every unit at the flat end of its activation
+    if idle:  # unscaled pixels may saturate all activations
         idle = [name for name in _idle_weights(trial.gradients(largest=2)[0]) if name in idle]
     require(not idle, f"{trial}: a step over outputs, log density and value does not move {', '.join(idle[:5])}")
 
@@ -81,7 +81,7 @@ def one_value_per_row(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=first, hint="derive every shape from the batch; take no size for granted, and let no branch assume a row"
+    each=first, hint="derive all shapes from the batch; do not assume a size, and do not assume that there is a row"
 )
 def batches_of_one_and_none(trial: ModelTrial) -> None:
     """Acting works for one observation and for none."""
@@ -94,7 +94,7 @@ def batches_of_one_and_none(trial: ModelTrial) -> None:
         require(lengths in ([rows], [rows, rows]), f"{trial}: {rows} rows in, logp and value of {lengths} rows out")
 
 
-@check_models(hint="compute each row by itself: no statistics over the batch while acting, no axis mixed with it")
+@check_models(hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis")
 def rows_are_independent(trial: ModelTrial) -> None:
     """The results of a row do not depend on the other rows, or on their order."""
     encoded = trial.encoded(6)
@@ -103,7 +103,7 @@ def rows_are_independent(trial: ModelTrial) -> None:
         same_answers(trial.run(encoded[rows]), whole.at(rows), f"{trial}: rows {what}")
 
 
-@check_models(hint="cast obs_flat to the weights' dtype: observations come in the dtype of their space")
+@check_models(hint="cast obs_flat to the weights' dtype: observations have the dtype of their space")
 def takes_bytes_and_floats(trial: ModelTrial) -> None:
     """Observations can be uint8 or float32."""
     part, box = trial.part, trial.example.obs
@@ -122,7 +122,7 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
-    """The stages that `explain` prints are those of the built model."""
+    """The stages that `explain` prints match the built model."""
     policy, component = trial.policy, trial.part.component
     built = sum(array.size for array in weights_of(policy.model).values())
     stages = policy.resolution.layers
@@ -135,7 +135,7 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     own = [stage for stage in policy.resolution.shapes if stage.name.startswith(f"{component.name}: ")]
     width = own[-1].shape[-1] if own and own[-1].shape else None
     model = policy.model if kind_of(component) != "trunk" else innermost(policy)
-    # Inside something else its last stage is its features.
+    # Inside another model, its last stage is its features.
     expected = policy.resolution.num_outputs if model is policy.model else model.num_outputs
     what = f"{trial}: its last stage {own[-1].name if own else ''!r} is {width} wide; built, it is {expected} wide"
     require(width in (None, expected), what)
@@ -151,7 +151,7 @@ def innermost(policy: Policy) -> ModelV2:
 
 @check_models(
     each=lambda part: with_sharing(part, part.few),
-    hint="hold layers as attributes, tensors as parameters, lists in nn.ModuleList; build no layer for nothing",
+    hint="hold layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not build unused layers",
 )
 def every_weight_is_trained(trial: ModelTrial) -> None:
     """Every weight that forward reads is found, and a step on outputs, log density and value moves each."""
@@ -187,7 +187,7 @@ def outputs_are_tensors(trial: ModelTrial) -> None:
 
 
 @check_models(
-    hint="compute every output from the features: one that is the same whatever the weights are is not learned"
+    hint="compute all outputs from the features: an output that does not depend on the weights is not learned"
 )
 def every_output_is_learned(trial: ModelTrial) -> None:
     """Other weights change each of the outputs."""
@@ -254,7 +254,7 @@ def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
     where=lambda part: traces(part.framework),
 )
 def traced_equals_eager(trial: ModelTrial) -> None:
-    """A traced TensorFlow model gives the same as eagerly, step by step."""
+    """A traced TensorFlow model gives the same results as the eager model, in each step."""
     policy = trial.policy
     encoded, mask = trial.encoded_and_mask(3)
     state, memory = None, None

@@ -69,7 +69,7 @@ def _wraps(part: Part) -> set[str]:
 
 
 def _as_users_have_it(part: Part) -> Catalog:
-    """Return the catalog without the preference that the kit gives the part's distribution."""
+    """Return the catalog without the kit's preference for the part's distribution."""
     catalog, own = part.catalog, part.component.distribution
     prefer = tuple(name for name in catalog.prefer if name != own)
     return part.once("unpreferred", lambda: Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer))

@@ -50,7 +50,7 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
     """Return why a wrapper was applied to no environment."""
     declaration = part.component.declaration
     if declaration.match is None and getattr(declaration, "switch", None) is None:
-        return "it has no switch, and is never put around an environment; declare switch='KEY', a key of its config"
+        return "it has no switch, so it is never applied; declare switch='KEY', a key of its config"
     tried = "; ".join(
         f"{env}{f' with {dict(config)}' if config else ''}: {answer.why}"
         for (env, config), answer in zip(made, said, strict=True)
@@ -59,7 +59,7 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
         return f"it matches none of its examples: {tried}"
     return (
         f"it matches no standard environment: {tried}; declare examples='package.module:function', which returns a list"
-        " of functions that each make an environment it is for, or of pairs of such a function and a config"
+        " of functions that each create a matching environment, or of pairs of such a function and a config"
     )
 
 
@@ -67,13 +67,13 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
 check_wrappers = partial(check, "env_wrapper", each=environments)
 
 
-@check_wrappers(hint="return a new wrapper around env, and leave env itself as it is")
+@check_wrappers(hint="return a new wrapper around env, and do not modify env")
 def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> None:
-    """A second wrapping changes nothing, and the first leaves the environment inside as it was."""
+    """A second wrapping has no effect, and the first does not modify the inner environment."""
     before = env.observation_space, env.action_space
     once = part.catalog.wrap_env(env, config)
     spaces = once.observation_space, once.action_space
-    require(once is not env, f"{env}: it returns the environment it is given, changed or not")
+    require(once is not env, f"{env}: it returns the given environment itself")
     require((env.observation_space, env.action_space) == before, f"{env}: it changes the wrapped environment's spaces")
     twice = part.catalog.wrap_env(once, config)
     require(twice is once, f"{env}: wrapped a second time it became {twice}")
@@ -90,7 +90,7 @@ def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]
 
 @check(
     "env_wrapper",
-    hint="let match() return Match(None, why) for environments it is not made for: every user's are asked about",
+    hint="let match() return Match(None, why) for other environments: it is called for every environment",
 )
 def leaves_others_alone(part: Part) -> None:
     """It is not put around CartPole, unless CartPole is among its examples."""

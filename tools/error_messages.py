@@ -1,0 +1,297 @@
+"""Messages of errors and warnings for `docs/reference/errors.md`: each is raised by the code in `EXAMPLES`.
+
+A line `---` separates what only prepares the example, which the page does not show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog import errors
+
+#: Most lines of a session on the page.
+LINES = 12
+#: Names that every example may use.
+NAMES = {"gym": gym, "np": np, "spaces": spaces, "rlcatalog": rlcatalog, "__name__": "error_examples"}
+_KIT = "from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of\n"
+_POLICY = 'policy = rlcatalog.build(env="CartPole-v1")\n---\n'
+#: An environment whose methods fail, each in its way.
+_ENV = """
+class MyEnv(gym.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+"""
+#: Class → code that raises it, or warns with it.
+EXAMPLES = {
+    "CatalogWarning": """
+from rlcatalog_ppo import PPO
+algo = PPO("CartPole-v1")
+---
+algo.stopping = "the target is reached"
+algo.learn(1000)
+""",
+    "PluginWarning": f"""{_KIT}
+broken = PluginEntryPoint("acme_net.plugin", "acme-net")
+---
+isolated_catalog("rlcatalog-fcnet", broken).registry
+""",
+    "UnreadKeysWarning": """rlcatalog.build(env="CartPole-v1", config={"conv_filters": "nature"})""",
+    "UnusedMaskWarning": """
+unit = spaces.Dict({"action_mask": spaces.MultiBinary(2), "speed": spaces.Box(-1, 1, (1,))})
+---
+rlcatalog.build(spaces.Dict({"unit": unit}), spaces.Discrete(2))
+""",
+    "LoadOrderWarning": """
+import importlib.machinery, sys, types
+from rlcatalog_torch import load_order
+load_order._warn.cache_clear()
+sys.modules.pop("triton", None)
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+class Triton:
+    def find_spec(name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, None) if name == "triton" else None
+sys.meta_path.insert(0, Triton)
+before_torch_optimizers = load_order.before_torch_optimizers
+---
+before_torch_optimizers()
+""",
+    "ResumeWarning": """
+from rlcatalog_ppo import PPO
+envs = gym.make_vec("CartPole-v1", 2)
+PPO(envs).save_checkpoint("run")
+---
+PPO.restore("run", envs)
+""",
+    "SavedPolicyWarning": """
+policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [4]})
+policy.model.set_weights({name: array * np.nan for name, array in policy.model.get_weights().items()})
+policy.save("cartpole")
+---
+rlcatalog.load("cartpole")
+""",
+    "PluginError": f"""{_KIT}
+from rlcatalog.catalog import default_catalog
+strict = {{"RLCATALOG_STRICT_PLUGINS": "1"}}
+---
+early = PluginEntryPoint(plugin_of(rlcatalog_models=lambda: default_catalog()), "acme-net")
+isolated_catalog("rlcatalog-fcnet", early, environ=strict).registry
+""",
+    "PartError": f"""{_KIT}
+from rlcatalog import ModelSpec
+parts = ("rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
+---
+spec = ModelSpec("acme_net", {{"torch": "acme_net.torch:Net"}}, "a net", match=lambda request: request.obs.shap)
+catalog = isolated_catalog(*parts, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-net"))
+catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+""",
+    "IncompatiblePluginError": f"""{_KIT}
+strict = {{"RLCATALOG_STRICT_PLUGINS": "1"}}
+---
+newer = PluginEntryPoint(plugin_of(), "acme-net", requires=["rlcatalog>=9"])
+isolated_catalog("rlcatalog-fcnet", newer, environ=strict).registry
+""",
+    "DeclarationError": """
+from rlcatalog import ModelSpec
+---
+ModelSpec("acme net", {"torch": "acme_net.torch:Net"}, "a net")
+""",
+    "DuplicateNameError": f"""{_KIT}
+from rlcatalog import ModelSpec
+spec = ModelSpec("acme_net", {{"torch": "acme_net.torch:Net"}}, "a net")
+strict = {{"RLCATALOG_STRICT_PLUGINS": "1"}}
+---
+twice = PluginEntryPoint(plugin_of(rlcatalog_models=[spec, spec]), "acme-net")
+isolated_catalog("rlcatalog-fcnet", twice, environ=strict).registry
+""",
+    "MissingPluginError": f"""{_KIT}
+---
+catalog = isolated_catalog("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-filters")
+catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+""",
+    "MissingFrameworkError": """
+import sys
+sys.modules["tensorflow"] = None
+---
+rlcatalog.build(env="CartPole-v1", framework="tf")
+""",
+    "MissingExtraError": """
+import sys
+sys.modules["drawsvg"] = None
+sys.modules.pop("rlcatalog_cli.picture", None)
+policy = rlcatalog.build(env="CartPole-v1")
+---
+policy.explain().svg()
+""",
+    "UnknownNameError": """rlcatalog.build(env="CartPole-v1", config={"custom_model": "fcnett"})""",
+    "AmbiguousChoiceError": """rlcatalog.build(env="CartPole-v1", config={"use_lstm": True, "use_attention": True})""",
+    "NoMatchError": f"""{_KIT}
+import msgspec, sys, types
+from rlcatalog import Match, ModelSpec
+sys.modules["acme_head"] = types.ModuleType("acme_head")
+sys.modules["acme_head"].Config = msgspec.defstruct("Config", [("acme_on", bool, False)])
+parts = ("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
+---
+spec = ModelSpec("acme_head", {{"torch": "acme_head:Head"}}, "a head", slot="head", switch="acme_on",
+                 config="acme_head:Config", match=lambda request: Match(None, "takes images"))
+catalog = isolated_catalog(*parts, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme"))
+catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), {{"acme_on": True}})
+""",
+    "UnsupportedSpaceError": """rlcatalog.build(spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2))""",
+    "ConfigError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_activation": "rellu"})""",
+    "UnknownConfigKeyError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_hidden": [64]})""",
+    "ConfigTypeError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": 64})""",
+    "ModelContractError": """
+import torch
+---
+class Net(torch.nn.Module):
+    def forward(self, obs):
+        return obs.sum()
+rlcatalog.build(env="CartPole-v1", model=Net)
+""",
+    "ObservationError": f"{_POLICY}policy.act([[0.0, 0.0, 0.0]])",
+    "ActionError": f"""{_POLICY}policy.evaluate({{"obs": np.zeros((1, 4), np.float32), "raw_action": [2]}})""",
+    "MissingColumnError": f"""{_POLICY}policy.evaluate({{"obs": np.zeros((1, 4), np.float32)}})""",
+    "ActionMaskError": f"{_POLICY}policy.act([[0.0] * 4], mask=[[0, 0]])",
+    "NonFiniteError": """
+policy = rlcatalog.build(spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(2))
+policy.act([[0.0, 0.0]])
+---
+policy.act([[0.0, np.nan]])
+""",
+    "StaleOutputError": f"{_POLICY}policy.model.value_function()",
+    "NoClosedFormError": """
+policy = rlcatalog.build(env="Pendulum-v1", config={"custom_action_dist": "squashed_gaussian"})
+dist = policy.dist_class(policy.backend.tensor(np.zeros((1, 2), np.float32)), policy.model)
+---
+dist.entropy()
+""",
+    "NotServedError": """
+from rlcatalog_ppo import PPO
+---
+PPO("Pendulum-v1", {"model": {"custom_action_dist": "deterministic"}})
+""",
+    "EnvironmentFaultError": f"""
+from rlcatalog_ppo import PPO
+{_ENV}
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, False, {{}}
+---
+PPO(MyEnv).train()
+""",
+    "WorkerError": f"""
+import os
+from rlcatalog_ppo.environments import vector
+{_ENV}
+    def reset(self, *, seed=None, options=None):
+        os._exit(3)
+---
+envs = vector(MyEnv, 1, how="async")
+envs.reset()
+""",
+    "SavedPolicyError": """rlcatalog.load("nowhere")""",
+    "FolderTakenError": """
+from pathlib import Path
+from rlcatalog_testing.scaffold import package_files, write_package
+Path("acme-net").mkdir()
+---
+write_package(Path("acme-net"), package_files("model", "acme-net"))
+""",
+    "RunFolderError": """
+from pathlib import Path
+from rlcatalog_runs import run_folder, write_config
+with run_folder(Path("run")):
+    write_config(Path("run"), "CartPole-v1", {})
+---
+with run_folder(Path("run")):
+    ...
+""",
+    "FailedRunsError": """
+from rlcatalog_cli.app import make_app
+run = lambda *arguments: make_app(arguments)(arguments, standalone_mode=False)
+---
+run("train", "Nowhere-v0", "--seeds", "0", "--out", "runs")
+""",
+    "NotMirroredError": "import rlcatalog_compat.rllib.agents.sac",
+    "NameNotMirroredError": """
+import rlcatalog_compat.rllib.utils.tf_utils as tf_utils
+---
+tf_utils.scope_vars
+""",
+    "ConformanceError": f"""{_KIT}
+from rlcatalog import EnvWrapperSpec
+from rlcatalog_testing import check_plugin
+---
+spec = EnvWrapperSpec("acme_clock", {{"numpy": "gymnasium.wrappers:TimeAwareObservation"}}, "a clock")
+plugin = PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme")
+check_plugin("acme", catalog=isolated_catalog(plugin))
+""",
+}
+
+
+def session(name: str) -> str:
+    """Return an example as a session: its code, and the message of the error or warning that it causes."""
+    hidden, _, code = EXAMPLES[name].rpartition("---\n")
+    message = _run(name, f"{hidden}\n{code}\n")
+    lines = [("... " if line.startswith(" ") else ">>> ") + line for line in code.strip().splitlines()]
+    for line in f"{name}: {message}".splitlines():
+        lines += textwrap.wrap(line, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join([*lines[:LINES], "…"] if len(lines) > LINES else lines)
+
+
+def _run(name: str, code: str) -> str:
+    """Run code in an empty folder; return the message of the error or warning of a class."""
+    causes: list[Warning | str | errors.CatalogError] = []
+    with _restored() as folder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            exec(compile(code, "<example>", "exec"), dict(NAMES))
+        except errors.CatalogError as error:
+            causes.append(error)
+    causes += [item.message for item in caught]
+    found = [str(cause) for cause in causes if type(cause).__name__ == name]
+    if not found:
+        raise SystemExit(f"tools/error_messages.py: the example of {name} causes {causes}.")
+    message = found[0].replace(str(Path(folder).resolve()), "…").replace(folder, "…")
+    message = re.sub(r"\b[0-9a-f]{16}\b", "…", message)  # checksums
+    return message.replace(metadata.version("rlcatalog"), "X.Y.Z")
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[str]:
+    """Work in a temporary folder, without output; restore modules and finders afterwards."""
+    modules, folder, main = dict(sys.modules), os.getcwd(), sys.modules["__main__"]
+    file, main.__file__ = getattr(main, "__file__", None), ""  # or the processes of environments would import it
+    del main.__file__
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        os.chdir(temporary)
+        try:
+            yield temporary
+        finally:
+            os.chdir(folder)
+    if file is not None:
+        main.__file__ = file
+    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") != NAMES["__name__"]]
+    for name in ("tensorflow", "triton", "drawsvg"):
+        sys.modules.pop(name, None)
+        if name in modules:
+            sys.modules[name] = modules[name]
