@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.engines import BASES, NETS
+from benchmarks.learning.engines import BASES
+from benchmarks.learning.task import NETS
 from benchmarks.learning.tasks import TASKS
 from rlcatalog_runs.comparison import interquartile_mean, interval
 

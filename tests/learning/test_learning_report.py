@@ -12,8 +12,8 @@ from scipy.stats import trim_mean
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.learning import engines, report
-from benchmarks.learning.__main__ import _wanted
+from benchmarks.learning import engine as shared, engines, report
+from benchmarks.learning.__main__ import wanted
 from benchmarks.learning.tasks import TASKS
 
 TASK = "CartPole-v1"
@@ -72,9 +72,9 @@ def test_curves_meet_where_all_seeds_have_points(rows):
 
 def test_each_engine_is_trained_with_each_of_its_nets():
     class Given:
-        task, engine, seeds, unclaimed = [TASK], None, 2, False
+        task, engine, seeds, unclaimed, required = [TASK], None, 2, False, False
 
-    runs = list(_wanted(Given))
+    runs = list(wanted(Given))
     assert runs[:5] == [("sb3", TASK, "own", 0), ("sb3", TASK, "catalog", 0), ("rllib", TASK, "own", 0),
                         ("rllib", TASK, "catalog", 0), ("ours", TASK, "catalog", 0)]  # fmt: skip
     assert len(runs) == len(set(runs)) == 10
@@ -83,8 +83,10 @@ def test_each_engine_is_trained_with_each_of_its_nets():
 @pytest.mark.parametrize(("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")])
 def test_a_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
     monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1}))
-    monkeypatch.setattr(engines, "EPISODES", 3)
-    score, curve = engines.train(engine, TASK, net, 0)
-    assert [steps for steps, _ in curve] == [512, 1024]
-    assert all(8 < mean < 100 for _, mean in [*curve, (0, score)])
-    assert (score, curve) == engines.train(engine, TASK, net, 0)
+    monkeypatch.setattr(shared, "EPISODES", 3)
+    result = engines.train(engine, TASK, net, 0)
+    assert [steps for steps, _ in result["curve"]] == [512, 1024]
+    assert all(8 < mean < 100 for _, mean in [*result["curve"], (0, result["return"])])
+    assert result["parameters"] == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1  # two nets of 64 and 64
+    again = engines.train(engine, TASK, net, 0)
+    assert {**again, "train_seconds": 0} == {**result, "train_seconds": 0}
