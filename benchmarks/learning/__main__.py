@@ -36,6 +36,8 @@ PACKAGES = ("rlcatalog", "torch", "numpy", "gymnasium", "stable-baselines3", "sb
             "MinAtar", "popgym", "Box2D")  # fmt: skip
 #: How a process says that another one has its run.
 TAKEN = 3
+#: Exit status after Ctrl-C.
+INTERRUPTED = 130
 
 Run = tuple[str, str, str, int]
 
@@ -65,7 +67,7 @@ def main() -> int:
     else:
         os.nice(19)
         failed = _train_missing(given)
-    if given.list or given.trial:
+    if given.list or given.trial or failed == INTERRUPTED:
         return failed
     from benchmarks.learning.report import write
 
@@ -164,8 +166,14 @@ def _train_missing(given: argparse.Namespace) -> int:
             print(*run, f"return {row['return']}, {row['seconds']} CPU s; {len(left)} runs left, about"
                   f" {_hours(left):.1f} CPU hours", flush=True)  # fmt: skip
 
-    with ThreadPoolExecutor(given.jobs) as pool:
+    pool = ThreadPoolExecutor(given.jobs)
+    try:
         list(pool.map(do, runs))
+    except KeyboardInterrupt:
+        print("Interrupted. Finished runs are kept; the same command goes on.", file=sys.stderr)
+        failed = INTERRUPTED
+    finally:
+        pool.shutdown(cancel_futures=True)
     return failed
 
 
