@@ -148,7 +148,7 @@ def _train_missing(given: argparse.Namespace) -> int:
         return 0
     group = os.getpgid(0)
     print(f"Pause with kill -STOP -- -{group}, go on with kill -CONT -- -{group}.", flush=True)
-    left, failed = list(runs), 0
+    left, failed, stopped = list(runs), 0, False
 
     def do(run: Run) -> None:
         nonlocal failed
@@ -156,6 +156,8 @@ def _train_missing(given: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "benchmarks.learning", *options, "--one", *map(str, run)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         left.remove(run)
+        if stopped:
+            return
         if done.returncode == TAKEN:
             print(*run, "is trained by another process", flush=True)
         elif done.returncode:
@@ -170,11 +172,11 @@ def _train_missing(given: argparse.Namespace) -> int:
     try:
         list(pool.map(do, runs))
     except KeyboardInterrupt:
+        stopped = True
         print("Interrupted. Finished runs are kept; the same command goes on.", file=sys.stderr)
-        failed = INTERRUPTED
     finally:
         pool.shutdown(cancel_futures=True)
-    return failed
+    return INTERRUPTED if stopped else failed
 
 
 def _train(run: Run, trial: int | None) -> int:

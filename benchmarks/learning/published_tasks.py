@@ -9,7 +9,11 @@ from benchmarks.learning.task import Published, Task
 
 #: RL Baselines3 Zoo at one commit (version 2.9.0a2): its tuned settings, and what agents trained with them reached.
 ZOO = "https://github.com/DLR-RM/rl-baselines3-zoo/blob/22e3ff2450fd92033f7f032915e1f64894a09584/"
-PPO_YML, LSTM_YML, MARKS = f"{ZOO}hyperparams/ppo.yml", f"{ZOO}hyperparams/ppo_lstm.yml", f"{ZOO}benchmark.md"
+PPO_YML, LSTM_YML, SAC_YML, TD3_YML, DQN_YML = (
+    f"[{name}.yml of RL Baselines3 Zoo 2.9.0a2]({ZOO}hyperparams/{name}.yml)"
+    for name in ("ppo", "ppo_lstm", "sac", "td3", "dqn")
+)
+MARKS, GYMNAX = f"{ZOO}benchmark.md", "https://github.com/RobertTLange/gymnax"
 #: PPO of both engines, without RLlib.
 BOTH = {"sb3": ("own", "catalog"), "ours": ("catalog",)}
 ONLY_SB3 = {"sb3": ("own", "catalog")}
@@ -42,7 +46,7 @@ def _recurrent(cells: int) -> dict[str, Any]:
 _MLP = {"net_arch": [64, 64]}
 _FCNET = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"}
 _LANDER = _ppo(_MLP, _FCNET, envs=16, length=1024, gae=0.98, gamma=0.999, epochs=4, entropy=0.01)
-_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3), half of its 1,000,000 steps"
+_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3, and the same for the continuous one), half of its 1,000,000 steps"
 #: The net of the MinAtar paper (Young and Tian 2019): 16 kernels of 3 x 3, then a dense layer of 128.
 _MINATAR = _ppo(
     {"net_arch": [], "features_extractor_class": "MinAtarNet"},
@@ -50,16 +54,17 @@ _MINATAR = _ppo(
      "post_fcnet_activation": "relu"},
     envs=8, length=128, epochs=4, minibatch=256, lr=2.5e-4, clip=0.1, entropy=0.01, decay=["lr", "clip"],
 )  # fmt: skip
+_PUREJAXRL = "https://github.com/luchris429/purejaxrl/blob/146b4856d593bcb4114b9c9fdb45798034696551/examples/"
 _MINATAR_SOURCE = (
-    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps; both nets are the"
-    " one of the MinAtar paper (https://arxiv.org/abs/1903.03176). Settings that were published for PPO on MinAtar"
-    " itself are for 64 environments and 10,000,000 steps"
-    " (https://github.com/luchris429/purejaxrl/blob/146b4856d593bcb4114b9c9fdb45798034696551/examples/brax_minatar.ipynb)"
+    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are the"
+    " one of the [MinAtar paper](https://arxiv.org/abs/1903.03176). Settings that"
+    f" [PureJaxRL]({_PUREJAXRL}brax_minatar.ipynb) published for PPO on MinAtar are for 64 environments and 10,000,000"
+    " steps"
 )
 _POPGYM = "https://github.com/proroklab/popgym/blob/0ad6b28fae7601b64bdca9a852aac4aa647aa815/popgym/baselines/ppo.py"
 _RECURRENT_SOURCE = (
-    f"{LSTM_YML} (CartPoleNoVel-v1), rewards normalised and not the observation, which is a choice of four. POPGym's"
-    f" own settings ({_POPGYM}) collect 65,536 steps for an update"
+    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, a choice of a few, is not. [Settings of"
+    f" POPGym]({_POPGYM}) collect 65,536 steps for each update, too many for 200,000 steps"
 )
 _SAC_NET = {"own": {"net_arch": [256, 256]}, "extractor": {"fcnet_hiddens": [256], "fcnet_activation": "relu"},
             "layers": [256]}  # fmt: skip
@@ -75,6 +80,7 @@ PUBLISHED = {
     "MinAtar/Breakout-v1": Task(
         registered("MinAtar/Breakout-v1", "minatar.gym"), 0.4, 20, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), cost=300, source=_MINATAR_SOURCE,
+        published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 28.0, GYMNAX),),
     ),
     "LunarLander-v3": Task(
         registered("LunarLander-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",), later=("rllib",),
@@ -89,8 +95,11 @@ PUBLISHED = {
     "InvalidActionEnvDiscrete": Task(
         masked, 5, 100, {"sb3": 40_960}, _ppo(_MLP, _FCNET, gamma=0.4), TEN, algorithm="MaskablePPO", nets=BOTH,
         views={"ours": lambda: MaskInObservation(masked())}, cost=90,
-        source="https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html (80 actions, of which 60 are"
-               " forbidden at each step), for 40,960 instead of 5,000 steps",
+        source="[documentation of sb3-contrib](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html) (80"
+               " actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
+        published=(Published(
+            "threshold in the documentation of MaskablePPO, 5,000 steps", 90.0,
+            "https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html"),),
     ),
     "MiniGrid-Empty-Random-5x5-v0": Task(
         minigrid_dict, 0.3, 0.97, {"sb3": 100_000},
@@ -103,7 +112,7 @@ PUBLISHED = {
     ),
     "Pendulum-v1, SAC": Task(
         registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000}, {"learning_rate": 1e-3, **_SAC_NET}, FIVE,
-        algorithm="SAC", nets=ONLY_SB3, cost=400, source=f"{ZOO}hyperparams/sac.yml (Pendulum-v1)",
+        algorithm="SAC", nets=ONLY_SB3, cost=400, source=f"{SAC_YML} (Pendulum-v1)",
         published=(Published("SAC of Stable-Baselines3, 20,000 steps, one seed", -157.0, MARKS),),
     ),
     "CartPole-v1, DQN": Task(
@@ -112,7 +121,7 @@ PUBLISHED = {
          "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
          "exploration_final_eps": 0.04, "own": {"net_arch": [256, 256]},
          "extractor": {"fcnet_hiddens": [256, 256], "fcnet_activation": "relu"}, "layers": []},
-        TEN, algorithm="DQN", nets=ONLY_SB3, cost=50, source=f"{ZOO}hyperparams/dqn.yml (CartPole-v1)",
+        TEN, algorithm="DQN", nets=ONLY_SB3, cost=50, source=f"{DQN_YML} (CartPole-v1)",
         published=(Published("DQN of Stable-Baselines3, 50,000 steps, one seed", 500.0, MARKS),),
     ),
     # --- registered, and run after all others -------------------------------------------------------------------------
@@ -126,6 +135,7 @@ PUBLISHED = {
     "MinAtar/SpaceInvaders-v1": Task(
         registered("MinAtar/SpaceInvaders-v1", "minatar.gym"), 4.8, 60, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), later=("sb3", "ours"), cost=300, source=_MINATAR_SOURCE,
+        published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 131.0, GYMNAX),),
     ),
     "LunarLanderContinuous-v3": Task(
         registered("LunarLanderContinuous-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",),
@@ -144,7 +154,7 @@ PUBLISHED = {
          "train_freq": 1, "noise": 0.1, "own": {"net_arch": [400, 300]},
          "extractor": {"fcnet_hiddens": [400], "fcnet_activation": "relu"}, "layers": [300]},
         FIVE, algorithm="TD3", nets=ONLY_SB3, later=("sb3",), cost=100,
-        source=f"{ZOO}hyperparams/td3.yml (Pendulum-v1)",
+        source=f"{TD3_YML} (Pendulum-v1)",
         published=(Published("TD3 of Stable-Baselines3, 20,000 steps, one seed", -151.9, MARKS),),
     ),
 }  # fmt: skip
