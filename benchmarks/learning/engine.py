@@ -33,7 +33,7 @@ class Trained:
     Attributes:
         act: Acts as the trained policy does.
         curve: Returns in training.
-        parameters: Number of trained weights.
+        parameters: Number of trained weights; None where they are not counted.
         seconds: CPU seconds of training alone: no imports, no evaluation.
         policy: The policy of rlcatalog-ppo, for keeping; None for other engines.
     """

@@ -59,8 +59,9 @@ def minigrid() -> Any:
     """A room of MiniGrid's, its view as a vector between 0 and 1: neither engine's own net is made for 7 x 7 pixels."""
     from minigrid.wrappers import ImgObsWrapper
 
-    env = gym.wrappers.FlattenObservation(ImgObsWrapper(gym.make("MiniGrid-Empty-5x5-v0")))
-    box = spaces.Box(0, 1, env.observation_space.shape, np.float32)  # type: ignore[arg-type]
+    env: Any = gym.make("MiniGrid-Empty-5x5-v0")
+    env = gym.wrappers.FlattenObservation(ImgObsWrapper(env))  # type: ignore[no-untyped-call]
+    box = spaces.Box(0, 1, env.observation_space.shape, np.float32)
     return gym.wrappers.TransformObservation(env, lambda obs: np.asarray(obs, np.float32) / 10, box)
 
 

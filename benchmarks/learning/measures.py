@@ -62,7 +62,7 @@ def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
 def _wins(returns: Array) -> Array:
     """Return for each run of the catalog (rows) and of the base (columns): 1 won, 0.5 equal, 0 lost."""
     base, catalog = returns[None, :, 0], returns[:, None, 1]
-    return (catalog > base) + 0.5 * (catalog == base)
+    return np.asarray((catalog > base) + 0.5 * (catalog == base))
 
 
 def seeds_needed(difference: Estimate, seeds: int) -> int:

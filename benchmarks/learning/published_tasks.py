@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
+
 from benchmarks.learning.environments import MaskInObservation, masked, minigrid_dict, minigrid_numbers, registered
 from benchmarks.learning.task import Published, Task
 
@@ -146,6 +148,9 @@ PUBLISHED = {
     "CountRecallEasy": Task(
         registered("popgym-CountRecallEasy-v0", "popgym"), -0.93, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
+        # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the same one-hots.
+        views={"sb3/own": lambda: gym.wrappers.FlattenObservation(
+            registered("popgym-CountRecallEasy-v0", "popgym")())},
         needs=("popgym",), later=("sb3", "ours"), cost=300, source=_RECURRENT_SOURCE,
     ),
     "Pendulum-v1, TD3": Task(

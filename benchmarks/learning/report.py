@@ -160,8 +160,8 @@ def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> I
     """Yield a line for each comparison that is undecided or below 0, and the probability over all tasks."""
     for one, difference in measured.items():
         if text := verdict(difference, len(paired(rows, *one))):
-            reason = "" if difference.high >= 0 else f" {REASONS.get(tuple(one), 'The reason is not known yet.')}"
-            yield f"- {one.task}, {one.name}: {text}.{reason}"
+            reason = REASONS.get((one.engine, one.task, one.net), "The reason is not known yet.")
+            yield f"- {one.task}, {one.name}: {text}.{f' {reason}' if difference.high < 0 else ''}"
     for engine in NAMES:
         tasks = [one for one in measured if one.engine == engine and one.net == "catalog" and one.task in PUBLISHED]
         if len(tasks) > 1:
@@ -187,7 +187,7 @@ def _settings(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the settings of each task, their source, and the number of weights of each net."""
     for name, task in PUBLISHED.items():
         given = {key: value for key, value in task.given.items() if value not in ([], None)}
-        counts = {side: found[-1]["parameters"] for side in SIDES if (found := _runs(rows, side, name))}
+        counts = {side: row["parameters"] for side in SIDES for row in _runs(rows, side, name) if row["parameters"]}
         weights = "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items()) or "not yet run"
         yield f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n- weights: {weights}\n"
 

@@ -43,8 +43,10 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
     import rlcatalog_sb3
 
     given, space = task.given, envs.observation_space
+    module: Any
+    ours: Any
     if task.algorithm == "RecurrentPPO":
-        module: Any = rlcatalog_sb3 if net == "catalog" else sb3_contrib
+        module = rlcatalog_sb3 if net == "catalog" else sb3_contrib
         own, ours = "MlpLstmPolicy", rlcatalog_sb3.CatalogRecurrentPolicy
     elif task.algorithm == "MaskablePPO":
         module, own, ours = sb3_contrib, "MlpPolicy", rlcatalog_sb3.CatalogMaskablePolicy
