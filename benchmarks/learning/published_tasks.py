@@ -76,27 +76,27 @@ PUBLISHED = {
         registered("Hopper-v5"), 20, 3600, {"sb3": 1_000_000},
         _mujoco(minibatch=32, gamma=0.999, lr=9.80828e-05, entropy=0.00229519, epochs=5, gae=0.99, grad=0.7,
                 value=0.835671),
-        FIVE, nets=BOTH, cost=1500, source=f"{PPO_YML} (Hopper-v4)",
+        FIVE, nets=BOTH, cost=2200, source=f"{PPO_YML} (Hopper-v4)",
         published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of Hopper-v3, one seed", 2410.4, MARKS),),
     ),
     "MinAtar/Breakout-v1": Task(
         registered("MinAtar/Breakout-v1", "minatar.gym"), 0.4, 20, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
-        needs=("minatar",), cost=300, source=_MINATAR_SOURCE,
+        needs=("minatar",), cost=200, source=_MINATAR_SOURCE,
         published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 28.0, GYMNAX),),
     ),
     "LunarLander-v3": Task(
         registered("LunarLander-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",), later=("rllib",),
-        cost=250, source=_LANDER_SOURCE,
+        cost=200, source=_LANDER_SOURCE,
         published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of LunarLander-v2, one seed", 242.1, MARKS),),
     ),
     "RepeatPreviousEasy": Task(
         registered("popgym-RepeatPreviousEasy-v0", "popgym"), -0.5, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
-        needs=("popgym",), cost=300, source=_RECURRENT_SOURCE,
+        needs=("popgym",), cost=450, source=_RECURRENT_SOURCE,
     ),
     "InvalidActionEnvDiscrete": Task(
         masked, 5, 100, {"sb3": 40_960}, _ppo(_MLP, _FCNET, gamma=0.4), TEN, algorithm="MaskablePPO", nets=BOTH,
-        views={"ours": lambda: MaskInObservation(masked())}, cost=90,
+        views={"ours": lambda: MaskInObservation(masked())}, cost=130,
         source="[documentation of sb3-contrib](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html) (80"
                " actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
         published=(Published(
@@ -107,14 +107,14 @@ PUBLISHED = {
         minigrid_dict, 0.3, 0.97, {"sb3": 100_000},
         _ppo(_MLP, {"post_fcnet_hiddens": [64, 64], "post_fcnet_activation": "tanh"}, envs=8, length=128, lr=2.5e-4,
              scaled=["rewards"]),
-        TEN, nets=BOTH, views={"sb3/own": minigrid_numbers}, cost=60,
+        TEN, nets=BOTH, views={"sb3/own": minigrid_numbers}, cost=140,
         source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), on the Dict of image and direction instead of a flat"
                " vector; rewards are normalised, observations are not",
         published=(Published("PPO of Stable-Baselines3, 100,000 steps of flat observations, one seed", 0.968, MARKS),),
     ),
     "Pendulum-v1, SAC": Task(
         registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000}, {"learning_rate": 1e-3, **_SAC_NET}, FIVE,
-        algorithm="SAC", nets=ONLY_SB3, cost=400, source=f"{SAC_YML} (Pendulum-v1)",
+        algorithm="SAC", nets=ONLY_SB3, cost=450, source=f"{SAC_YML} (Pendulum-v1)",
         published=(Published("SAC of Stable-Baselines3, 20,000 steps, one seed", -157.0, MARKS),),
     ),
     "CartPole-v1, DQN": Task(
@@ -123,7 +123,7 @@ PUBLISHED = {
          "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
          "exploration_final_eps": 0.04, "own": {"net_arch": [256, 256]},
          "extractor": {"fcnet_hiddens": [256, 256], "fcnet_activation": "relu"}, "layers": []},
-        TEN, algorithm="DQN", nets=ONLY_SB3, cost=50, source=f"{DQN_YML} (CartPole-v1)",
+        TEN, algorithm="DQN", nets=ONLY_SB3, cost=140, source=f"{DQN_YML} (CartPole-v1)",
         published=(Published("DQN of Stable-Baselines3, 50,000 steps, one seed", 500.0, MARKS),),
     ),
     # --- registered, and run after all others -------------------------------------------------------------------------
@@ -131,17 +131,17 @@ PUBLISHED = {
         registered("HalfCheetah-v5"), -280, 5800, {"sb3": 1_000_000},
         _mujoco(minibatch=64, gamma=0.98, lr=2.0633e-05, entropy=0.000401762, clip=0.1, epochs=20, gae=0.92, grad=0.8,
                 value=0.58096),
-        FIVE, nets=BOTH, later=("sb3", "ours"), cost=2500, source=f"{PPO_YML} (HalfCheetah-v4)",
+        FIVE, nets=BOTH, later=("sb3", "ours"), cost=4500, source=f"{PPO_YML} (HalfCheetah-v4)",
         published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of HalfCheetah-v3, one seed", 5819.1, MARKS),),
     ),
     "MinAtar/SpaceInvaders-v1": Task(
         registered("MinAtar/SpaceInvaders-v1", "minatar.gym"), 4.8, 60, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
-        needs=("minatar",), later=("sb3", "ours"), cost=300, source=_MINATAR_SOURCE,
+        needs=("minatar",), later=("sb3", "ours"), cost=200, source=_MINATAR_SOURCE,
         published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 131.0, GYMNAX),),
     ),
     "LunarLanderContinuous-v3": Task(
         registered("LunarLanderContinuous-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",),
-        later=("sb3", "ours", "rllib"), cost=250, source=_LANDER_SOURCE,
+        later=("sb3", "ours", "rllib"), cost=200, source=_LANDER_SOURCE,
         published=(Published(
             "PPO of Stable-Baselines3, 1,000,000 steps of LunarLanderContinuous-v2, one seed", 270.9, MARKS),),
     ),
@@ -151,14 +151,14 @@ PUBLISHED = {
         # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the same one-hots.
         views={"sb3/own": lambda: gym.wrappers.FlattenObservation(
             registered("popgym-CountRecallEasy-v0", "popgym")())},
-        needs=("popgym",), later=("sb3", "ours"), cost=300, source=_RECURRENT_SOURCE,
+        needs=("popgym",), later=("sb3", "ours"), cost=450, source=_RECURRENT_SOURCE,
     ),
     "Pendulum-v1, TD3": Task(
         registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000},
         {"learning_rate": 1e-3, "gamma": 0.98, "buffer_size": 200_000, "learning_starts": 10_000, "gradient_steps": 1,
          "train_freq": 1, "noise": 0.1, "own": {"net_arch": [400, 300]},
          "extractor": {"fcnet_hiddens": [400], "fcnet_activation": "relu"}, "layers": [300]},
-        FIVE, algorithm="TD3", nets=ONLY_SB3, later=("sb3",), cost=100,
+        FIVE, algorithm="TD3", nets=ONLY_SB3, later=("sb3",), cost=150,
         source=f"{TD3_YML} (Pendulum-v1)",
         published=(Published("TD3 of Stable-Baselines3, 20,000 steps, one seed", -151.9, MARKS),),
     ),
