@@ -62,6 +62,7 @@ def load(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
+    call: str | None = None,
 ) -> Policy:
     """Restore a policy that `Policy.save` wrote.
 
@@ -75,6 +76,7 @@ def load(
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
         catalog: The catalog of the parts; the process's when None.
+        call: The beginning of the call that errors tell users to make, for functions that load a policy themselves.
 
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.
@@ -90,7 +92,7 @@ def load(
         tensors = {role: TensorFile(file) for role, file in files.items()}
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
-        with _restoring(source, manifest):
+        with _restoring(source, manifest, call or f"rlcatalog.load({str(source)!r}, "):
             config = _with_code(manifest, model)
             brings_model = model is not None and not isinstance(model, Mapping)
             parts = _without_own(manifest.parts) if brings_model else manifest.parts
@@ -152,14 +154,14 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 
 @contextmanager
-def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
+def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
     """Add the folder and the saved versions to every error while parts are looked up and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    code = "".join(f" Bring its code: rlcatalog.load({str(source)!r}, model={name})." for name in models)
+    code = "".join(f" Bring its code: {call}model={name})." for name in models)
     try:
         yield
     except CatalogError as error:

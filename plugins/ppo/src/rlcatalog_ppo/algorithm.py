@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogError, CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.errors import CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
@@ -371,19 +371,14 @@ class OnPolicy:
                 advice="pass it: restore(directory, config={'env_config': …})",
             )  # fmt: skip
         catalog = catalog or default_catalog()
-        passed = env is not None
+        call = f"{cls.__name__}.restore({str(directory)!r}, {'' if env is None else 'env, '}"
         env = registered_id(folder, state["env"]) if env is None else env
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        try:
-            policy = load(source, **spaces, catalog=catalog, model=model)
-        except CatalogError as error:  # to bring code, call this function again, not `load`
-            call = f"{cls.__name__}.restore({str(directory)!r}, " + "env, " * passed
-            error.args = (str(error).replace(f"rlcatalog.load({str(source)!r}, ", call),)
-            raise
+        policy = load(source, **spaces, catalog=catalog, model=model, call=call)
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
