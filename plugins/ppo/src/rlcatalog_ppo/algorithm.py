@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
@@ -30,7 +30,7 @@ from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_other_draws
+from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_new_episodes, warn_of_other_draws
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
@@ -307,15 +307,9 @@ class OnPolicy:
         if self._frozen:
             warn_of_other_draws(state, self.acting)
         self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
-        if count := len(self.begun_anew):
+        if self.begun_anew:
             self._collector.begin_anew(np.array([why is not None for why in reasons]))
-            place, why = next(iter(self.begun_anew.items()))
-            warn_caller(
-                f"{count} of {len(reasons)} environments cannot resume their episodes and begin new ones: this run"
-                f" differs from an uninterrupted one. Environment {place}: {why}. Give the environment get_state()"
-                " and set_state(state) to resume exactly.",
-                ResumeWarning,
-            )
+            warn_of_new_episodes(self.begun_anew, len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
         """Write the whole state into a folder, for `restore`; call it between two calls of `train`.
