@@ -19,7 +19,7 @@ import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
+from rlcatalog_policy import config_with_model, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
@@ -128,8 +128,6 @@ class OnPolicy:
         self.stopping: str | None = None
         self._result: dict[str, Any] | None = None
         self._seconds = 0.0
-        #: Whether a frozen policy collects; None: not decided before the first steps.
-        self._frozen: bool | None = None
         #: Why environments could not resume their episodes, by index.
         self.begun_anew: dict[int, str] = {}
 
@@ -142,7 +140,7 @@ class OnPolicy:
             `steps_per_second`; and the learner's figures under `info["learner"]`.
         """
         start, config = time.perf_counter(), self.config
-        self._decide_frozen(config.total_steps)
+        self._collector.decide_frozen(config)
         watching = [partial(callback.on_step, self) for callback in self.callbacks]
         rollout = self._collector.collect(config.rollout_length, watching)
         for callback in self.callbacks:
@@ -150,7 +148,7 @@ class OnPolicy:
         if self._recorder is not None:
             self._recorder.write(rollout)
         learned = self._learner.update(self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps))
-        self._take_over()
+        self._collector.take_over()
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
@@ -196,7 +194,7 @@ class OnPolicy:
         """Do what `learn` does, without its warning."""
         error = None
         try:
-            self._decide_frozen(self.config.total_steps or total_steps)  # before callbacks note the state
+            self._collector.decide_frozen(self.config, total_steps)  # before callbacks note the state
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -268,7 +266,7 @@ class OnPolicy:
             "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
             "randomness": get_state(self.acting),
-            "frozen": self._frozen,
+            "frozen": self._collector.frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
@@ -284,7 +282,7 @@ class OnPolicy:
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
         self._learner.set_state(state["learner"])
-        self._take_over()
+        self._collector.take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of an algorithm with the same class, config and environment.
@@ -294,7 +292,7 @@ class OnPolicy:
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._freeze(frozen)  # as before, however many steps are left
+            self._collector.freeze(frozen)  # as before, however many steps are left
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -304,7 +302,7 @@ class OnPolicy:
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.
         set_state(self.acting, state["randomness"])
-        if self._frozen:
+        if self._collector.frozen:
             warn_of_other_draws(state, self.acting)
         self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
         if self.begun_anew:
@@ -391,20 +389,6 @@ class OnPolicy:
     def acting(self) -> Policy:
         """The policy that collects: `policy`, or its frozen form."""
         return self._collector.policy
-
-    def _decide_frozen(self, total_steps: int | None) -> None:
-        if self._frozen is None:
-            self._freeze(self.config.collects_frozen(total_steps, self.policy.device))
-
-    def _freeze(self, frozen: bool) -> None:
-        self._frozen, policy, config = frozen, self.policy, self.config
-        # Where a policy cannot be frozen, it acts as it is.
-        self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
-
-    def _take_over(self) -> None:
-        """Let a frozen policy act with the current weights."""
-        if isinstance(self.acting, Frozen):
-            self.acting.update()
 
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
         framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
