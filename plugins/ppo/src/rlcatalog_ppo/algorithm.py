@@ -88,12 +88,10 @@ class OnPolicy:
     ) -> None:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
-        if model is not None:
-            if policy is not None:
-                raise ConfigError("model= and policy= are both given, and a policy has its model. Give one of them.")
-            self.config = replace(
-                self.config, model=config_with_model(self.config.model, model, "config={{'model': {}}}")
-            )
+        if model is not None and policy is not None:
+            raise ConfigError("model= and policy= are both given, and a policy has its model. Give one of them.")
+        given = config_with_model(self.config.model, model, "config={{'model': {}}}")
+        self.config = replace(self.config, model=given)
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
@@ -358,10 +356,8 @@ class OnPolicy:
                 f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot resume it."
             )
         if "env_config" not in (config or {}):
-            refuse_imports(
-                folder / checkpoints.TRAINING, state["config"]["env_config"],
-                advice="pass it: restore(directory, config={'env_config': …})",
-            )  # fmt: skip
+            advice = "pass it: restore(directory, config={'env_config': …})"
+            refuse_imports(folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice)
         catalog = catalog or default_catalog()
         call = f"{cls.__name__}.restore({str(directory)!r}, {'' if env is None else 'env, '}"
         env = registered_id(folder, state["env"]) if env is None else env
