@@ -119,8 +119,7 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             UnreadKeysWarning,
         )
     if resolution.unused_masks:
-        key, action = resolution.config["action_mask_key"], resolution.request.action
-        assert action is not None
+        key, action = resolution.config["action_mask_key"], resolution.action
         way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."

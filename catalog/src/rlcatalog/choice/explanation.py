@@ -62,12 +62,11 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form, from which all other forms are made."""
-        resolution, action = self.resolution, self.resolution.request.action
-        steps = resolution.mask_steps
+        resolution, steps = self.resolution, self.resolution.mask_steps
         return {
             "env": self.env or None,
             "observation_space": resolution.request.obs.describe(),
-            "action_space": action.describe() if action is not None else None,
+            "action_space": resolution.action.describe(),
             "framework": resolution.framework,
             **{s: self._choice(resolution.choices["trunk" if s == "model" else s]) for s in _SLOTS},
             "action_parts": [

@@ -191,11 +191,10 @@ class ContractChecker:
         if isinstance(error, TypeError):
             self._check_signatures(error)
         resolution = self._policy.resolution
-        parts = [resolution.choices[slot].component for slot in MODEL_SLOTS]
-        parts += [plan.component for plan in resolution.dists.walk()]
+        dists = (plan.component for plan in resolution.dists.walk())
         packages: dict[str, Component] = {}
-        for part in parts:
-            if part is not None and part.is_third_party and resolution.framework in part.frameworks:
+        for part in (*resolution.components(*MODEL_SLOTS).values(), *dists):
+            if part.is_third_party and resolution.framework in part.frameworks:
                 home = str(getattr(part.load(resolution.framework), "__module__", ""))
                 packages[home.partition(".")[0]] = part
         if not packages:

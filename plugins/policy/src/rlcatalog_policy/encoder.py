@@ -103,11 +103,9 @@ class Encoder:
     def __init__(
         self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None, *, filters: bool = False
     ) -> None:
-        request = resolution.request
-        assert request.action is not None
-        chosen, values = resolution.choices["preprocessor"].component, resolution.config
-        self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
-        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps, codec)
+        obs, values, chosen = resolution.request.obs, resolution.config, resolution.choices["preprocessor"].component
+        self.preprocessor = catalog.preprocessor_for(obs, values, pins=resolution.pins, chosen=chosen)
+        self.masks = ActionMasks(resolution.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space = self.preprocessor.observation_space

@@ -65,10 +65,9 @@ class Policy:
         self.config = resolution.config.fresh()
 
         # Before the model: encoded and filtered observations, action masks.
-        assert resolution.request.action is not None
         # The framework is imported here: the distributions' classes say how to read their raw actions.
         kinds = resolution.dists.raw_kinds(self.framework)
-        self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
+        self.action_codec = action_codec(resolution.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         self.filter, self.encoded_space = self.encoder.filter, self.encoder.space
@@ -415,9 +414,8 @@ class Policy:
 
     def _new_model(self) -> ModelV2:
         resolution = self.resolution
-        choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
         return self.catalog.model(
-            choices,
+            resolution.components(*MODEL_SLOTS),
             self.encoded_space,
             self.action_space,
             resolution.num_outputs,

@@ -66,11 +66,9 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 def _named(resolution: Resolution) -> dict[str, Any]:
     """Return the keys of the config to save; a name replaces the code of a model of the program."""
     config = resolution.config.given | resolution.pinned_keys()
-    for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
-        if component is None or not component.in_process:
-            continue
-        if any(code is config.get("custom_model") for code in component.objects.values()):
-            config["custom_model"] = component.name
+    for part in resolution.components(*MODEL_SLOTS).values():
+        if part.in_process and any(code is config.get("custom_model") for code in part.objects.values()):
+            config["custom_model"] = part.name
     return config
 
 

@@ -104,16 +104,14 @@ def summarize_weights(policy: Policy) -> Summary:
 def policy_sheet(policy: Policy) -> Sheet:
     """Return the sheet that shows a policy."""
     resolution = policy.resolution
-    slots = ("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
-    chosen = [(slot, resolution.choices[slot].component) for slot in slots]
-    rows = [(slot, part.name, part.provider) for slot, part in chosen if part is not None]
+    parts = resolution.components("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
+    rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
     shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
     weights = weights_of(policy.model)
     count = sum(array.size for array in weights.values())
-    action = resolution.request.action
     facts = [
         ("observation", resolution.request.obs.describe()),
-        ("action", "" if action is None else action.describe()),
+        ("action", resolution.action.describe()),
         ("weights", f"{count:,} numbers in {len(weights)} arrays"),
     ]
     notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]
