@@ -44,7 +44,7 @@ class SpaceInfo:
         path: Path of the node, in Python syntax: `obs['camera'][0]`.
         shape: The space's own shape, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
-        low: Lower bounds (Box), an array of `shape`.
+        low: Lower bounds (Box), an array of `shape`; None for other kinds, as below.
         high: Upper bounds (Box), an array of `shape`.
         n: Number of values (Discrete).
         start: Smallest value (Discrete) or values (MultiDiscrete).
@@ -59,11 +59,11 @@ class SpaceInfo:
     path: str
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
-    low: np.ndarray[Any, Any] | None = field(default=None, repr=False)
-    high: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    low: Any = field(default=None, repr=False)
+    high: Any = field(default=None, repr=False)
     n: int | None = None
     start: Any = 0
-    nvec: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    nvec: Any = field(default=None, repr=False)
     keys: tuple[str, ...] = ()
     children: tuple[SpaceInfo, ...] = ()
     classes: tuple[str, ...] = field(default=(), repr=False)

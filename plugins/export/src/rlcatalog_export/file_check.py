@@ -121,6 +121,4 @@ def _moderate(info: SpaceInfo, value: Any) -> Any:
         return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):
         return value
-    assert info.low is not None
-    assert info.high is not None
     return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(info.dtype)

@@ -153,7 +153,6 @@ class MultiDiscreteCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.nvec is not None
         self._count(np.asarray(info.start, info.dtype or "int64"), info.nvec.astype(np.uint64) - np.uint64(1))
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
@@ -213,8 +212,6 @@ class BoxCodec(_EntryByEntry):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.low is not None
-        assert info.high is not None
         self._dtype = np.dtype(info.dtype or "float32")
         # What lies within the bounds already is not moved.
         self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
@@ -255,8 +252,6 @@ class BoxCodec(_EntryByEntry):
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        assert self.info.low is not None
-        assert self.info.high is not None
         low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high))
         if self.affine:
             finite = self._finite.reshape(-1)
@@ -276,8 +271,6 @@ class IntegerBoxCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.low is not None
-        assert info.high is not None
         self._count(info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64))
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
