@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginError, reason
 
@@ -81,8 +81,7 @@ def _text(exception: BaseException) -> str:
     return text.partition(": ")[2] if isinstance(exception, DeclarationError | IncompatiblePluginError) else text
 
 
-@dataclass(frozen=True)
-class _DamagedEntryPoint:
+class _DamagedEntryPoint(NamedTuple):
     """Entry point of an installed distribution whose files cannot be read; loading it raises the reason."""
 
     name: str
