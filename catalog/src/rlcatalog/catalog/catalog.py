@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcatalog import choice
 from rlcatalog.catalog import parts, registrations
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
-from rlcatalog.choice import Explanation, Pins, Resolution
+from rlcatalog.choice import Pins, Resolution
 from rlcatalog.choice.environments import check_wrapped, make_env as make_env, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
@@ -221,7 +222,7 @@ class Catalog:
         framework: str | None = None,
         *,
         env: AnyEnv | None = None,
-    ) -> Explanation:
+    ) -> choice.Explanation:
         """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
         The explanation lists keys that no part reads, instead of a warning.
@@ -248,7 +249,7 @@ class Catalog:
             self.slots, ("explanation", framework), spaces, config,
             lambda: find_resolution(self, *spaces, config, framework),
         )  # fmt: skip
-        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
+        return choice.Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
         self,

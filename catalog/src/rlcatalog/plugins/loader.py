@@ -195,7 +195,7 @@ def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginMana
     finally:
         if manager.has_plugin(name):
             manager.unregister(name=name)
-    alike = [key for key, _ in inspect.getmembers(plugin, inspect.isroutine) if key.startswith("rlcatalog_")]
+    alike = [key for key in dir(plugin) if key.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, key))]
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(
