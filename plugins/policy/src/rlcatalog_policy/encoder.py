@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec, ActionMasks
+from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
-
-if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
 
 
 def with_batch_hint(

@@ -19,11 +19,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium
 import numpy as np
 
-from rlcatalog.catalog import default_catalog
+from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import (
     CatalogError,
@@ -41,11 +42,6 @@ from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manife
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
-
-if TYPE_CHECKING:
-    import gymnasium
-
-    from rlcatalog.catalog import Catalog
 
 #: Up to this number of weights, a model is always built, so that an error can name the weights that differ.
 _SMALL = 1 << 22

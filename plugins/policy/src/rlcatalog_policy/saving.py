@@ -11,8 +11,9 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
@@ -31,14 +32,11 @@ from rlcatalog_policy.manifest import (
 from rlcatalog_policy.space_json import space_to_json
 from rlcatalog_policy.tensors import to_bytes
 
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
-
 #: Files of earlier saves, of both formats and of unfinished ones.
 _OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}")
 
 
-def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
+def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> None:
     """Write a policy to a directory; see `Policy.save`."""
     resolution = policy.resolution
     arrays = {WEIGHTS: weights_of(policy.model)}

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.internals import Sheet
 from rlcatalog.models import weights_of
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
 Shape = tuple[int, ...]
 #: A model may have thousands of layers; its whole table is in `Summary.layers`.
@@ -91,7 +89,7 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def summarize_weights(policy: Policy) -> Summary:
+def summarize_weights(policy: rlcatalog_policy.Policy) -> Summary:
     """Return the summary of a built model, in the order of `ModelV2.get_weights`."""
     groups: dict[str, dict[str, Shape]] = {}
     for name, array in weights_of(policy.model).items():
@@ -101,7 +99,7 @@ def summarize_weights(policy: Policy) -> Summary:
     return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
-def policy_sheet(policy: Policy) -> Sheet:
+def policy_sheet(policy: rlcatalog_policy.Policy) -> Sheet:
     """Return the sheet that shows a policy."""
     resolution = policy.resolution
     parts = resolution.components("preprocessor", "filter", *MODEL_SLOTS, "action_dist")

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcatalog import one_hot
+from rlcatalog import SpaceInfo, one_hot
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import shown
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions import lowering
 
 Array = np.ndarray[Any, Any]

@@ -9,14 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlcatalog import ExporterSpec, Match
-from rlcatalog.catalog import Catalog
+from rlcatalog import Catalog, ExporterSpec, Match, SpaceInfo
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
 from rlcatalog.plugins import Component, Request
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.passes import framework_modules, run_apart
