@@ -58,7 +58,6 @@ def load(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
-    call: str | None = None,
 ) -> Policy:
     """Restore a policy that `Policy.save` wrote.
 
@@ -72,7 +71,6 @@ def load(
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
         catalog: The catalog of the parts; the process's when None.
-        call: The beginning of the call that errors tell users to make, for functions that load a policy themselves.
 
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.
@@ -82,13 +80,21 @@ def load(
     Example:
         >>> policy = rlcatalog.load("my_policy", framework="tf")  # saved in PyTorch
     """
+    source, spaces = Path(directory), {"observation_space": observation_space, "action_space": action_space}
+    return load_for(f"rlcatalog.load({str(source)!r}, ", source, spaces, framework, model, catalog)
+
+
+def load_for(
+    call: str, source: Path, spaces: Mapping[str, Any], framework: str | None, model: Any, catalog: Catalog | None
+) -> Policy:
+    """Restore a policy for a function whose call begins with `call`, which errors tell users to make; see `load`."""
     catalog = default_catalog() if catalog is None else catalog
-    source = Path(directory)
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
-        obs_space = _space(manifest, "observation_space", source, observation_space)
-        action_space = _space(manifest, "action_space", source, action_space)
-        with _restoring(source, manifest, call or f"rlcatalog.load({str(source)!r}, "):
+        obs_space, action_space = (
+            _space(manifest, name, source, spaces.get(name)) for name in ("observation_space", "action_space")
+        )
+        with _restoring(source, manifest, call):
             config = _with_code(manifest, model)
             brings_model = model is not None and not isinstance(model, Mapping)
             parts = _without_own(manifest.parts) if brings_model else manifest.parts

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from msgspec.structs import replace
 
-import rlcatalog
-from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog import Catalog, Policy, build, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy import config_with_model, load, read_manifest
+from rlcatalog_policy import config_with_model, read_manifest
+from rlcatalog_policy.loading import load_for
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
@@ -366,7 +366,7 @@ class OnPolicy:
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        policy = load(source, **spaces, catalog=catalog, model=model, call=call)
+        policy = load_for(call, source, spaces, None, model, catalog)
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
@@ -390,7 +390,7 @@ class OnPolicy:
         framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
         if self.config.seed is not None:
             learner_of(framework).seed(self.config.seed)
-        return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
+        return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return the rows of a rollout that the learner learns from."""
