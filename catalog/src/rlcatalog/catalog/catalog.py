@@ -27,6 +27,7 @@ from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
+from rlcatalog.spaces.info import Space
 
 if TYPE_CHECKING:
     import gymnasium
@@ -180,8 +181,8 @@ class Catalog:
 
     def resolve(
         self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
@@ -216,8 +217,8 @@ class Catalog:
 
     def explain(
         self,
-        obs_space: gymnasium.Space[Any] | None = None,
-        action_space: gymnasium.Space[Any] | None = None,
+        obs_space: Space | None = None,
+        action_space: Space | None = None,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
@@ -254,8 +255,8 @@ class Catalog:
     def build_from_lookup(
         self,
         build: Callable[[Resolution], T],
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,

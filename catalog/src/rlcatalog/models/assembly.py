@@ -6,8 +6,6 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any, cast
 
-import gymnasium
-
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.construction import ModelPart, check_class
@@ -16,12 +14,13 @@ from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces.info import Space
 
 
 def assemble(
     parts: list[ModelPart],
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any] | None,
+    obs_space: Space,
+    action_space: Space | None,
     num_outputs: int | None,
     fresh_config: Callable[[], dict[str, Any]],
     name: str,

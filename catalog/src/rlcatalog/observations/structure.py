@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,10 @@ from rlcatalog import provided
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.spaces import SpaceInfo
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 
-def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
+def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     """Return the preprocessor of an encoded space, or None for an environment's space."""
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
@@ -35,7 +32,7 @@ def is_structure(obs: Any) -> bool:
     return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 
-def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
+def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "numpy") -> Any:
     """Convert encoded observations back into the structure of their space.
 
     Args:

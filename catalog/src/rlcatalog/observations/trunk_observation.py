@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space
 
 
 class TrunkObservation:
@@ -80,7 +78,7 @@ class TrunkObservation:
             request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
         )
 
-    def space(self, encoded_space: gymnasium.Space[Any]) -> Any:
+    def space(self, encoded_space: Space) -> Any:
         """Return the observation space of the trunk.
 
         Args:

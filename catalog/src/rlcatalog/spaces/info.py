@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlcatalog.errors import UnsupportedSpaceError
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
+
+#: A space of Gymnasium's, which the kernel does not import to name it.
+Space: TypeAlias = "gymnasium.Space[Any]"
 
 #: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For any other class, the
 #: qualified name is the kind.
@@ -70,7 +73,7 @@ class SpaceInfo:
     space: Any = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, space: gymnasium.Space[Any], path: str = "obs") -> SpaceInfo:
+    def read(cls, space: Space, path: str = "obs") -> SpaceInfo:
         """Read `space`, and its children, into a tree.
 
         Args:
