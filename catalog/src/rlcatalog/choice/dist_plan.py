@@ -68,11 +68,8 @@ class DistPlan:
 
         See `ActionDistribution.raw_kind`.
         """
-        return {
-            node.info.path: getattr(node.component.load(framework), "raw_kind", "values")
-            for node in self.walk()
-            if not node.children
-        }
+        leaves = [node for node in self.walk() if not node.children]
+        return {leaf.info.path: getattr(leaf.component.load(framework), "raw_kind", "values") for leaf in leaves}
 
 
 def named_dists(

@@ -157,12 +157,10 @@ def outline(
         for node in data["action_parts"]
     ]
     first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
-    mask: list[Row] = []
-    if data["action_mask"]:
-        note = "kept out of the model's input"
-        if data["model_sees_mask"]:
-            note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
-        mask = [("action mask", "", f"{data['action_mask']}, {note}")]
+    note = "kept out of the model's input"
+    if data["model_sees_mask"]:
+        note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+    mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
         Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),
