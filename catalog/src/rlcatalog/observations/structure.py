@@ -12,7 +12,7 @@ from rlcatalog import provided
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.spaces.info import Space, SpaceInfo
+from rlcatalog.spaces.info import Space
 
 
 def preprocessor_of(obs_space: Space) -> Preprocessor | None:
@@ -20,9 +20,7 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        preprocessor = provided.default_catalog().preprocessor_for(
-            SpaceInfo.read(obs_space.original_space), {}, check="never"
-        )
+        preprocessor = provided.default_catalog().preprocessor_for(obs_space.original_space, {}, check="never")
         obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
     return preprocessor if isinstance(preprocessor, Preprocessor) else None
 

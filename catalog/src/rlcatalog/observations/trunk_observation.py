@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
-from rlcatalog.spaces.info import Space
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 
 class TrunkObservation:
@@ -54,10 +55,7 @@ class TrunkObservation:
         if len(kept) == 1:
             self.preprocessor = kept[0]
         else:
-            info = whole
-            for key in claimed:
-                info = info.without(key)
-            self.preprocessor = preprocessor.child(info)
+            self.preprocessor = preprocessor.child(reduce(SpaceInfo.without, claimed, whole))
         starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
         #: Slices of its columns in the whole observation, with adjacent ones joined.
         self._columns: list[tuple[int, int]] = []

@@ -90,11 +90,10 @@ class SpaceInfo:
                 f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space;"
                 " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
             )
-        shape = space.shape
         return cls(
             kind,
             path,
-            shape=tuple(int(n) for n in shape) if shape is not None else None,
+            shape=tuple(int(n) for n in space.shape) if space.shape is not None else None,
             dtype=str(space.dtype) if space.dtype is not None else None,
             classes=classes,
             space=space,
