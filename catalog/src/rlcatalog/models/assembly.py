@@ -160,7 +160,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     return trunk
 
 
-def _separate_value_class(cls: type) -> type[SeparateValue]:
+def _separate_value_class(cls: type) -> Any:
     """Return the framework's class that holds a chain for the policy and one for the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
@@ -168,8 +168,7 @@ def _separate_value_class(cls: type) -> type[SeparateValue]:
             f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model with a state, needs for"
             " vf_share_layers=False. Leave vf_share_layers out."
         )
-    pair: type[SeparateValue] = framework.load("separate_value")
-    return pair
+    return framework.load("separate_value")
 
 
 def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
