@@ -48,12 +48,11 @@ class DiscreteCodec(_EntryByEntry):
     def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
         return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
 
-    def adapt(self, raw: Array) -> Array:
-        values: Array = raw[:, 0]
+    def adapt(self, raw: Array) -> Any:
+        values = raw[:, 0]
         if self._as_drawn:
             return values.copy() if raw.dtype is self._dtype else values.astype(self._dtype)
-        values = values.astype(self._dtype) + self._dtype.type(self.info.start)
-        return values
+        return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)
@@ -82,9 +81,8 @@ class OneHotCodec(DiscreteCodec):
         super().__init__(info, *others)
         self.width, self.counts = self.n, None
 
-    def adapt(self, raw: Array) -> Array:
-        values: Array = raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
-        return values
+    def adapt(self, raw: Array) -> Any:
+        return raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Any) -> Array:
         return one_hot(super().invert(action)[:, 0], self.n)
@@ -96,8 +94,7 @@ class OneHotCodec(DiscreteCodec):
         return raw
 
     def mask_taken(self, raw: Array) -> Array:
-        taken: Array = raw.argmax(axis=1)[:, None]
-        return taken
+        return np.expand_dims(raw.argmax(axis=1), 1)
 
 
 class _CountedCodec(_EntryByEntry):
