@@ -52,10 +52,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="visionnet",
-            targets={
-                "torch": "rlcatalog_visionnet.torch:VisionNetwork",
-                "tf": "rlcatalog_visionnet.tf:VisionNetwork",
-            },
+            targets={"torch": "rlcatalog_visionnet.torch:VisionNetwork", "tf": "rlcatalog_visionnet.tf:VisionNetwork"},
             summary="convolutions for images: RLlib's lists, a derived one for any size, nature, impala",
             match=match,
             describe=describe,

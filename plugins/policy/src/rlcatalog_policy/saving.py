@@ -19,16 +19,7 @@ from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
-from rlcatalog_policy.manifest import (
-    FILTER,
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    WEIGHTS,
-    Manifest,
-    encode,
-    file_name,
-)
+from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
 from rlcatalog_policy.space_json import space_to_json
 from rlcatalog_policy.tensors import to_bytes
 

@@ -45,10 +45,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        model_config: Mapping[str, Any] | None = None,
-        catalog: Catalog | None = None,
+        self, env: gym.Env[Any, Any], model_config: Mapping[str, Any] | None = None, catalog: Catalog | None = None
     ) -> None:
         super().__init__(env)
         masked = env.has_wrapper_attr("action_masks")

@@ -45,7 +45,7 @@ def has_a_summary(part: Part) -> None:
 
 @check_declarations(
     hint="import frameworks, and modules that do, in the targets' modules alone; match, describe and size read"
-    " SpaceInfo and the config",
+    " SpaceInfo and the config"
 )
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and asking its functions imports no framework."""
