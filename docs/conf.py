@@ -68,7 +68,8 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Array|Choice|DistPlan|FlatConfig|History|Lowered|Tensor|Unclaimed|Verdict|bounds|info",
+        r"AbstractContextManager|Array|Choice|DistPlan|FlatConfig|History|Lowered|Space|Tensor|Unclaimed|Verdict|bounds"
+        r"|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),

@@ -26,18 +26,14 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: [16])
     autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of those layers")] = "tanh"
     autoregressive_order: Annotated[
-        list[int | str],
-        Meta(description="the parts in sampling order, by number, path or Dict key; others follow"),
+        list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
     ] = []
     autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
         None
     )
     autoregressive_exact: Annotated[
         int,
-        Meta(
-            ge=0,
-            description="most combinations of earlier parts to sum over in entropy and kl; else an estimate",
-        ),
+        Meta(ge=0, description="most combinations of earlier parts to sum over in entropy and kl; else an estimate"),
     ] = 64
 
     def __post_init__(self) -> None:

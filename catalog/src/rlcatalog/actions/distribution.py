@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
 from rlcatalog.frameworks.ops import Tensor, ops_of
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.models import ModelV2
 
 
@@ -81,9 +79,7 @@ class ActionDistribution:
         )
 
     @staticmethod
-    def required_model_output_shape(
-        action_space: gymnasium.Space[Any], model_config: Mapping[str, Any] | None = None
-    ) -> Any:
+    def required_model_output_shape(action_space: Space, model_config: Mapping[str, Any] | None = None) -> Any:
         """Return the number of model outputs that the distribution needs."""
         raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
 

@@ -8,14 +8,12 @@ must be the one that the policy's own distribution gives the graph's action unde
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

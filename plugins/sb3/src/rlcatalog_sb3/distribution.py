@@ -43,8 +43,7 @@ class CatalogDistribution(Distribution):
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, or its estimate."""
-        entropy: Any = entropy_of(self.distribution, flat_sample)[0]
-        return entropy
+        return entropy_of(self.distribution, flat_sample)[0]
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
         """Raise: the layers belong to the catalog's model."""

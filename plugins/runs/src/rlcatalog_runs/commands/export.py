@@ -17,8 +17,7 @@ from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_confi
 def export(
     run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or of a saved policy.")],
     format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default that of --out."),
+        str | None, typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default that of --out.")
     ] = None,
     out: Annotated[
         Path | None,
