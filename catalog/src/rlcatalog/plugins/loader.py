@@ -174,9 +174,11 @@ def _read_declarations(
 
 def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginManager) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
+    held = ModuleType(name)  # pluggy compares what it holds with ==, which a plugin may define as it likes
+    vars(held).update((key, one) for key, one in inspect.getmembers(plugin, inspect.isroutine) if key[0] != "_")
     try:
-        manager.register(plugin, name)
-        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
+        manager.register(held, name)
+        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(held) or ()}
     except pluggy.PluginValidationError as error:
         hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
         text = f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
@@ -184,7 +186,7 @@ def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginMana
     finally:
         if manager.has_plugin(name):
             manager.unregister(name=name)
-    alike = [key for key in dir(plugin) if key.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, key))]
+    alike = [key for key in vars(held) if key.startswith("rlcatalog_")]
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(
