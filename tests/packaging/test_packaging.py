@@ -551,7 +551,8 @@ def alone(environment, request) -> dict[str, Future]:
             ALONE, empty, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
         )
 
-    asked = {item.callspec.params["distribution"] for item in request.session.items if "alone" in item.fixturenames}
+    tests = [item for item in request.session.items if item.path == Path(__file__) and "alone" in item.fixturenames]
+    asked = {item.callspec.params["distribution"] for item in tests}
     reports = {name: pool.submit(probe, name) for name in FOLDERS if name in asked}
     pool.shutdown(wait=False)
     return reports

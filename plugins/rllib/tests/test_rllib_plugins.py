@@ -82,7 +82,7 @@ def config_of():
 
 
 @pytest.mark.attack
-def test_a_plugins_model_is_used_by_name_on_another_node_and_missed_on_one_without(local_ray, installed):
+def test_a_plugins_model_is_used_by_name_on_another_node(local_ray, installed):
     bare = local_ray.get_runtime_context().get_node_id()
     with node(local_ray, installed) as equipped, found_here(installed):
         config = config_of().env_runners(num_env_runners=1)
