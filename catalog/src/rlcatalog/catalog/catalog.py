@@ -32,6 +32,7 @@ from rlcatalog.spaces.info import Space
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.choice import Explanation
     from rlcatalog.choice.environments import AnyEnv
 
 T = TypeVar("T")
@@ -223,7 +224,7 @@ class Catalog:
         framework: str | None = None,
         *,
         env: AnyEnv | None = None,
-    ) -> choice.Explanation:
+    ) -> Explanation:
         """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
         The explanation lists keys that no part reads, instead of a warning.

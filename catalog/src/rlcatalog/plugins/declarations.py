@@ -220,7 +220,8 @@ class Declaration:
     def judge(self, request: Request) -> Match:
         """Return whether, how well and why the component fits a request."""
         if self.kinds:
-            space = request.space_for(self.kind)
+            # `request.space_for` without a call: every candidate of every slot is asked.
+            space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
             if space.distance(self.kinds) is None:
                 return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:
