@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=200)
     arguments = parser.parse_args()
-    # A Discrete reaches the network as a one-hot: one layer gives each of the 500 states values of its own.
+    # A Discrete reaches the network as a one-hot, so one layer has separate values for each of the 500 states.
     config = {"framework": arguments.framework, "seed": 0, "lr": 3e-3, "model": {"fcnet_hiddens": [64]}}
     algo = PPO(env=MaskedTaxi, config=config)
     for _ in range(arguments.iterations):

@@ -65,7 +65,7 @@ def main() -> None:
         print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
     step = algo.policy.act(np.array([0, 1, 2]))
     if step.state is not None:
-        print("what a batch of three carries on:", [part.shape for part in step.state.memory])
+        print("state of a batch of three:", [part.shape for part in step.state.memory])
     algo.stop()
 
 

@@ -61,7 +61,7 @@ gym.register("Duet-v0", Duet)
 def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
     """Train with the autoregressive head, or with independent choices, and return the algorithm."""
     model = {"use_autoregressive": joint, "fcnet_hiddens": [16]}
-    # Both rounds look alike, so a value estimate does not help: use undiscounted returns.
+    # Both rounds look the same, so a value estimate does not help; use undiscounted returns.
     config = {"framework": framework, "seed": seed, "lr": 5e-3, "gamma": 1.0, "lambda_": 1.0, "model": model}
     algo = PPO(env=Duet, config=config)
     for _ in range(iterations):

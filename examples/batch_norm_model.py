@@ -45,7 +45,7 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow, where `input_dict["is_training"]` says it."""
+    """Return the model in TensorFlow, where `input_dict["is_training"]` selects the mode."""
     from rlcatalog_tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
@@ -72,7 +72,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train, print the mean return, and show what the statistics have become."""
+    """Train, and print the mean return and the final statistics."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

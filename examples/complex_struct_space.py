@@ -51,7 +51,7 @@ class Arena(gym.Env):
 
 
 def describe(values: Any, name: str = "obs") -> None:
-    """Print what a model finds in `input_dict["obs"]`."""
+    """Print the structure of `input_dict["obs"]`."""
     if isinstance(values, RepeatedValues):
         print(f"  {name}: at most {values.max_len} items, lengths {tuple(values.lengths.shape)}")
         describe(values.values, f"{name}.values")
@@ -63,7 +63,7 @@ def describe(values: Any, name: str = "obs") -> None:
 
 
 def train(iterations: int) -> None:
-    """Train a model that looks at the enemies one by one and adds up what it saw (PyTorch)."""
+    """Train a model that encodes enemies one by one and adds the results (PyTorch)."""
     import torch
     from torch import nn
 

@@ -78,7 +78,7 @@ def tf_model() -> type:
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
             """Add the negative log density of recorded actions."""
-            batch = self.reader.tf_input_ops()  # drawn anew at every step, though this method is traced once
+            batch = self.reader.tf_input_ops()  # drawn again at every step, although this method is traced only once
             logits, _ = self.net({"obs": batch["obs"]})
             self.policy_loss = policy_loss
             self.imitation_loss = -tf.reduce_mean(Categorical(logits, self).logp(batch["actions"]))

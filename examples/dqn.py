@@ -54,9 +54,9 @@ class Batch(NamedTuple):
     obs: np.ndarray
     action: np.ndarray  # [B], int64, counted from 0
     reward: np.ndarray  # [B]
-    discount: np.ndarray  # [B], how much what follows counts: gamma, or 0 after an end (a time limit is none)
+    discount: np.ndarray  # [B], discount of the next value: gamma, or 0 after a termination (not after a time limit)
     next_obs: np.ndarray
-    next_mask: np.ndarray  # [B, n], booleans: what is allowed next
+    next_mask: np.ndarray  # [B, n], booleans: the next allowed actions
 
 
 class Replay:
@@ -114,7 +114,7 @@ def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any
     def update(batch: Batch, lr: float) -> None:
         b = Batch(*map(torch.from_numpy, batch))
         with torch.no_grad():
-            # Double: the network chooses the next action, the target network says what it is worth.
+            # Double: the network chooses the next action, the target network estimates its value.
             choice = q_of(model, b.next_obs).masked_fill(~b.next_mask, -torch.inf).argmax(dim=1, keepdim=True)
             following = q_of(target, b.next_obs).gather(1, choice).squeeze(1)
             goal = b.reward + b.discount * following
@@ -148,7 +148,7 @@ def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], 
 
     @tf.function
     def step(b: Batch) -> None:
-        # Double: the network chooses the next action, the target network says what it is worth.
+        # Double: the network chooses the next action, the target network estimates its value.
         hoped = tf.where(b.next_mask, q_of(model, b.next_obs), -np.inf)
         following = tf.gather(q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1)
         goal = b.reward + b.discount * following

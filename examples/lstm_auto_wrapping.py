@@ -36,7 +36,7 @@ def torch_model() -> type:
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
             nn.Module.__init__(self)
-            self.num_outputs = 64  # what the LSTM will read
+            self.num_outputs = 64  # features for the LSTM
             self.layer, self.norm = nn.Linear(obs_space.shape[0], 64), nn.LayerNorm(64)
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
@@ -54,7 +54,7 @@ def tf_model() -> type:
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.num_outputs = 64  # what the LSTM will read
+            self.num_outputs = 64  # features for the LSTM
             self.layer, self.norm = tf.keras.layers.Dense(64), tf.keras.layers.LayerNormalization(epsilon=1e-5)
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
@@ -71,7 +71,8 @@ def main() -> None:
     arguments = parser.parse_args()
     ModelCatalog.register_custom_model("normed", torch_model() if arguments.framework == "torch" else tf_model())
     model = {"custom_model": "normed", "use_lstm": True, "lstm_cell_size": 64, "lstm_use_prev_action": True}
-    # Velocities are differences of positions, which are small beside the positions' range: the filter scales them up.
+    # Velocities are differences of positions, which are small compared to the positions' range; the filter scales them
+    # up.
     config = {"model": model, "observation_filter": "MeanStdFilter", "lr": 3e-3, "seed": 0}
     algo = PPO(env=positions_only, config=config)
     for _ in range(arguments.iterations):

@@ -25,7 +25,7 @@ class Hyper:
 
     steps: int = 100_000
     num_envs: int = 8
-    length: int = 128  # of a rollout, per environment
+    length: int = 128  # per rollout and environment
     epochs: int = 10
     minibatch: int = 256
     lr: float = 1e-3  # falls linearly to zero
@@ -63,7 +63,7 @@ class Player:
             row["reward"], row["done"] = reward.astype(np.float32), done
             if (cut := truncated & ~terminated).any():
                 row["reward"][cut] += hyper.gamma * policy.values(policy.preprocess(obs))[cut]
-            if done.any():  # only now: a reset may write over what was observed last
+            if done.any():  # only now, because a reset may overwrite the last observation
                 obs, _ = self.envs.reset(options={"reset_mask": done})
             self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
             steps.append(row)

@@ -1,7 +1,7 @@
 """A pretrained network of timm or `keras.applications` under PPO, on images: frozen, or fine-tuned.
 
 The backbone's features go through a dense layer into logits and value. Its weights are random, and nothing is
-downloaded, unless you say `--pretrained`. Run it with `python examples/pretrained_backbone.py --fine-tune` after
+downloaded, unless you pass `--pretrained`. Run it with `python examples/pretrained_backbone.py --fine-tune` after
 `pip install timm`, or with `--framework tf`, which needs no other package.
 """
 
@@ -76,13 +76,13 @@ def keras_model() -> type:
 
 
 def make_env(name: str) -> gym.Env:
-    """Return a MiniGrid environment that emits what the agent sees, as images `[56, 56, 3]`."""
+    """Return a MiniGrid environment that emits the agent's view as images `[56, 56, 3]`."""
     env = gym.make(name)
     return minigrid.wrappers.ImgObsWrapper(minigrid.wrappers.RGBImgPartialObsWrapper(env))
 
 
 def main() -> None:
-    """Train, print the mean return, and count what of the backbone has moved."""
+    """Train, print the mean return, and count the backbone's changed weights."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="MiniGrid-Empty-5x5-v0")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

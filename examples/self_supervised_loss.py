@@ -46,7 +46,7 @@ def torch_model() -> type:
             return self.value(self.mean).squeeze(1)
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the losses over what the forward pass left."""
+            """Add the losses, computed from results of the forward pass."""
             code = self.mean + torch.exp(0.5 * self.log_variance) * torch.randn_like(self.mean)
             divergence = self.mean.square() + self.log_variance.exp() - 1 - self.log_variance
             self.terms = {
@@ -90,7 +90,7 @@ def tf_model() -> type:
             return tf.reshape(self.value(self.mean), [-1])
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the losses over what the forward pass left."""
+            """Add the losses, computed from results of the forward pass."""
             code = self.mean + tf.exp(0.5 * self.log_variance) * tf.random.normal(tf.shape(self.mean))
             divergence = self.mean**2 + tf.exp(self.log_variance) - 1 - self.log_variance
             kernels = [weight for weight in self.trainable_variables() if len(weight.shape) == 2]

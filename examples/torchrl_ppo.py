@@ -1,9 +1,9 @@
 """The catalog's nets and distribution in TorchRL's PPO; the loop is untouched.
 
-TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns what they run:
-an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL keeps an action as
-the environment takes it, so this serves actions whose raw form is the environment's: a Discrete that begins at 0. Run
-the script with `python examples/torchrl_ppo.py`, where TorchRL is installed.
+TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns functions for
+them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL keeps an
+action as the environment takes it, so this supports actions with equal raw and environment forms: a Discrete that
+begins at 0. Run the script with `python examples/torchrl_ppo.py`, where TorchRL is installed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}")
     collector.shutdown()
     obs, _ = gym.make(arguments.env).reset(seed=0)
-    print(f"the policy that was trained: {policy.act([obs], explore=False).action[0]}")  # it shares the weights
+    print(f"the policy that was trained: {policy.act([obs], explore=False).action[0]}")  # shares the weights
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Views of past steps instead of a memory: a model that asks for the last observations, actions and rewards.
+"""Views of past steps instead of a memory: a model that requests the last observations, actions and rewards.
 
 On a CartPole that hides its velocities; in PyTorch and in TensorFlow. Run it with
 `python examples/trajectory_views.py --framework tf --frames 4`.
@@ -55,7 +55,7 @@ def torch_model() -> type:
             self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Put the views `[B, frames, ...]` side by side; they are zeros where the episode had not begun."""
+            """Concatenate the views `[B, frames, ...]`, which are zeros before the episode began."""
             actions = one_hot(input_dict["prev_n_actions"].long(), self.actions)
             seen = [input_dict["prev_n_obs"].flatten(1), actions.flatten(1), input_dict["prev_n_rewards"]]
             self.features = self.body(torch.cat(seen, dim=1))
@@ -91,7 +91,7 @@ def tf_model() -> type:
             self.body = tf.keras.Model(inputs, [tf.keras.layers.Dense(num_outputs)(x), tf.keras.layers.Dense(1)(x)])
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Put the views `[B, frames, ...]` side by side; they are zeros where the episode had not begun."""
+            """Concatenate the views `[B, frames, ...]`, which are zeros before the episode began."""
             actions = tf.one_hot(input_dict["prev_n_actions"], self.actions)
             logits, self._values = self.body([input_dict["prev_n_obs"], actions, input_dict["prev_n_rewards"]])
             return logits, state
@@ -112,7 +112,8 @@ def main() -> None:
     cls = torch_model() if arguments.framework == "torch" else tf_model()
     ModelCatalog.register_custom_model("frame_stacking", cls)
     model = {"custom_model": "frame_stacking", "custom_model_config": {"frames": arguments.frames}}
-    # Velocities are differences of positions, which are small beside the positions' range: the filter scales them up.
+    # Velocities are differences of positions, which are small compared to the positions' range; the filter scales them
+    # up.
     algo = PPO(env=positions_only, config={"model": model, "observation_filter": "MeanStdFilter", "seed": 0})
     for _ in range(arguments.iterations):
         result = algo.train()

@@ -102,8 +102,8 @@ RLLIB: dict[str, str] = {
     "head_fcnet_activation": "their activation",
     "encoder_latent_dim": "width of the encoder's output in Ray's new stack",
     "log_std_clip_param": (
-        "cut log standard deviations off at plus and minus this, in Ray's new stack; the classic layer never read it,"
-        " and `diag_gaussian` cuts nothing off"
+        "clip log standard deviations to ± this number, in Ray's new stack; the classic layer never read it, and"
+        " `diag_gaussian` does not clip"
     ),
 }
 
@@ -112,10 +112,10 @@ NOTES = {
     "max_seq_len": "read where models with memory are trained, by our PPO and under RLlib",
     "custom_model_config": "a custom class is built without what its constructor does not take, with an"
     " `UnreadKeysWarning`; a misspelt one, and one for a plugin's class, is an error",
-    "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",
-    "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
-    "_disable_preprocessor_api": "everything else stays as it is: structures under `obs`, one vector under `obs_flat`;"
-    " RLlib has the key beside `model` too, and so has PPO",
+    "observation_filter": "RLlib has the key next to `model`, where PPO also takes it",
+    "preprocessor_pref": "RLlib has the key next to `model`, where PPO also takes it",
+    "_disable_preprocessor_api": "the rest is unchanged: structures under `obs`, one vector under `obs_flat`; RLlib"
+    " and PPO also have the key next to `model`",
     "action_mask_key": "kept out of the model's input, except for custom preprocessors and custom models in RLlib's"
     " form, and out of filters",
 }

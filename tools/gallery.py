@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,18 @@ def command(script: Path) -> list[str]:
 
 
 def checksum(path: Path) -> str:
-    """Return what says whether a file is the one that was run."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    """Return a checksum of a program's code, without comments and docstrings, which do not change what it prints."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = token.line[: token.start[1]]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            first, last = node.body[0].lineno - 1, node.body[0].end_lineno
+            lines[first:last] = [""] * len(lines[first:last])
+    code = "\n".join(line.rstrip() for line in lines if line.strip())
+    return hashlib.sha256(code.encode()).hexdigest()[:12]
 
 
 def records() -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ OWN = "rlcatalog_compat."
 
 
 def rows(path: str, module: Module) -> list[str]:
-    """Return the rows of a module: one per place its names stand in, then those that are not served."""
+    """Return the rows of a module: one per place its names stand in, then those that are not supported."""
     homes: dict[str, list[str]] = defaultdict(list)
     for name, target in module.names.items():
         home, _, attribute = target.partition(":")
@@ -33,7 +33,7 @@ def rows(path: str, module: Module) -> list[str]:
     for name, why in module.refused.items():
         reasons[why].append(f"`{name}`")
     for why, names in reasons.items():
-        found.append(f"| `ray.{path}` | {layouts} | {', '.join(names)} | not served: {why} |")
+        found.append(f"| `ray.{path}` | {layouts} | {', '.join(names)} | not supported: {why} |")
     return found
 
 

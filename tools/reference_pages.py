@@ -177,7 +177,7 @@ def checks_page() -> str:
     text = [
         "# Checks",
         "",
-        "What [the conformance kit](../hooks.md#the-conformance-kit) asks of a part, and what to do where it fails. A",
+        "What [the conformance kit](../hooks.md#the-conformance-kit) requires of a part, and what to do if it fails. A",
         "case is a check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each. Engines bring",
         "their own: [Parts](parts.md#checks-of-the-conformance-kit).",
         "",

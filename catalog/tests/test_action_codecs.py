@@ -127,7 +127,7 @@ def test_beside_floats_as_many_whole_numbers_as_float32_tells_apart():
     floats = spaces.Box(-1, 1, (1,), np.float32)
     for most, made in ((2**24, lambda n: spaces.Box(0, n, (1,), np.int64)), (2**24 + 1, spaces.Discrete)):
         assert codec(spaces.Tuple([made(most), floats])).width == 2
-        with pytest.raises(UnsupportedSpaceError, match="values cannot be told apart beside floats"):
+        with pytest.raises(UnsupportedSpaceError, match="values cannot be distinguished next to floats"):
             codec(spaces.Tuple([made(most + 1), floats]))
         codec(spaces.Tuple([made(most + 1), spaces.Discrete(2)]))  # whole numbers alone are int64
 
@@ -164,7 +164,7 @@ WRONG = {
     "one choice of several": (spaces.MultiDiscrete([2, 3]), [[1, 3]], r"found 3 in row 0, at \[1\]"),
     "part of a number": (spaces.MultiDiscrete([2, 3]), [[1, 1.5]], r"found 1.5 in row 0, at \[1\]"),
     "a byte too many": (spaces.Box(250, 255, (1,), np.uint8), np.array([[256]]), r"found 256 in row 0, at \[0\]"),
-    "a list of them": (spaces.Box(250, 255, (1,), np.uint8), [[256]], "expected whole numbers of Box"),
+    "a list of them": (spaces.Box(250, 255, (1,), np.uint8), [[256]], "expected integers of Box"),
     "below the lowest": (spaces.Box(-3, 5, (1,), np.int16), np.int16([[-4]]), "found -4 in row 0"),
     "no bit": (spaces.MultiBinary(2), [[0, 2]], r"expected 0 or 1; found 2 in row 0, at \[1\]"),
     "no probabilities": (Simplex((2,)), [[0.5, 0.4]], "add up to 1 along the last axis; found 0.5 in row 0"),

@@ -97,7 +97,7 @@ def test_a_name_that_two_may_claim_is_an_error_with_both_addresses(catalog_of, o
     with pytest.raises(AmbiguousChoiceError) as raised:
         who(catalog, "acme_net_small")
     assert str(raised.value) == (
-        "model 'acme_net_small' means nothing alone. Say 'acme/acme_net_small' or 'acme-net/acme_net_small'."
+        "model 'acme_net_small' needs its distribution's name. Use 'acme/acme_net_small' or 'acme-net/acme_net_small'."
     )
     for name in order:
         assert who(catalog, f"{name}/acme_net_small") == who(catalog, name.replace("-", "_")) == name
@@ -113,7 +113,7 @@ def test_a_name_that_begins_with_another_word_is_said_with_its_distribution(cata
     for plugins in ({"acme": [model("net")]}, {"acme": [model("net")], "zeta": [model("net")]}):
         catalog = catalog_of(plugins)
         ways = " or ".join(f"'{name}/net'" for name in plugins)
-        with pytest.raises(UnknownNameError, match=rf"^model 'net' means nothing alone\. Say {ways}\.$"):
+        with pytest.raises(UnknownNameError, match=rf"^model 'net' needs its distribution's name\. Use {ways}\.$"):
             who(catalog)
         assert who(catalog, "acme/net") == "acme"
 
@@ -504,7 +504,7 @@ def test_a_part_without_code_for_a_framework_says_which_it_has(catalog_of):
     catalog = catalog_of({"net": [model("net")]})
     with pytest.raises(NotServedError) as raised:
         catalog.registry.get("model", "net").load("tf")
-    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it serves: torch."
+    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it supports: torch."
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------

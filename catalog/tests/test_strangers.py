@@ -127,7 +127,7 @@ def two_sizes(plugin, module):
 
 
 def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_sizes):
-    with pytest.raises(ConfigError, match=r"'size' means nothing alone\. Say 'first/size' or 'second/size'"):
+    with pytest.raises(ConfigError, match=r"'size' needs its distribution's name\. Use 'first/size' or 'second/size'"):
         two_sizes.parse_config({"size": 3})
     values = two_sizes.parse_config({"first/size": 3, "second/size": "four", "second_depth": 9})
     assert (read_config(values, First).size, read_config(values, Second).size) == (3, "four")
@@ -224,6 +224,6 @@ def test_list_isolate_names_the_plugins_that_end_the_process(tmp_path, install):
     for name, (_, how) in deaths.items():
         assert plugins[name]["status"] == "failed"
         assert plugins[name]["error"] == (
-            f"it ended the process that loaded it: {how}; keep it out with RLCATALOG_DISABLE_PLUGINS={name}"
+            f"it ended the process that loaded it: {how}; disable it with RLCATALOG_DISABLE_PLUGINS={name}"
         )
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"

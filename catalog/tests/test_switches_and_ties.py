@@ -130,7 +130,7 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
         catalog.explain(BOX, TWO, {first: True, second: True}, "torch")
     message = str(raised.value)
     assert message.startswith("memory: ")
-    assert "are switched on at once, and there is one memory. Leave one of " in message
+    assert "are switched on together, but there is only one memory. Leave one of " in message
     switches = re.search(r"Leave one of (\w+) and (\w+) out of the config\.$", message)
     assert set(switches.groups()) == {first, second}
     for off in (first, second):  # which are ways out
@@ -147,7 +147,7 @@ def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
 def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
     both = [memory("acme", name, "acme_on") for name in ("acme_one", "acme_two")]
     catalog = catalog_of({"acme": (both, "acme_on")})
-    with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a switch of its own\.$"):
+    with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a separate switch\.$"):
         catalog.explain(BOX, TWO, {"acme_on": True}, "torch")
 
 

@@ -27,7 +27,7 @@ class DuelingQModel(TFModelV2):
     """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage per action."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str):
-        # With None the model underneath ends with its features, and says in self.num_outputs how many there are.
+        # With None, the model ends with its features, and sets their number in self.num_outputs.
         super().__init__(obs_space, action_space, None, model_config, name)
         self.A = dense(self.num_outputs, int(action_space.n))
         self.V = dense(self.num_outputs, 1)
@@ -45,7 +45,7 @@ class ContActionQModel(TFModelV2):
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str):
         super().__init__(obs_space, action_space, None, model_config, name)
         width = self.num_outputs + math.prod(action_space.shape)
-        # A trunk and one linear layer. A whole model would bring a value layer of its own that nothing trains.
+        # A trunk and one linear layer. A whole model would add a value layer that is never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
         self.q_hidden = FullyConnectedNetwork(combined, action_space, None, model_config, f"{name}_q")
         self.q_value = dense(self.q_hidden.num_outputs, 1)
@@ -58,7 +58,7 @@ class ContActionQModel(TFModelV2):
 
 
 def dense(inputs: int, outputs: int) -> Any:
-    """Return a linear layer whose variables are there at once: a target network is copied before the first call."""
+    """Return a linear layer that already has variables, because a target network is copied before the first call."""
     layer = tf.keras.layers.Dense(outputs)
     layer.build((None, inputs))
     return layer

@@ -40,7 +40,7 @@ STEPS = {
     "number": (lambda: 3, "returned 3; expected (observation,"),
     "observation": (good, "returned {'n': 1,"),
     "array": (lambda: np.zeros(3), "returned an array of shape (3,); expected (observation,"),
-    "four": (lambda: (good(), 1.0, True, {}), "Gym's older interface had one done"),
+    "four": (lambda: (good(), 1.0, True, {}), "Gym's older interface had a single done"),
     "six": (lambda: (*step(), {}), "returned 6 values: "),
     "reward_text": (lambda: step(reward="x"), "returned the reward 'x'; expected a number"),
     "reward_digits": (lambda: step(reward="1.5"), "returned the reward '1.5'; expected a number"),
@@ -60,22 +60,28 @@ STEPS = {
     "truncated_two": (lambda: step(truncated=2), "returned truncated=2; expected True or False"),
     "info_none": (lambda: (*step()[:4], None), "returned info=None; expected a dict"),
     "info_list": (lambda: (*step()[:4], []), "returned info=[]; expected a dict"),
-    "obs_none": (lambda: (None, *step()[1:]), "observation than its space says: expected a dict with the keys"),
+    "obs_none": (lambda: (None, *step()[1:]), "observation that does not match its space: expected a dict with the"
+    " keys"),
     "obs_text": (lambda: ("abc", *step()[1:]), "found 'abc'"),
     "obs_missing_key": (lambda: ({"n": 1}, *step()[1:]), "found the keys ['n']"),
     "obs_extra_key": (lambda: step({"y": 0}), "found the keys ['n', 't', 'x', 'y']"),
     "obs_shape": (lambda: step({"x": np.zeros(4, np.float32)}),
-                  "observation['x'] than its space says: expected float32 of shape (3,); found float32 of shape (4,)"),
+                  "observation['x'] that does not match its space: expected float32 of shape (3,); found float32 of"
+                  " shape (4,)"),
     "obs_rank": (lambda: step({"x": 0.0}), "found float64 of shape ()"),
-    "obs_leaf_none": (lambda: step({"x": None}), "['x'] than its space says: expected float32 of shape (3,)"),
-    "obs_texts": (lambda: step({"x": np.array(["a", "b", "c"])}), "observation['x'] than its space says"),
+    "obs_leaf_none": (lambda: step({"x": None}), "['x'] that does not match its space: expected float32 of shape (3,)"),
+    "obs_texts": (lambda: step({"x": np.array(["a", "b", "c"])}), "observation['x'] that does not match its space"),
     "obs_complex": (lambda: step({"x": np.zeros(3, np.complex64)}), "found complex64 of shape (3,)"),
     "obs_ragged": (lambda: step({"x": [1.0, [2.0, 3.0], 4.0]}), "found 3 values: [1.0, [2.0, 3.0], 4.0]"),
-    "obs_choice_float": (lambda: step({"n": 1.5}), "observation['n'] than its space says: expected int64 of shape ()"),
-    "obs_choice_none": (lambda: step({"n": None}), "observation['n'] than its space says: expected int64 of shape ()"),
-    "obs_short_tuple": (lambda: step({"t": good()["t"][:1]}), "observation['t'] than its space says: expected a tuple"),
+    "obs_choice_float": (lambda: step({"n": 1.5}), "observation['n'] that does not match its space: expected int64 of"
+    " shape ()"),
+    "obs_choice_none": (lambda: step({"n": None}), "observation['n'] that does not match its space: expected int64 of"
+    " shape ()"),
+    "obs_short_tuple": (lambda: step({"t": good()["t"][:1]}), "observation['t'] that does not match its space:"
+    " expected a tuple"),
     "obs_long_tuple": (lambda: step({"t": (*good()["t"], 0)}), "expected a tuple of 2; found 3 values"),
-    "obs_bits_float": (lambda: step({"t": (good()["t"][0], np.zeros(2))}), "observation['t'][1] than its space says"),
+    "obs_bits_float": (lambda: step({"t": (good()["t"][0], np.zeros(2))}), "observation['t'][1] that does not match"
+    " its space"),
 }  # fmt: skip
 #: The same of its reset.
 RESETS = {
@@ -85,7 +91,7 @@ RESETS = {
     "observation": (good, "returned {'n': 1,"),
     "three": (lambda: (good(), {}, {}), "returned 3 values: "),
     "info_none": (lambda: (good(), None), "returned info=None; expected a dict"),
-    "obs_none": (lambda: (None, {}), "observation than its space says: expected a dict with the keys"),
+    "obs_none": (lambda: (None, {}), "observation that does not match its space: expected a dict with the keys"),
     "obs_shape": (lambda: ({**good(), "x": np.zeros((3, 1), np.float32)}, {}), "found float32 of shape (3, 1)"),
 }
 #: The kinds that the processes are tried with where the attack is not made in full.
@@ -247,8 +253,8 @@ class Numbers(gym.Env):
 @pytest.mark.parametrize(("numbers", "error", "said"), [
     ({"x": np.nan}, NonFiniteError, r"after 3 steps of its episode: .*NaN"),
     ({"x": np.inf}, NonFiniteError, r"after 3 steps of its episode: .*inf"),
-    ({"reward": np.nan}, NonFiniteError, r"step 3 of its episode: its reward is nan"),
-    ({"reward": 1e300}, NonFiniteError, r"step 3 of its episode: its reward is 1e\+300"),
+    ({"reward": np.nan}, NonFiniteError, r"step 3 of its episode: the reward is nan"),
+    ({"reward": 1e300}, NonFiniteError, r"step 3 of its episode: the reward is 1e\+300"),
     ({"n": 7}, ObservationError, r"after 3 steps of its episode: obs\['n'\]: expected .*found 7"),
 ])  # fmt: skip
 def test_numbers_that_nothing_can_be_learned_from_are_named(numbers, error, said):

@@ -58,7 +58,7 @@ def test_list_one_kind():
         "autoregressive", "bernoulli", "beta", "categorical", "deterministic", "diag_gaussian", "dirichlet",
         "gumbel_softmax", "multi_action", "multi_categorical", "slate_multi_categorical", "squashed_gaussian",
     ]  # fmt: skip
-    assert "Nothing of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
+    assert "No parts of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
 
 
 def test_list_for_people():
@@ -202,10 +202,10 @@ def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_
     forget("minigrid")
     config = json.loads((out / "config.json").read_text())
     assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
-    assert "type --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
+    assert "pass --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
     assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
     forget("minigrid")
-    assert "type --import minigrid" in rlcatalog("export", str(out), code=1).stderr
+    assert "pass --import minigrid" in rlcatalog("export", str(out), code=1).stderr
     exported = rlcatalog("export", str(out), "--import", "minigrid", "--format", "torch").stdout
     assert "policy.pt2: inputs " in exported
 

@@ -276,7 +276,7 @@ FAULTS = {
     "nested_actions_are_those_alone": Fault("pair", "its part is", {
         "adapt": lambda self, raw: raw.astype(np.int64) + (1 if self.info.path == "action" else 0)}),
     # filters
-    "leaves_its_input_alone": Fault("largest", "changes what it is given", {"__call__": _in_place}),
+    "leaves_its_input_alone": Fault("largest", "changes its argument", {"__call__": _in_place}),
     "returns_what_it_announced": Fault("largest", "returned shape .6, 4., expected .6, 7.", {
         "__call__": lambda self, encoded, update=False: encoded[:, :4].copy()}),
     "learns_only_when_asked": Fault("largest", "the same observations, filtered again", {

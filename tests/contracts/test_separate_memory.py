@@ -275,7 +275,7 @@ def test_what_is_refused_says_why():
 
     catalog = Catalog(scan(), environ={})
     catalog.register_model("viewing", Viewing, slot="memory", switch="own_part", config=OwnConfig)
-    with pytest.raises(NotServedError, match=r"Viewing.* asks for the view 'state_in_0' of its state; with vf_share"):
+    with pytest.raises(NotServedError, match=r"Viewing.* requests the view 'state_in_0' of its state; with vf_share"):
         rlcatalog.build(OBS, TWO, {**SMALL, "own_part": True, **APART}, "torch", catalog=catalog)
 
 

@@ -150,7 +150,7 @@ def refused(error, match, requirements, initial=()):
 @pytest.mark.parametrize("shift", [0, 1, "-2:0", "-1:1", [-1, 0], [3]])
 def test_a_state_that_is_not_known_yet_is_refused_by_name(shift):
     view = ViewRequirement("state_out_0", shift=shift, space=OBS)
-    match = r"Seer asks for the view 'state_in_0': state_out_0 at \[.*must be -1 or less"
+    match = r"Seer requests the view 'state_in_0': state_out_0 at \[.*must be -1 or less"
     refused(NotServedError, match, {"state_in_0": view})
 
 
@@ -179,5 +179,5 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
 def test_a_shift_that_says_nothing_is_refused(shift):
-    with pytest.raises(ConfigError, match="shift: expected a whole number, a list of such or 'from:to"):
+    with pytest.raises(ConfigError, match="shift: expected an integer, a list of integers or 'from:to"):
         ViewRequirement("obs", shift=shift)

@@ -566,7 +566,7 @@ def resolve(path):
 
 @pytest.mark.parametrize(("name", "here", "remarks"), seed_rows(), ids=[row[0] for row in seed_rows()])
 def test_name_has_a_path(name, here, remarks):
-    if not here.startswith("not served: "):
+    if not here.startswith("not supported: "):
         [path] = quoted(here)
         assert resolve(path) is not None
     for path in quoted(remarks.partition("also ")[2]):

@@ -209,7 +209,7 @@ def test_what_cannot_be_recorded_acts_as_it_is(computed, said):
     obs = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32).clip(-1, 1)
     frozen = policy.freeze(2)
     if said == "update":  # numbers that leave PyTorch are seen when others come
-        with pytest.warns(CatalogWarning, match="no longer does what the policy does"):
+        with pytest.warns(CatalogWarning, match="no longer matches the policy"):
             frozen.act(obs)
     same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
     assert said in frozen.reason

@@ -105,7 +105,7 @@ def test_a_model_of_one_framework_alone_says_so(net, loaded, tmp_path):
     catalog.register_model("mine", net)
     policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
     policy.save(tmp_path)
-    message = f"model 'mine' .* has no code for framework='{loaded}'; it serves: {policy.framework}"
+    message = f"model 'mine' .* has no code for framework='{loaded}'; it supports: {policy.framework}"
     with pytest.raises(NotServedError, match=message) as error:
         rlcatalog.load(tmp_path, framework=loaded, catalog=catalog)
     assert f"It was saved for framework='{policy.framework}'" in str(error.value)

@@ -241,7 +241,7 @@ def test_what_brings_the_code_says_which_keys_it_reads():
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
     mine = FrameworkSpec("mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",))
-    assert "framework 'tf2' is known already" in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
+    assert "framework 'tf2' already exists" in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
 
 
 def test_the_framework_of_a_plugin_that_fails_is_forgotten():
@@ -275,7 +275,7 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
      ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
      ({"module": ""}, "module must be"), ({"aliases": "np"}, "aliases must be a tuple of text"),
      ({"extends": "toy"}, "extends must be 'distribution/name'"),
-     ({"extends": "other/else"}, "an extension has the name of what it extends")],
+     ({"extends": "other/else"}, "an extension has the same name as the extended component")],
 )  # fmt: skip
 def test_a_declaration_says_what_is_wrong_with_it(arguments, says):
     given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}

@@ -182,7 +182,7 @@ def test_vector_environments_that_are_written_as_one():
     assert autoreset_of(made) == "next_step"
     silent = SimpleNamespace(num_envs=2, metadata={})
     policy = rlcatalog.build(env=Walk(), config=NET)
-    with pytest.raises(ConfigError, match=r"SimpleNamespace does not say when it resets .* pass autoreset="):
+    with pytest.raises(ConfigError, match=r"SimpleNamespace does not declare when it resets .* pass autoreset="):
         policy.stepper(silent)
     assert policy.stepper(silent, "disabled").n == 2
 

@@ -44,10 +44,10 @@ def drawing(framework, values, dtype=np.int64):
 
 
 CASES = {
-    "Discrete": (Discrete(2), [6], r"action: expected a whole number from 0 to 1 for Discrete\(2\), found 6 in row 0"),
-    "below": (Discrete(2, start=5), [-1], r"expected a whole number from 0 to 1.*found -1"),
-    "MultiDiscrete": (MultiDiscrete([3, 2]), [2, 2], r"expected a whole number from 0 to 1.*found 2"),
-    "MultiBinary": (MultiBinary(2), [1, 3], r"expected a whole number from 0 to 1.*found 3"),
+    "Discrete": (Discrete(2), [6], r"action: expected an integer from 0 to 1 for Discrete\(2\), found 6 in row 0"),
+    "below": (Discrete(2, start=5), [-1], r"expected an integer from 0 to 1.*found -1"),
+    "MultiDiscrete": (MultiDiscrete([3, 2]), [2, 2], r"expected an integer from 0 to 1.*found 2"),
+    "MultiBinary": (MultiBinary(2), [1, 3], r"expected an integer from 0 to 1.*found 3"),
 }
 
 
@@ -77,7 +77,7 @@ def test_the_leaf_is_named(framework):
     action = Tuple([Box(-1, 1, (1,), np.float32), Dict({"go": Discrete(2)})])
     config = {**SMALL, "custom_action_dist": {"action[1]['go']": drawing(framework, [6])}}
     policy = rlcatalog.build(BOX, action, config, framework)
-    with pytest.raises(ModelContractError, match=r"Stubborn drew .*: action\[1\]\['go'\]: expected a whole number.*6"):
+    with pytest.raises(ModelContractError, match=r"Stubborn drew .*: action\[1\]\['go'\]: expected an integer.*6"):
         policy.act(np.zeros((1, 3), np.float32))
 
 

@@ -88,7 +88,7 @@ def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_
     forms = [raw]
     if not raw.size or raw.max() <= INT.max:
         forms.append(raw.astype(np.int64))
-    if not raw.size or raw.max() <= 2**24:  # as they stand beside floats
+    if not raw.size or raw.max() <= 2**24:  # as they stand next to floats
         forms.append(raw.astype(np.float32))
     for form in forms:
         action = codec.adapt(form)
@@ -158,17 +158,17 @@ def rows_of(space, action):
 
 @pytest.mark.grid
 @frameworks
-@pytest.mark.parametrize("which", ["one", "all", "beside floats"])
+@pytest.mark.parametrize("which", ["one", "all", "next to floats"])
 def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, tmp_path):
     few = {name: box for name, box in BOXES.items() if not name.startswith("all of")}
     space = {
-        "one": BOXES["beyond float64"], "all": spaces.Dict(BOXES), "beside floats": spaces.Dict({**few, "x": OBS})
+        "one": BOXES["beyond float64"], "all": spaces.Dict(BOXES), "next to floats": spaces.Dict({**few, "x": OBS})
     }[which]  # fmt: skip
     build(space, framework).save(tmp_path)
     policy, obs = rlcatalog.load(tmp_path), observations(300)
     assert policy.action_space == space
     step = policy.act(obs)
-    assert step.raw_action.dtype == (np.float32 if which == "beside floats" else np.int64)
+    assert step.raw_action.dtype == (np.float32 if which == "next to floats" else np.int64)
     first = 0
     for _, box, action in rows_of(space, step.action):
         raw = step.raw_action[:, first : first + action[0].size]
@@ -181,7 +181,7 @@ def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, 
             if (span := int(high) - int(low)) < 6:
                 assert set(column) == {int(low) + i for i in range(span + 1)}
     assert first == step.raw_action.shape[1]
-    if which == "beside floats":
+    if which == "next to floats":
         return
     raw = policy.action_codec.invert(step.action)
     np.testing.assert_array_equal(raw, step.raw_action)
@@ -214,7 +214,7 @@ def test_whole_numbers_that_float32_cannot_hold_are_refused_beside_floats():
     wide, fine = (spaces.Box(-5, 2**24 - 5 + more, (2,), np.int64) for more in (1, 0))
     for other in (spaces.Box(0, 1, (1,), np.float32), spaces.Tuple([spaces.Box(0, 1, (1,), np.float64)])):
         action_codec(SpaceInfo.read(spaces.Tuple([fine, other]), "action"), raw_kinds={})
-        with pytest.raises(UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*beside floats"):
+        with pytest.raises(UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*next to floats"):
             action_codec(SpaceInfo.read(spaces.Tuple([wide, other]), "action"), raw_kinds={})
     whole = spaces.Tuple([wide, spaces.Discrete(3)])
     action_codec(SpaceInfo.read(whole, "action"), raw_kinds={})  # all of it stays int64

@@ -183,7 +183,7 @@ def test_gradients_are_those_of_finite_differences(kit):
 
 def test_wrong_arguments_are_refused(kit):
     for table, says in (
-        ([0, 1], r"found shape \(2,\)"), ([[0.5, 1]], "float64"), ([[0, -1]], "whole numbers from 0"),
+        ([0, 1], r"found shape \(2,\)"), ([[0.5, 1]], "float64"), ([[0, -1]], "integers >= 0"),
         ([[0, 1], [0, 1]], "contains a slate twice"), ([[9] * 30], "cannot be numbered"), ([[]], "found shape"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=says):

@@ -37,7 +37,7 @@ CONFIG = {"fcnet_hiddens": [5]}
 def test_an_image_among_the_parts_decides_for_it(space, image, catalog):
     model = catalog.explain(space, ACTIONS, {"sequence_max_len": 2}).as_dict()["model"]
     assert (model["chosen"], model["distribution"]) == ("complex_input", "rlcatalog-complex-input")
-    assert model["reason"] == f"gives the image {image}, and each other part, a net of its own"
+    assert model["reason"] == f"gives the image {image} and each other part a separate net"
     ranks = {candidate["name"]: candidate["rank"] for candidate in model["candidates"]}
     assert ranks == {"complex_input": "GENERIC", "fcnet": "FALLBACK"}
 

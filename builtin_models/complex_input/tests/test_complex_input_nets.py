@@ -214,7 +214,7 @@ class Silent(Witness):
     ("cls", "kind", "said"),
     [
         (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state; a net for one part sees"),
-        (LooksBack, NotServedError, r"^obs\['speed'\]: LooksBack asks for the views \['prev_rewards'\]; a net for"),
+        (LooksBack, NotServedError, r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\]; a net for"),
         (Silent, ModelContractError, r"^Silent was built for obs\['speed'\], with num_outputs=None, and did not annou"),
         (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog_torch.TorchModelV2"),
     ],

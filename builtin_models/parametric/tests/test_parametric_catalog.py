@@ -146,7 +146,7 @@ def test_embeddings_alone_leave_nothing_to_see():
         explained(spaces.Dict({"avail_actions": spaces.Box(-1, 1, (5, 2))}), FIVE)
 
 
-@pytest.mark.parametrize(("asked", "said"), [(None, "asked for features"), (7, "asked for 7")])
+@pytest.mark.parametrize(("asked", "said"), [(None, "features are requested"), (7, "asked for 7")])
 def test_embeddings_serve_one_output_per_action(head, framework, asked, said):
     with pytest.raises(ConfigError, match=said):
         head.model(framework, head.space("embeddings"), num_outputs=asked)

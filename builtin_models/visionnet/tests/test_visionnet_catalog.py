@@ -178,8 +178,8 @@ REFUSED = {
     ),
     "a preset's padding": (
         {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' has its own padding, found 'same' beside it. Leave"
-        " conv_padding out, or write the layers as a list.",
+        "config key 'conv_padding': the preset 'nature' has its own padding; found conv_padding='same'."
+        " Remove conv_padding, or write the layers as a list.",
     ),
     "an unknown preset": (
         {"conv_filters": "natur"},
@@ -188,8 +188,8 @@ REFUSED = {
     ),
     "two numbers": (
         {"conv_filters": [[16, 8, 4], [32, 4]]},
-        "config key 'conv_filters': entry 1 must be [channels, kernel, stride], whole numbers from 1 on, kernel and"
-        " stride one number or [height, width]; found [32, 4].",
+        "config key 'conv_filters': entry 1 must be [channels, kernel, stride], integers >= 1, with kernel and"
+        " stride as one number or [height, width]; found [32, 4].",
     ),
     "a stride of zero": ({"conv_filters": [[16, 8, 0]]}, "entry 0 must be"),
     "three kernel sizes": ({"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be"),

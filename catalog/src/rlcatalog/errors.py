@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class CatalogError(Exception):
     """Base class of all errors raised by rlcatalog."""
 
-    #: TensorFlow's autograph re-raises errors as types of its own; this asks it to let ours through.
+    #: TensorFlow's autograph re-raises errors as other types; this attribute makes it keep ours.
     ag_pass_through = True
 
     # KeyError would print the message's repr, quotes and escapes included.
@@ -226,7 +226,7 @@ class _Brief(reprlib.Repr):
         return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """Return a dict's repr in its own order; `reprlib` sorts the keys."""
+        """Return a dict's repr in insertion order, unlike `reprlib`, which sorts the keys."""
         if level <= 0:
             return "{...}"
         entries = islice(x.items(), self.maxdict)
@@ -259,7 +259,7 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
         return text()
     except KeyboardInterrupt:
         raise
-    except BaseException:  # what an extension written in Rust raises is no Exception
+    except BaseException:  # extensions in Rust raise errors that are not an Exception
         return otherwise
 
 

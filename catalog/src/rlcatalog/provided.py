@@ -50,7 +50,7 @@ class _Declarations(dict[str, Mapping[str, Any]]):
 
     def __missing__(self, kind: str) -> Mapping[str, Any]:
         with _changing:  # other threads wait until all are there
-            if kind in self._filling:  # loading their packages asks for those so far
+            if kind in self._filling:  # loading their packages needs the current ones
                 return {}
             if kind not in self:
                 self._filling.add(kind)

@@ -43,7 +43,7 @@ def test_ppo_takes_rllibs_arguments():
     assert trainer.config.rollout_length == 8
     assert trainer.compute_single_action(np.zeros(2, np.float32)) in range(3)
     trainer.stop()
-    with pytest.raises(ConfigError, match="config comes first"):
+    with pytest.raises(ConfigError, match="config is the first argument"):
         ppo.PPOTrainer("guess", SMALL)
     with pytest.raises(UnknownConfigKeyError, match="learning_rate"):
         ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
@@ -106,7 +106,7 @@ def test_keys_without_effect_are_named():
      ("exploration_config", {"type": "Curiosity"}, "drawn"), ("normalize_actions", True, "action_bounds")],
 )  # fmt: skip
 def test_keys_that_are_not_served_say_why(key, value, why):
-    with pytest.raises(NotServedError, match=f"PPO: {key}=.* is not served: .*{why}"):
+    with pytest.raises(NotServedError, match=f"PPO: {key}=.* is not supported: .*{why}"):
         ppo.PPOTrainer({**SMALL, key: value}, Guess)
     ppo.PPOTrainer({**SMALL, key: None, "multiagent": {}, "exploration_config": {"type": "StochasticSampling"}}, Guess)
 
@@ -192,7 +192,7 @@ def test_a2c_takes_one_step_on_the_whole_rollout():
     given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}
     assert a3c.A3CTrainer(given, Guess).train()["timesteps_total"] == 30
     assert get_trainable_cls("PPO") is ppo.PPOTrainer
-    with pytest.raises(ConfigError, match="'SAC' is not served"):
+    with pytest.raises(ConfigError, match="'SAC' is not supported"):
         get_trainable_cls("SAC")
 
 

@@ -210,7 +210,7 @@ def test_batches_go_to_a_device_and_through_pickle():
     batch = SampleBatch(obs=np.arange(3.0), actions=(np.arange(3),)).to_device("cpu")
     assert batch["obs"].dtype is torch.float32
     assert torch.is_tensor(batch["actions"][0])
-    with pytest.raises(NotServedError, match="serves framework='torch'"):
+    with pytest.raises(NotServedError, match="only framework='torch' is supported"):
         batch.to_device("cpu", framework="tf")
     batch = SampleBatch(obs=np.arange(3), _max_seq_len=4)
     batch["new"] = np.arange(3)

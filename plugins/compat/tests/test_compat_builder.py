@@ -151,7 +151,7 @@ def test_algorithm_finds_out_what_was_saved(tmp_path):
             for name, array in found.policy.model.get_weights().items():
                 np.testing.assert_array_equal(array, algo.policy.model.get_weights()[name])
             assert isinstance(algo, Algorithm)
-    with pytest.raises(SavedPolicyError, match="was written by A2C; PPO cannot resume it"):
+    with pytest.raises(SavedPolicyError, match="A2C wrote this checkpoint; PPO cannot resume it"):
         PPO.from_checkpoint(folder)
     with pytest.raises(ConfigError, match="Make one of them: PPO, A2C"):
         Algorithm(config={}, env="CartPole-v1")

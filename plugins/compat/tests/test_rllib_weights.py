@@ -315,10 +315,10 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
     [
         (VECTOR, SMALL, [np.zeros(3)], NotServedError, "expected a dictionary, found list"),
         (VECTOR, SMALL, "checkpoint-100", NotServedError, "expected a dictionary, found str. Files are not read"),
-        (VECTOR, SMALL, {"a": {}, "b": {}}, NotServedError, r"of the policies \['a', 'b'\]; give those of one"),
+        (VECTOR, SMALL, {"a": {}, "b": {}}, NotServedError, r"of several policies, \['a', 'b'\]; pass those of one"),
         (VECTOR, ATTENTION, {"default_policy/mha_1/w:0": np.zeros(2)}, NotServedError, "gives its variables no names"),
         (IMAGE, {}, {}, ConfigError, "Build the policy with image_scale=False"),
-        (IMAGE, {**FREE, "post_fcnet_hiddens": [4]}, {}, ConfigError, "cannot be made to act alike"),
+        (IMAGE, {**FREE, "post_fcnet_hiddens": [4]}, {}, ConfigError, "the same weights would act differently"),
         (VECTOR, {**SMALL, "post_fcnet_hiddens": [4]}, {}, ConfigError, "with post_fcnet_activation='tanh'"),
     ],
 )

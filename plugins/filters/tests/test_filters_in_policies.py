@@ -127,7 +127,7 @@ def test_the_explanation_names_filter_and_keys():
         ({"filtered": np.array([True, True, False])}, "found 2 of 3"),
         ({"mean": None}, "incomplete"),
         ({"mean": np.zeros(2), "m2": np.zeros(2)}, r"expected filter statistics of shape \(3,\), found \(2,\)"),
-        ({"n": np.array(-1)}, "whole number n >= 0"),
+        ({"n": np.array(-1)}, "integer n >= 0"),
     ],
 )
 def test_statistics_of_another_observation_are_refused(damage, message):

@@ -170,7 +170,7 @@ def test_shapes_as_rllib_gives_them_are_taken():
 
 @pytest.mark.parametrize("shape", [3, "ab", ((2,), 3), {"a": 2.5}, (2.5,)])
 def test_what_is_no_shape_is_refused(shape):
-    with pytest.raises(ConfigError, match="shape must be a tuple of whole numbers"):
+    with pytest.raises(ConfigError, match="shape must be a tuple of integers"):
         MeanStdFilter(shape)
 
 

@@ -195,7 +195,9 @@ def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
 def test_a_config_that_asks_for_more_than_the_file_holds(written, edit, refused, monkeypatch, config, framework):
     edit(written, config=config, framework=framework)
     monkeypatch.setattr(loading, "Policy", None)  # nothing is built
-    refused(written, r"holds \d+ weights in \d+ arrays, and the config asks for a model of \d+ or more in \d+ layers")
+    refused(
+        written, r"contains \d+ weights in \d+ arrays, but the config describes a model of \d+ or more in \d+ layers"
+    )
 
 
 def entry(shape, dtype="F32", offsets="[0, 0]"):

@@ -291,7 +291,7 @@ def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_
     assert [gone_on.train()["info"] for _ in range(2)] == rest
     for name, weight in whole.policy.model.get_weights().items():
         np.testing.assert_array_equal(gone_on.policy.model.get_weights()[name], weight)
-    with pytest.raises(SavedPolicyError, match=f"was written by {algorithm.__name__}; PPO cannot"):
+    with pytest.raises(SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint; PPO cannot"):
         PPO.restore(tmp_path, Clock)
 
 
@@ -330,7 +330,12 @@ def test_names_as_the_seeds_write_them():
         (A2C, {"clip_param": 0.2}, UnknownConfigKeyError, "Unknown A2C config key 'clip_param'"),
         (PG, {"lambda_": 0.9}, UnknownConfigKeyError, "Unknown PG config key 'lambda_'"),
         (PG, {"gamma": 2}, ConfigError, "PG config key 'gamma'"),
-        (A2C, {"num_envs": 1, "rollout_length": 1, "normalize_advantage": True}, ConfigError, "a single step has none"),
+        (
+            A2C,
+            {"num_envs": 1, "rollout_length": 1, "normalize_advantage": True},
+            ConfigError,
+            "needs at least two steps",
+        ),
     ],
 )
 def test_bad_configs(algorithm, config, error, message):

@@ -178,7 +178,7 @@ def test_custom_loss_and_metrics_reach_the_result():
             UnknownConfigKeyError,
             "Unknown PPO config key 'learning_rate'. Here it is called 'lr'.",
         ),
-        ({"num_minibatches": 4}, UnknownConfigKeyError, "'minibatch_size', which counts the steps of one minibatch."),
+        ({"num_minibatches": 4}, UnknownConfigKeyError, "'minibatch_size', the number of steps in one minibatch."),
         ({"gama": 1}, UnknownConfigKeyError, "Did you mean 'gamma'"),
         ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),
         ({"gamma": 1.5}, ConfigError, "'gamma'"),

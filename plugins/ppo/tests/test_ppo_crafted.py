@@ -186,7 +186,7 @@ def test_what_a_crafted_state_says_was_seen_is_arrays_of_a_row_for_each_environm
 def test_a_callback_that_cannot_go_on_says_so(run, craft):
     craft(lambda state: state["callbacks"].update(Evaluation={"periods": "x"}))
     algo = PPO.restore(run)
-    with pytest.raises(SavedPolicyError, match="Evaluation: its saved state does not fit"):
+    with pytest.raises(SavedPolicyError, match="Evaluation: the saved state does not fit"):
         algo.add_callbacks([Evaluation(32)])
     algo.stop()
 
@@ -198,7 +198,7 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
     monkeypatch.setattr(checkpoints, "_LONGEST", most)
     algo.save_checkpoint(tmp_path / "checkpoint")
     algo.stop()
-    with pytest.warns(ResumeWarning, match="the actions of its episode take too much room to be kept"):
+    with pytest.warns(ResumeWarning, match="the actions of its episode need too much space to be saved"):
         PPO.restore(tmp_path / "checkpoint").stop()
 
 

@@ -142,8 +142,8 @@ def test_few_environments_have_longer_rollouts():
     assert algo.config.rollout_length == 128
 
 
-ONE = r"because env is one environment \(Walk\); found {}\. Leave {} out, or pass the id, the class .*: env=Walk\."
-TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Leave {} out, or pass .*: env=MyEnv\."
+ONE = r"because env is one environment \(Walk\); found {}\. Leave out {}, or pass the id, the class .*: env=Walk\."
+TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Leave out {}, or pass .*: env=MyEnv\."
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_errors_name_what_to_pass(monkeypatch):
         PPO(Walk(), QUICK, callbacks=[Evaluation(10)])
     silent = vector()
     silent.autoreset_mode, silent.metadata = None, {}
-    with pytest.raises(ConfigError, match="does not say when it resets its environments"):
+    with pytest.raises(ConfigError, match="does not declare when it resets its environments"):
         PPO(silent, QUICK)
 
 
@@ -257,7 +257,9 @@ def test_a_vector_environment_begins_other_episodes(tmp_path):
     first.save_checkpoint(tmp_path / "checkpoint")
     envs = WithoutOptions([Walk] * 2)
     for env in (envs, Walk):
-        with pytest.warns(ResumeWarning, match="2 of 2 environments cannot resume.*in a vector environment"):
+        with pytest.warns(
+            ResumeWarning, match="2 of 2 environments cannot resume.*belongs to a passed vector environment"
+        ):
             again = PPO.restore(tmp_path / "checkpoint", env)
         assert again.begun_anew.keys() == {0, 1}
         same_weights(first, again)

@@ -182,7 +182,7 @@ def test_a_scheduled_clip_learns_as_a_fixed_one(framework):
     ("key", "value", "message"),
     [
         ("lr_schedule", [], "lr_schedule: expected"),
-        ("lr_schedule", [[10, 0.1], [10, 0.2]], "rising steps"),
+        ("lr_schedule", [[10, 0.1], [10, 0.2]], "increasing steps"),
         ("clip_schedule", [[10, 0.1], [5, 0.2]], "clip_schedule: expected"),
         ("lr_schedule", [[0, -1.0]], "'lr_schedule'"),
         ("lr_schedule", [[0, 0.1, 2]], "'lr_schedule'"),

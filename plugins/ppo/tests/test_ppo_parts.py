@@ -198,7 +198,7 @@ def test_threads_are_set_in_the_framework(monkeypatch):
 
 def test_a_framework_without_code_here_is_refused_by_name():
     FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
-    with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax': nothing here declares"):
+    with pytest.raises(NotServedError, match="no code for framework='jax': no installed package declares"):
         optimizer_of("jax")
 
 

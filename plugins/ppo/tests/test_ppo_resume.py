@@ -138,7 +138,7 @@ def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     for _ in range(6):
         algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its episode (shows another|gives other|ends after)"):
+    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its episode (has a different|has different|ends after)"):
         gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
     assert sorted(gone_on.begun_anew) == [0, 1, 2]
     collector = gone_on._collector
@@ -160,7 +160,7 @@ def test_what_is_checked_is_the_observation_and_the_generator():
     np.testing.assert_array_equal(other.unwrapped.x, env.unwrapped.x)
     assert other.where() == place
     wrong = {**place, "actions": [[0, 0], *place["actions"][1:]]}
-    assert "another observation" in other.go_to([wrong])
+    assert "different observation" in other.go_to([wrong])
     drawn = copy.deepcopy(place)
     drawn["generator"]["state"]["state"] += 2
     assert "generator in another state" in other.go_to([drawn])
@@ -226,8 +226,8 @@ def restored(make, folder, framework="torch"):
 
 
 LOST = [
-    (Paid, "gives other rewards"), (NormalizeReward, "gives other rewards"),
-    (Curriculum, "gives other rewards, or ends differently"), (Level, "shows other infos: place"),
+    (Paid, "has different rewards"), (NormalizeReward, "has different rewards"),
+    (Curriculum, "has different rewards or a different end"), (Level, "has different infos: place"),
 ]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ LOST = [
     *(pytest.param("tf", *lost, marks=pytest.mark.attack) for lost in LOST if lost is not LOST[2]),
 ])  # fmt: skip
 def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):
-    with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* replayed, its episode {reason}"):
+    with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* its replayed episode {reason}"):
         reasons, equal = restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework)
     assert len(reasons) == 3
     assert not equal
@@ -263,7 +263,7 @@ def test_an_info_that_is_missing_or_new_is_a_difference(polite):
     env.env.polite, other.env.polite = polite, not polite
     env.reset(seed=5)
     env.step(np.array([2, 1]))
-    assert other.go_to([env.where()]) == "replayed, its episode shows other infos: greeting"
+    assert other.go_to([env.where()]) == "its replayed episode has different infos: greeting"
 
 
 def test_the_episode_before_is_played_again_too():
@@ -276,7 +276,7 @@ def test_the_episode_before_is_played_again_too():
         env.reset()
     place = env.where()
     assert place["actions"] == []
-    assert "gives other rewards" in other.go_to([place])
+    assert "has different rewards" in other.go_to([place])
     again = Resumable(Paid(drift_env.Drift()))
     again.env.own = copy.deepcopy(env.env.own)
     again.env.own.bit_generator.advance(-len(place["before"]["actions"]))
@@ -422,7 +422,7 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     last = algo.learn(50)
     assert (algo.steps, last["timesteps_total"]) == (60, 60)
     with pytest.warns(
-        CatalogWarning, match=r"learn\(50\) trains nothing\. 60 steps are done.* total, such as learn\(110\)"
+        CatalogWarning, match=r"learn\(50\) trains nothing\. 60 steps were already taken.* total, such as learn\(110\)"
     ):
         assert algo.learn(50) is last
     with pytest.warns(CatalogWarning, match=r"such as learn\(120\)"):
@@ -430,7 +430,7 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     assert algo.learn(61)["timesteps_total"] == algo.steps == 90
     algo.save_checkpoint(tmp_path)
     again = PPO.restore(tmp_path, Drift)
-    with pytest.warns(CatalogWarning, match=r"90 steps are done.*such as learn\(170\)"):
+    with pytest.warns(CatalogWarning, match=r"90 steps were already taken.*such as learn\(170\)"):
         assert again.learn(80) is None  # a checkpoint holds no result
     algo.stop_training("that will do")
     with pytest.warns(CatalogWarning, match="that will do. To train further, set algo.stopping = None"):
@@ -457,7 +457,7 @@ def test_what_restore_refuses(tmp_path):
     algo.save_checkpoint(tmp_path / "checkpoint")
     with pytest.raises(ConfigError, match="was not a Gymnasium id; pass it"):
         PPO.restore(tmp_path / "checkpoint")
-    with pytest.raises(ConfigError, match="the model is the saved one"):
+    with pytest.raises(ConfigError, match="the saved model is used"):
         PPO.restore(tmp_path / "checkpoint", Drift, config={"model": {"fcnet_hiddens": [3]}})
     with pytest.raises(ConfigError, match="policy: its observation_space is"):
         PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
@@ -465,7 +465,7 @@ def test_what_restore_refuses(tmp_path):
     class Other(PPO):
         pass
 
-    with pytest.raises(SavedPolicyError, match="was written by PPO; Other cannot resume it"):
+    with pytest.raises(SavedPolicyError, match="PPO wrote this checkpoint; Other cannot resume it"):
         Other.restore(tmp_path / "checkpoint", Drift)
     assert PPO.restore(tmp_path / "checkpoint", Drift, config={"lr": 0.5}).config.lr == 0.5
 

@@ -323,7 +323,7 @@ def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, mon
         assert train("--resume", folder, "--steps", 100) == 1
         err = " ".join(capsys.readouterr().err.split())
         assert "registered by the module 'corr_env'" in err
-        assert "type --import corr_env" in err
+        assert "pass --import corr_env" in err
         assert not train("--resume", folder, "--steps", 100, "--import", "corr_env")
         assert not command("evaluate", folder, "--episodes", 1, "--quiet", "--import", "corr_env")
     finally:

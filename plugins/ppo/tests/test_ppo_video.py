@@ -213,8 +213,8 @@ def test_a_film_that_fails_leaves_the_former_file(fault, error, message, saved, 
     [
         ("film.avi", r"expected a file that ends in \.mp4 or \.gif"),
         ("film", r"expected a file that ends in \.mp4 or \.gif"),
-        ("folder.mp4", r"folder\.mp4: a folder; name a file"),
-        ("file/film.mp4", "its folder cannot be made"),
+        ("folder.mp4", r"folder\.mp4 is a folder"),
+        ("file/film.mp4", "its folder cannot be created"),
     ],
 )
 def test_files_that_hold_no_film_are_refused(path, message, tmp_path):
@@ -261,7 +261,7 @@ def test_a_window_shows_one_environment(saved, monkeypatch, capsys):
 
 def test_without_a_display_a_window_is_refused(saved, monkeypatch):
     monkeypatch.setattr(video.sys, "platform", "linux")
-    with pytest.raises(NotServedError, match="there is no display to open a window on"):
+    with pytest.raises(NotServedError, match="there is no display for a window"):
         evaluate(saved("CartPole-v1"), env="CartPole-v1", render=True)
 
 
@@ -279,7 +279,7 @@ def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
     before = mesa()
     monkeypatch.setenv("DISPLAY", ":4711")
     monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
-    with pytest.raises(NotServedError, match="no window opens on the display ':4711'"):
+    with pytest.raises(NotServedError, match="no window opened on the display ':4711'"):
         evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=1, render=True)
     pygame.quit()
     assert mesa() == before  # beside TensorFlow it ends the process

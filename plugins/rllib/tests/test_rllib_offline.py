@@ -137,7 +137,9 @@ def test_what_is_not_served_is_named():
     with pytest.raises(NotServedError, match=r"observation_filter: BC and MARWIL read data"):
         rlcatalog_rllib.configure(BCConfig(), "shown", model={"observation_filter": "MeanStdFilter"},
                                   env_config={"case": "plain"})  # fmt: skip
-    with pytest.raises(NotServedError, match="IQLConfig: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"):
+    with pytest.raises(
+        NotServedError, match=r"IQLConfig is not supported\. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"
+    ):
         rlcatalog_rllib.configure(IQLConfig(), "shown", env_config={"case": "plain"})
 
 

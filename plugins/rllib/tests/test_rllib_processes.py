@@ -98,7 +98,7 @@ class Starts:
 def check_told(error, cause):
     """Check what an error says of the deaths before it."""
     assert isinstance(error, WorkerError)
-    assert f"died {LIMIT} times in a row before it had gathered anything" in str(error)
+    assert f"died {LIMIT} times in a row before it collected any data" in str(error)
     assert f"Cause of the last death: {cause}" in str(error)
     log = str(error).partition("): ")[2].partition(". Fix")[0]
     assert os.path.isfile(log), error

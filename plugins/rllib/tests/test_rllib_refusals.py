@@ -32,7 +32,7 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (CQLConfig, "CQLConfig: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"),
+        (CQLConfig, "CQLConfig is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"),
         (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch"),
         (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
          "old API stack"),
@@ -81,7 +81,7 @@ def built(model):
 
 
 def test_a_view_that_only_a_finished_rollout_has_is_named():
-    with pytest.raises(NotServedError, match="Ahead asks for the view 'rewards'"):
+    with pytest.raises(NotServedError, match="Ahead requests the view 'rewards'"):
         built(Ahead)
 
 

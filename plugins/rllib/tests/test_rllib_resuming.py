@@ -79,7 +79,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
 def test_what_cannot_go_on_is_said(tmp_path):
     with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Leave ENV_ID out"):
         run("train", "CartPole-v1", "--resume", str(tmp_path))
-    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to resume"):
+    with pytest.raises(ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"):
         run("train", "-e", "rllib")
     with pytest.raises(SavedPolicyError, match="not a folder that"):
         run("train", "-e", "rllib", "--resume", str(tmp_path))
@@ -105,8 +105,8 @@ def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "cuda:1"], "--device cuda:1: Ray places learners by itself. Expected cpu, cuda or auto."),
-        (["--frozen", "always"], "--frozen: engine rllib has no such option. It is an option of: ppo"),
+        (["--device", "cuda:1"], "--device cuda:1: Ray chooses the GPU itself. Expected cpu, cuda or auto."),
+        (["--frozen", "always"], "--frozen: engine rllib has no such option. Engines with it: ppo"),
         (["--threads", "2"], "--threads: engine rllib has no such option."),
         (["--set", "num_gpus_per_learner=1"], "'num_gpus_per_learner'. Use its option instead: --device cuda."),
     ],

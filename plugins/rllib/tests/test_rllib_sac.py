@@ -164,9 +164,9 @@ def test_an_algorithm_trains_is_saved_and_handed_on(local_ray, tmp_path):
 
 
 REFUSED = [
-    (NUMBERS, {"use_lstm": True}, "SAC weighs single steps; .* has a memory"),
+    (NUMBERS, {"use_lstm": True}, "SAC trains on single steps, but .* has a memory"),
     (NUMBERS, {"custom_action_dist": "diag_gaussian"}, "custom_action_dist='squashed_gaussian'"),
-    (Box(-np.inf, np.inf, (2,), np.float32), {}, "Box of floats with bounds"),
+    (Box(-np.inf, np.inf, (2,), np.float32), {}, "bounded Box of floats"),
     (Tuple([Discrete(2), Discrete(3)]), {}, "SAC needs a Discrete, or a Box of floats"),
 ]
 
@@ -180,5 +180,5 @@ def test_what_is_not_served_is_named(space, model, message):
 
 
 def test_algorithms_made_of_sac_are_no_sac():
-    with pytest.raises(NotServedError, match="CQLConfig: served are PPO"):
+    with pytest.raises(NotServedError, match=r"CQLConfig is not supported\. Supported: PPO"):
         rlcatalog_rllib.configure(CQLConfig(), "Pendulum-v1")

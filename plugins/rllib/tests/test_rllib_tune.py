@@ -57,7 +57,7 @@ def test_keys_given_to_ray_may_be_searched_as_well():
     [
         ({"observation_filter": tune.grid_search(["NoFilter", "MeanStdFilter"])}, "a search over observation_filter"),
         ({"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])}, "a search over lstm_use_prev_action"),
-        ({"fcnet_hiddens": tune.grid_search([])}, "fcnet_hiddens is a tune.grid_search over nothing"),
+        ({"fcnet_hiddens": tune.grid_search([])}, "fcnet_hiddens is an empty tune.grid_search"),
         ({"fcnet_hiddens": tune.sample_from(lambda spec: [8])}, "fcnet_hiddens is a tune.sample_from"),
         ({"fcnet_hiddens": tune.grid_search([[8], "wide"])}, "fcnet_hiddens"),
     ],

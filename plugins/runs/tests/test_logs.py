@@ -370,7 +370,7 @@ def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeyp
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     monkeypatch.setattr(logs, "_need_wandb", lambda: None)
     with pytest.raises(
-        ConfigError, match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline needs none"
+        ConfigError, match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline works without"
     ):
         logs.writers(["wandb"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

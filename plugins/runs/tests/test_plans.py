@@ -83,7 +83,7 @@ def test_a_folder_says_its_engine(run):
         {"run": {"engine": None}},
         {"run": {"engine": ["ppo"]}},
     ):
-        with pytest.raises(SavedPolicyError, match=r"run: its config\.json does not say which engine trained it"):
+        with pytest.raises(SavedPolicyError, match=r"run: its config\.json does not name its engine"):
             engine_of(run, told)
 
 
@@ -144,7 +144,7 @@ def test_a_config_that_is_too_long_is_not_read(run):
 
 @pytest.mark.parametrize("value", ["evil:x", ["evil:x"], {"a": [{"evil.b:x": 1}]}, " evil:\nx"])
 def test_an_import_path_is_refused_wherever_it_stands(run, value):
-    with pytest.raises(SavedPolicyError, match=r"names the import path .*type --import evil"):
+    with pytest.raises(SavedPolicyError, match=r"names the import path .*pass --import evil"):
         refuse_imports(run / "x.json", value)
     refuse_imports(run / "x.json", value, ["evil", "evil.b"])
 
@@ -178,7 +178,7 @@ def test_rows_are_cut_in_a_new_file(tmp_path):
 )
 def test_a_damaged_row_is_named(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"steps": 1}}\n{line}\n')
-    with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line of it is damaged"):
+    with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line is damaged"):
         cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
 
 
@@ -189,7 +189,7 @@ def test_rows_that_are_no_text_are_refused_and_a_last_line_that_broke_off_is_dro
     cut_rows(path, "steps", 5)
     assert path.read_bytes() == b"".join(lines)
     path.write_bytes(b"".join([lines[0], lines[1].replace(b"2", b"\xff")]))
-    with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line of it is damaged"):
+    with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line is damaged"):
         cut_rows(path, "steps", 5)
 
 

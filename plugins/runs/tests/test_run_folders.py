@@ -104,7 +104,7 @@ def test_a_module_that_was_typed_is_noted_and_not_followed(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "env": "Env-v0", "env_module": "some.module", "algorithm": {},
     }  # fmt: skip
-    with pytest.raises(SavedPolicyError, match=r"type --import some\.module"):
+    with pytest.raises(SavedPolicyError, match=r"pass --import some\.module"):
         read_config(tmp_path)
     assert read_config(tmp_path, ["some.module"])["env"] == "Env-v0"
     write_config(tmp_path, "CartPole-v1", {"algorithm": {"env_config": {"render_mode": None}}})

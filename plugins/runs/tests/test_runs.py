@@ -177,7 +177,7 @@ def test_what_files_say_is_printed_as_text(tmp_path):
 
 
 def test_a_folder_without_runs_is_named(tmp_path):
-    for folder, message in ((tmp_path, "holds no run"), (tmp_path / "none", "no such folder")):
+    for folder, message in ((tmp_path, "contains no run"), (tmp_path / "none", "no such folder")):
         for command in ("runs", "compare"):
             with pytest.raises(SavedPolicyError, match=message):
                 rlcatalog(command, str(folder))
@@ -306,10 +306,10 @@ def test_what_cannot_be_compared_is_named(tmp_path):
     with pytest.raises(ConfigError, match="none: has no mean return yet"):
         compare([one, none])
     late = read_run(a_run(tmp_path / "late", [None, None, 5.0]))
-    with pytest.raises(ConfigError, match="late: has its first mean return after the shortest run has ended"):
+    with pytest.raises(ConfigError, match="late: has its first mean return only after the end of the shortest run"):
         compare([one, late])
     (tmp_path / "late/config.json").unlink()
-    with pytest.raises(ConfigError, match="late: does not say its environment"):
+    with pytest.raises(ConfigError, match="late: its environment is unknown"):
         compare([read_run(tmp_path / "late")])
 
 
@@ -329,8 +329,8 @@ def test_the_command_prints_a_table_and_draws_a_picture(tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
     a_run(tmp_path / "runs/0again", [3.0] * 12, seed=0)
     done = rlcatalog("compare", str(tmp_path / "runs"), "--out", str(tmp_path / "curves.svg"))
-    assert "seed 0 stands there more than once" in done.output
+    assert "seed 0 occurs more than once" in done.output
     assert b"<svg" in (tmp_path / "curves.svg").read_bytes()
-    with pytest.raises(ConfigError, match=r"no format of a picture. Did you mean 'png'"):
+    with pytest.raises(ConfigError, match=r"not a picture format. Did you mean 'png'"):
         rlcatalog("compare", str(tmp_path / "runs"), "--out", str(tmp_path / "x.pgn"))
     assert not (tmp_path / "x.pgn").exists()

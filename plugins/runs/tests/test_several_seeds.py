@@ -156,9 +156,9 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
         ("1-2-3", "expected numbers"),
         ("\u0663", "expected numbers"),
         ("4294967296", "is too large"),
-        ("4-0", "the range 4-0 is empty; say 0-4"),
-        ("0,1,0", "0 stands there twice"),
-        ("0-2,1", "1 stands there twice"),
+        ("4-0", "the range 4-0 is empty; write 0-4"),
+        ("0,1,0", "0 is repeated"),
+        ("0-2,1", "1 is repeated"),
         ("0-1000", "more than 1000 seeds"),
         ("0-999,2000", "more than 1000 seeds"),
         ("9" * 100_000, "expected numbers"),
@@ -253,7 +253,7 @@ def test_a_seed_that_fails_is_named_and_ends_no_other(toy, tmp_path):
     with pytest.raises(FailedRunsError) as caught:
         toy(folder, "--seeds=0-4", "--set=fail=1+3", "--set=die=2", "--set=break=0")
     assert str(caught.value).splitlines() == [
-        f"4 of 5 seeds failed; what they printed is in {folder}/seed-N.log.",
+        f"4 of 5 seeds failed; their output is in {folder}/seed-N.log.",
         "seed 0: exit status 1: ZeroDivisionError: not ours",
         "seeds 1, 3: the loss is NaN",
         "seed 2: signal SIGKILL",

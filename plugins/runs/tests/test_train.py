@@ -193,9 +193,9 @@ def test_its_options_are_shown_in_a_group_of_its_own(train):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-e", "acme_turbo", "--threads", "2"], "--threads: engine acme_turbo has no such option. It is an option of"),
-        (["-e", "acme_turbo", "--record", "x"], "engine acme_turbo has no such option. It is an option of: ppo."),
-        (["-e", "ppo", "--acme-boost", "2"], "engine ppo has no such option. It is an option of: acme_turbo."),
+        (["-e", "acme_turbo", "--threads", "2"], "--threads: engine acme_turbo has no such option. Engines with it"),
+        (["-e", "acme_turbo", "--record", "x"], "engine acme_turbo has no such option. Engines with it: ppo."),
+        (["-e", "ppo", "--acme-boost", "2"], "engine ppo has no such option. Engines with it: acme_turbo."),
         (["-e", "acme_turbo", "--acme-boost", "0"], "--acme-boost: Expected `int` >= 1."),
         (["-e", "acme_turbo", "--acme-boost", "much"], "--acme-boost: Expected `int`, got `str`."),
         (["-e", "acme_turbo", "--algo", "leap"], "--algo: unknown algorithm 'leap'. Did you mean 'Leap'? Engine"),

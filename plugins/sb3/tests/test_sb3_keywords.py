@@ -108,7 +108,9 @@ def test_an_activation_is_the_function_that_the_class_is(cls):
 def test_what_is_said_of_ortho_init_is_so():
     """The hidden layers begin as theirs where the message's keys are set; the value layer does not: hence refused."""
     for ortho in (True, False):
-        with pytest.raises(ConfigError, match=r"takes no 'ortho_init'.*output layers always begin small"):
+        with pytest.raises(
+            ConfigError, match=r"takes no 'ortho_init'.*output layers, including the value layer, always start small"
+        ):
             made(ortho_init=ortho)
     config = {"fcnet_weights_initializer": "orthogonal", "fcnet_weights_initializer_config": {"gain": 2**0.5}}
     ours, theirs = made(net_arch=[8, 6], model_config=config).policy, made("MlpPolicy", net_arch=[8, 6]).policy
@@ -151,20 +153,20 @@ class Own(TorchModelV2):
 
 UNEQUAL = {"pi": [8], "vf": [9]}
 REFUSED = [
-    (VECTOR, TWO, {"net_arch": UNEQUAL}, "same widths.*fcnet_hiddens in model_config"),
-    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "same widths"),
+    (VECTOR, TWO, {"net_arch": UNEQUAL}, "equal widths.*fcnet_hiddens in model_config"),
+    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "equal widths"),
     (VECTOR, TWO, {"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
     (VECTOR, TWO, {"net_arch": 64}, "net_arch=64: expected widths"),
     (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),
     (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*set fcnet_activation in"),
     (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
-    (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
-    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: the catalog's begin at 0"),
+    (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Remove it"),
+    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they begin at 0"),
     (VECTOR, TWO, {"log_std_init": 0.0, "model_config": {"custom_action_dist": "beta"}}, "beta.*free_log_std"),
-    (IMAGE, TWO, {"net_arch": [8]}, "images in the observation.*post_fcnet_hiddens"),
+    (IMAGE, TWO, {"net_arch": [8]}, "the observation contains images.*post_fcnet_hiddens"),
     (IMAGE, TWO, {"activation_fn": nn.ReLU}, "activation_fn=ReLU.*conv_activation"),
-    (Dict({"a": VECTOR, "b": IMAGE}), TWO, {"net_arch": [8]}, "images in the observation"),
-    (VECTOR, TWO, {"net_arch": [8], "model_config": {"custom_model": "gtrxl"}}, "gtrxl, the model here, reads no"),
+    (Dict({"a": VECTOR, "b": IMAGE}), TWO, {"net_arch": [8]}, "the observation contains images"),
+    (VECTOR, TWO, {"net_arch": [8], "model_config": {"custom_model": "gtrxl"}}, "the model gtrxl does not read"),
     (VECTOR, TWO, {"net_arch": [8], "model_config": {"fcnet_hiddens": [9]}}, r"net_arch=\[8\] .*fcnet_hiddens=\[9\]"),
     (VECTOR, TWO, {"net_arch": [8], "model_config": {"vf_share_layers": True}}, "net_arch=.*vf_share_layers=True"),
     (VECTOR, TWO, {"activation_fn": nn.Tanh, "model_config": {"fcnet_activation": "ReLU"}},
@@ -216,7 +218,7 @@ def test_masks_and_memories_take_them_too():
     for kwargs, message in (
         ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
         ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
-        ({"lstm_hidden_size": 8}, "takes no 'lstm_hidden_size': it is lstm_cell_size"),
+        ({"lstm_hidden_size": 8}, "takes no 'lstm_hidden_size': in model_config, set lstm_cell_size"),
     ):
         with pytest.raises(ConfigError, match=message):
             made("CatalogRecurrentPolicy", None, contrib.RecurrentPPO, model_config=memory, **kwargs)

@@ -113,7 +113,7 @@ def test_maskable_ppo_learns_which_open_door_pays():
 @pytest.mark.parametrize("source", ["observation", "environment"])
 def test_maskable_ppo_refuses_a_memory_and_its_way_out_takes_no_forbidden_action(source):
     config = {"model_config": LSTM}
-    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO carries no state") as refused:
+    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as refused:
         MaskablePPO(CatalogMaskablePolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
     assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(refused.value)
     assert "A2C" not in str(refused.value)

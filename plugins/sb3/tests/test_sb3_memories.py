@@ -123,9 +123,7 @@ def test_it_trains_every_weight_acts_as_the_policy_itself_and_is_saved(catalog, 
 
 def test_a_window_is_no_vector_and_refused(catalog):
     kwargs = {"model_config": {"use_attention": True}, "catalog": catalog}
-    with pytest.raises(
-        NotServedError, match=r"^use_attention: .* vectors of floats .* states of shapes \[\(1, 50, 64\), "
-    ):
+    with pytest.raises(NotServedError, match=r"^use_attention: .* float vectors .* states of shapes \[\(1, 50, 64\), "):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs=kwargs, **QUICK)
 
 

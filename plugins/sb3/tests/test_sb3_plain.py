@@ -62,5 +62,5 @@ def test_an_extractor_takes_a_class_and_no_instance():
     algo.learn(12)
     nets = [net.features_extractor.trunk.module for net in (algo.q_net, algo.q_net_target)]
     assert nets[0] is not nets[1]
-    with pytest.raises(ConfigError, match=r"Net is an instance, and .* builds an extractor more than once"):
+    with pytest.raises(ConfigError, match=r"Net is an instance, but .* builds an extractor more than once"):
         dqn(Net(None))

@@ -62,30 +62,30 @@ class LooksBack(WithLoss):
 
 LSTM = {"use_lstm": True}
 REFUSED = [
-    (PPO, LSTM, NotServedError, "^use_lstm: PPO carries no state .* RecurrentPPO.CatalogRecurrentPolicy, "),
-    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO carries"),
-    (A2C, {"use_attention": True}, NotServedError, "^use_attention: A2C carries no state .* rlcatalog-ppo"),
+    (PPO, LSTM, NotServedError, "^use_lstm: PPO keeps no state .* RecurrentPPO.CatalogRecurrentPolicy, "),
+    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO keeps"),
+    (A2C, {"use_attention": True}, NotServedError, "^use_attention: A2C keeps no state .* rlcatalog-ppo"),
     (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
     (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
-    (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
+    (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack requests the views past"),
     (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
     (
         RecurrentPPO,
         {"use_attention": True},
         NotServedError,
-        "^use_attention: RecurrentPPO carries .*; the memory 'attention' carries",
+        "^use_attention: RecurrentPPO supports .*; the memory 'attention' has",
     ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_action": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_action: the memory 'lstm' asks for the views past_actions; .* only the current step",
+        "^use_lstm, lstm_use_prev_action: the memory 'lstm' requests the views past_actions, .* only the current step",
     ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_reward": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' asks for the views past_rewards; .* only the current step",
+        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' requests the views past_rewards, .* only the current step",
     ),
     (RecurrentPPO, {}, ConfigError, "the model has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
@@ -104,15 +104,15 @@ def test_a_refusal_names_the_algorithm_that_was_asked_for():
         """A user's algorithm."""
 
     keywords = {"policy_kwargs": {"model_config": LSTM}, "device": "cpu"}
-    with pytest.raises(NotServedError, match=r"^use_lstm: Mine carries no state"):
+    with pytest.raises(NotServedError, match=r"^use_lstm: Mine keeps no state"):
         Mine(CatalogPolicy, "CartPole-v1", **keywords)
     spaces = Box(-1, 1, (3,)), Discrete(2)
-    with pytest.raises(NotServedError, match=r"^use_lstm: CatalogPolicy carries no state"):  # built by no algorithm
+    with pytest.raises(NotServedError, match=r"^use_lstm: CatalogPolicy keeps no state"):  # built by no algorithm
         CatalogPolicy(*spaces, lambda _: 1e-3, model_config=LSTM)
 
 
 def test_a_policy_of_the_other_kind_is_refused():
-    with pytest.raises(NotServedError, match=r"^RecurrentPPO takes no CatalogPolicy.* Give it CatalogRecurrentPolicy"):
+    with pytest.raises(NotServedError, match=r"^RecurrentPPO takes no CatalogPolicy.* Use CatalogRecurrentPolicy"):
         RecurrentPPO(CatalogPolicy, "CartPole-v1")
     with pytest.raises(NotServedError, match=r"^PPO takes no CatalogRecurrentPolicy.* rlcatalog_sb3.RecurrentPPO"):
         PPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM})
@@ -143,9 +143,9 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
         def value_function(self):
             return torch.zeros(1)
 
-    with pytest.raises(NotServedError, match=f"begin as zeros, as an LSTM's; Other carries states of shapes {shapes}"):
+    with pytest.raises(NotServedError, match=f"begin as zeros, as in an LSTM; Other has states of shapes {shapes}"):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
-    with pytest.raises(NotServedError, match=r"Other is recurrent .*: PPO carries no state .* rlcatalog-ppo"):
+    with pytest.raises(NotServedError, match=r"Other is recurrent .*: PPO keeps no state .* rlcatalog-ppo"):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
 
 
@@ -155,7 +155,7 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
         ({"net_arc": [8]}, "CatalogPolicy takes no 'net_arc'. Did you mean 'net_arch'.*keys of model_config"),
         ({"model_confg": {}}, "CatalogPolicy takes no 'model_confg'. Did you mean 'model_config'?"),
         ({"ortho_init": False}, "CatalogPolicy takes no 'ortho_init'.*fcnet_weights_initializer='orthogonal'"),
-        ({"share_features_extractor": False}, "takes no 'share_features_extractor': vf_share_layers"),
+        ({"share_features_extractor": False}, "takes no 'share_features_extractor': in model_config, vf_share_layers"),
     ],
 )
 def test_policy_kwargs_without_a_use_are_refused(kwargs, message):
@@ -267,7 +267,7 @@ def test_what_a_features_extractor_cannot_do_is_refused(space, config, kind, mes
 
 def test_features_extractors_refuse_actions_no_algorithm_takes():
     space = for_sb3(Still(BOX, Tuple([Discrete(2), BOX]))).observation_space
-    with pytest.raises(NotServedError, match="DQN takes a Discrete, SAC and TD3 take a Box of floats"):
+    with pytest.raises(NotServedError, match="DQN needs a Discrete, SAC and TD3 need a Box of floats"):
         CatalogExtractor(space)
 
 
@@ -332,7 +332,7 @@ def test_a_distribution_that_samples_arrays_is_named():
 
 @pytest.mark.parametrize("name", ["PPO", "DQN", "MaskablePPO"])
 def test_importing_an_algorithm_from_here_shows_the_lines_that_work(name):
-    with pytest.raises(ImportError, match=f"rlcatalog_sb3 has no {name}: .* Write:") as caught:
+    with pytest.raises(ImportError, match=f"rlcatalog_sb3 has no {name}; .* Write:") as caught:
         exec(f"from rlcatalog_sb3 import {name}")
     names = {"env": "CartPole-v1" if name == "DQN" else for_sb3(Still(Box(-1, 1, (2,)), Discrete(2)))}
     exec(str(caught.value).partition("Write:\n")[2], names)

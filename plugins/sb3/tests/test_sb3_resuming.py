@@ -235,7 +235,7 @@ def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
     before = rlcatalog.load(tmp_path / "policy").values(obs)
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match=r"after 16 steps weights of PPO are NaN or infinite.*after 0 steps"):
+    with pytest.raises(NonFiniteError, match=r"after 16 steps, weights of PPO are NaN or infinite.*after 0 steps"):
         keeping.save()
     keeping.save_early()  # says nothing: there is an error already
     np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)
@@ -284,7 +284,7 @@ def test_what_stands_beside_resume(finished, more, message):
 
 
 def test_what_cannot_go_on_is_said(finished, tmp_path):
-    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to resume"):
+    with pytest.raises(ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"):
         run("train", "--engine", "sb3")
     with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
@@ -293,16 +293,17 @@ def test_what_cannot_go_on_is_said(finished, tmp_path):
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {"a run of engine 'ppo', not of 'sb3'": {"engine": "ppo", "steps": 64}, "does not say how it was run":
-             {"engine": "sb3", "steps": "many"}, "contains no checkpoint": {"engine": "sb3", "steps": 99},
-             "does not say which engine trained it, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
+    cases = {"a run of engine 'ppo', not of 'sb3'": {"engine": "ppo", "steps": 64},
+             "does not contain the run's options": {"engine": "sb3", "steps": "many"},
+             "contains no checkpoint": {"engine": "sb3", "steps": 99},
+             "does not name its engine, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
              "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
         with pytest.raises(CatalogError, match=message):
             run("train", "-e", "sb3", "--resume", str(other))
     (other / "config.json").write_text(json.dumps({key: part for key, part in config.items() if key != "run"}))
-    with pytest.raises(SavedPolicyError, match="does not say which engine trained it"):
+    with pytest.raises(SavedPolicyError, match="does not name its engine"):
         run("train", "-e", "sb3", "--resume", str(other))
 
 

@@ -151,9 +151,9 @@ def test_what_cannot_be_converted_is_refused(kwargs, message):
 
 
 def test_policies_without_our_parts_are_not_converted():
-    with pytest.raises(NotServedError, match="ActorCriticPolicy holds no parts of the catalog"):
+    with pytest.raises(NotServedError, match="ActorCriticPolicy has no parts of the catalog"):
         to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
-    with pytest.raises(NotServedError, match="DQNPolicy holds no parts of the catalog"):
+    with pytest.raises(NotServedError, match="DQNPolicy has no parts of the catalog"):
         to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
 
 
@@ -273,7 +273,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
         (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO takes no 'gama'. Did you mean 'gamma'?"),
         (["--set", "seed=1"], "--set does not take 'seed'. Use its option instead: --seed"),
-        (["--model", "use_lstm=true"], "use_lstm: PPO carries no state"),
+        (["--model", "use_lstm=true"], "use_lstm: PPO keeps no state"),
     ],
 )
 def test_the_command_says_what_it_does_not_take(arguments, message, tmp_path):

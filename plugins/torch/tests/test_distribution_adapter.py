@@ -205,7 +205,7 @@ def test_a_support_that_does_not_fit_is_refused_before_a_model_is_built(catalog,
 @pytest.mark.parametrize("source", [td.Uniform, td.MultivariateNormal, td.RelaxedOneHotCategorical, td.LKJCholesky])
 def test_a_class_that_does_not_say_enough_is_refused_with_the_way(catalog, source):
     name = source.__name__
-    with pytest.raises(ModelContractError, match=rf"{name} does not say by arg_constraints .*num_inputs=n\)"):
+    with pytest.raises(ModelContractError, match=rf"{name} does not define in arg_constraints .*num_inputs=n\)"):
         catalog.register_action_dist("own", source)
 
 

@@ -33,7 +33,9 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     autoregressive_exact: Annotated[
         int,
-        Meta(ge=0, description="most combinations of earlier parts to sum over in entropy and kl; else an estimate"),
+        Meta(
+            ge=0, description="most combinations of earlier parts to sum over in entropy and kl; otherwise an estimate"
+        ),
     ] = 64
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
     """Return the numbers of the parts in sampling order.
 
     Args:
-        order: What `autoregressive_order` holds; a path or Dict key stands for all parts below it that are not named
+        order: The value of `autoregressive_order`. A path or Dict key means all parts below it that are not named
             themselves before.
         paths: The parts' paths.
 

@@ -21,7 +21,7 @@ class AutoregressiveHead(ModelV2):
         *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
         trunk: The wrapped model.
         value_trunk: A separate trunk for the value alone, or None.
-        action_dist: The distribution it serves.
+        action_dist: The distribution that the head is for.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -78,7 +78,7 @@ def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
     layout = unbind(action_dist)[1].get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
-            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, and this head serves"
+            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, but this head is for"
             " 'autoregressive'. Leave custom_action_dist out, or name distributions of parts by their paths in it."
         )
     if num_outputs != layout.size:

@@ -20,7 +20,7 @@ class JointDistribution(ActionDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
     The inputs hold the parameters the parts would have if they were independent, and the context of the layers between
-    them; `model.conditionals` adds what the earlier parts change. Scoring stored actions takes one pass through those
+    them; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes one pass through those
     layers with masked weights (MADE: Germain et al. 2015); drawing takes one light pass for each part.
 
     Args:
@@ -46,7 +46,7 @@ class JointDistribution(ActionDistribution):
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
         self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
         #: Actions, the distribution of all parts given the earlier ones of those, and whether it can be differentiated:
-        #: of the last draw, or last scored.
+        #: of the last draw, or of the last scored action.
         self._known: tuple[Any, Any, bool] = (None, None, False)
 
     @classmethod
@@ -76,7 +76,8 @@ class JointDistribution(ActionDistribution):
         params = own.masked(inputs[:, : layout.params], mask, **bound)
         return cls.ops.side_by_side([params, inputs[:, layout.params :]])
 
-    # --- what the frameworks do ------------------------------------------------------------------------------------
+    # --- for frameworks to implement
+    # ------------------------------------------------------------------------------------
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -90,7 +91,7 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.
@@ -131,7 +132,7 @@ class JointDistribution(ActionDistribution):
         return self.last_sample
 
     def _allowed(self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False) -> Any:
-        """Return a part's parameters with what the user's function forbids, finite in any precision.
+        """Return a part's parameters, masked by the user's function, finite in any precision.
 
         Args:
             part: The part.
@@ -141,7 +142,7 @@ class JointDistribution(ActionDistribution):
                 values of probability 0, which may allow nothing.
         """
         ops = self.ops
-        if ops.is_half(params):  # what was forbidden, at the lowest finite value, may have left it
+        if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
             params = ops.finite(params)
         if self.layout.mask is None:
             return params
@@ -273,11 +274,11 @@ class JointDistribution(ActionDistribution):
     def entropy_estimate(self) -> Any:
         """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a new sample.
 
-        Its gradient is unbiased, too: what a draw does to the entropies of later parts enters by the score function,
+        Its gradient is unbiased too: the effect of a draw on the entropies of later parts enters by the score function,
         with value 0 (as choices cannot be reparameterised).
         """
         ops, layout = self.ops, self.layout
-        kept = self._known, self.last_sample  # the last sample stays what it was
+        kept = self._known, self.last_sample  # keep the last sample
         drawn = ops.without_gradient(self._flat(self.sample()))
         self._known, self.last_sample = kept
         params = self._params(self._independent, self._context, drawn)
@@ -311,6 +312,6 @@ def _conditionals(model: Any, who: str) -> Any:
 def nothing_left(row: Any, path: str) -> str:
     """Return the message for a row that forbids every value of a part."""
     return (
-        f"autoregressive_mask: row {row} leaves nothing of {path}, with what the action mask forbids; each must leave"
+        f"autoregressive_mask: row {row} leaves no value of {path} together with the action mask; each row must leave"
         " one value."
     )

@@ -136,7 +136,7 @@ class PartColumns:
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
-        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 where there is a connection.
+        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 for a connection.
 
         Returns:
             From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
@@ -151,7 +151,7 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value it reads, whether it is an indicator, of what, and shift and scale."""
+        """For each encoded column: the raw value that it reads, the choice that it indicates, if any, shift, scale."""
         raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
@@ -178,13 +178,13 @@ class PartColumns:
 
 def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
     cls, options = unbind(dist)
-    if not hasattr(cls, "draw"):  # a class of its own kind
+    if not hasattr(cls, "draw"):  # a separate kind of class
         return lambda inputs, model: dist(inputs, model).sample()
     return partial(cls.draw, **options) if options else cls.draw
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
-    """Yield what later parts see of a part: one-hots of choices, numbers brought into [-1, 1] by their limits."""
+    """Yield a part's encoding for later parts: one-hots of choices, numbers scaled to [-1, 1] by their limits."""
     if codec.children:  # a composite that its distribution leaves whole
         for child in codec.children:
             yield from _columns(child, raw)
@@ -196,7 +196,7 @@ def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
         return
     low, high = codec.limits
     shifts, scales = np.zeros(codec.width), np.ones(codec.width)
-    if codec.counts is not None:  # they count from 0
+    if codec.counts is not None:  # they start at 0
         scales = 1.0 / np.maximum(high, 1.0)
     else:
         with np.errstate(over="ignore", invalid="ignore"):

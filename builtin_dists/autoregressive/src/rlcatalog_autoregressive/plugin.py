@@ -1,4 +1,4 @@
-"""Declarations: the distribution, and the head that serves it; one key switches both on."""
+"""Declarations: the distribution and its head; one key switches both on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def describe(request: Request) -> list[Stage]:
     features, known = request.trunk_width or 0, request.trunk_width is not None
     weights = [widths[0] * codec.input_width, *((n + 1) * m for n, m in pairwise(widths))]
     hidden = zip(widths, weights, strict=True)
-    independent = max(request.num_outputs - widths[0], 0)  # of another distribution: refused when it is built
+    independent = max(request.num_outputs - widths[0], 0)  # of another distribution: raises when it is built
     return [
         Stage("value", (), features + 1, whole=known),
         *(Stage(f"hidden {i} of the conditionals, masked", (n,), m) for i, (n, m) in enumerate(hidden, 1)),

@@ -136,7 +136,7 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
@@ -145,7 +145,7 @@ class AutoregressiveDistribution(JointDistribution):
         free = params > -largest
         if part.bits:
             free = flatten_rows(tf.stack([params < largest, free], axis=2))
-        if part.bits or part.masks.single:  # else parameters stand for combinations, and have no such columns
+        if part.bits or part.masks.single:  # otherwise, parameters are for combinations, without such columns
             mask = mask & free
         left = tf.stack([tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1)
         left = tf.reduce_all(left, axis=1)

@@ -34,7 +34,7 @@ class Conditionals(nn.Module):
     All is computed in the dtype of the context, which distributions widen: a pass and a run differ by rounding.
 
     `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
-    parts in the order of drawing, so that a part needs only the units up to its own.
+    parts in the order of drawing, so that a part only needs the units up to its own.
 
     Args:
         layout: The parts.
@@ -71,7 +71,7 @@ class Conditionals(nn.Module):
 
         Args:
             raw: Raw values from column `start` on.
-            dtype: The dtype of what is returned; that of the weights when None.
+            dtype: The dtype of the result. If None, that of the weights.
             columns: The encoded columns to return.
             start: See `raw`.
         """
@@ -110,7 +110,7 @@ class Run:
 
     def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
         self.made, self.activation, self.dtype, layout = made, made.activation, context.dtype, made.layout
-        # Cut once: a slice costs as much as adding up what it holds.
+        # Slice only once: a slice costs as much as a sum over it.
         self.independent = independent.split_with_sizes(layout.param_widths, 1)
         self.rows = made.actions.to(self.dtype).t().split_with_sizes(layout.encoded_widths, 0)
         self.out = made.params.to(self.dtype).split_with_sizes(layout.param_widths, 0)
@@ -158,7 +158,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
-        """Raise if a row allows nothing of a part, including what its parameters already forbid.
+        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: It names the row.
@@ -167,7 +167,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         free = params > -largest
         if part.bits:
             free = torch.stack([params < largest, free], dim=2).flatten(1)
-        if part.bits or part.masks.single:  # else parameters stand for combinations, and have no such columns
+        if part.bits or part.masks.single:  # otherwise, parameters are for combinations, without such columns
             mask = mask & free
         left = torch.stack([choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1).all(dim=1)
         if not bool(left.all()):

@@ -20,7 +20,7 @@ class SharesContract(ActionDistribution):
         ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
         excess: Concentrations less 1.
-        log_norm: Log of what normalises the density of the shares, `[B]`.
+        log_norm: Log of the normaliser of the shares' density, `[B]`.
         expected_log: Expected logs of the shares, in the shape of the concentrations.
     """
 
@@ -124,7 +124,7 @@ class DirichletContract(SharesContract):
 
 
 def wrong_components(components: int, size: int) -> ConfigError:
-    """Return the error for inputs that are not a whole number of rows."""
+    """Return the error for inputs that do not divide into rows."""
     return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")
 
 

@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
+"""Declarations: the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     if not 0 < count <= MAX_SLATES:
         raise UnsupportedSpaceError(
             f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} takes 1"
-            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place on its own, or a shorter slate."
+            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place independently, or a shorter slate."
         )
     return nvec
 
@@ -137,7 +137,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         _spec("categorical", "Categorical", "one of n values, from n logits", size, match=match_discrete,
               config=f"{config}:CategoricalConfig"),
         _spec("multi_categorical", "MultiCategorical",
-              "several independent choices, from the logits of all side by side", multi_size, match=match_multi),
+              "several independent choices, from the concatenated logits", multi_size, match=match_multi),
         _spec("bernoulli", "Bernoulli", "independent bits, from a logit each", bernoulli_size, match=match_bernoulli),
         _spec("gumbel_softmax", "GumbelSoftmax",
               "relaxed one-hots of n values that gradients flow through, from n logits", gumbel_size,

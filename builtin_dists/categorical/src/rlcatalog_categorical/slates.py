@@ -19,7 +19,7 @@ class Slates:
 
     Args:
         table: The slates `[S, k]`: integers from 0, no row twice.
-        items: Number of available items; one more than the largest when missing.
+        items: Number of available items. If None, one more than the largest.
 
     Attributes:
         table: The slates, int64 `[S, k]`.
@@ -36,7 +36,7 @@ class Slates:
         given = np.asarray(table)
         if given.ndim != 2 or not given.size or given.dtype.kind not in "iu" or given.min() < 0:
             raise ConfigError(
-                f"all_slates must be an array [S, k] of whole numbers from 0, found shape {given.shape}, {given.dtype}."
+                f"all_slates must be an array [S, k] of integers >= 0, found shape {given.shape}, {given.dtype}."
             )
         self.table = given.astype(np.int64)
         self.items = int(self.table.max()) + 1 if items is None else items
@@ -54,7 +54,7 @@ class Slates:
         """Return the mask's column of each entry of the table, `[S, k]`.
 
         Args:
-            nvec: Numbers of values of the MultiDiscrete space; the items at each place when missing.
+            nvec: Numbers of values of the MultiDiscrete space. If None, the number of items at each place.
             mask_columns: Number of columns of the mask.
 
         Raises:

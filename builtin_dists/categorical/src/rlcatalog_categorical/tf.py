@@ -1,4 +1,4 @@
-"""The distributions over choices in TensorFlow: one, several at once, bits, relaxed one-hots, slates."""
+"""Distributions over choices in TensorFlow: one or several choices, bits, relaxed one-hots, slates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcatalog_tf import OPS, draw_categorical, draw_uniform, tf, to_float32_at_
 
 
 def tempered(logits: Any, temperature: float) -> Any:
-    """Divide logits by a temperature; what a mask forbids stays forbidden and all stays finite.
+    """Divide logits by a temperature; masked values stay masked, and all logits stay finite.
 
     Raises:
         ConfigError: The temperature is not positive.
@@ -97,7 +97,9 @@ class MultiCategorical(contract.MultiCategoricalContract):
     def sample(self) -> Any:
         """Sample int64 `[B, k]`."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
-        drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)  # of NaN it draws one too many
+        drawn = tf.minimum(
+            draw_categorical(flat), self.layout.longest - 1
+        )  # with NaN, it returns an index out of range
         self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
         return self.last_sample
 

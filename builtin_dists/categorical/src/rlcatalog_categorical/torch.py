@@ -1,4 +1,4 @@
-"""The distributions over choices in PyTorch: one, several at once, bits, relaxed one-hots, slates."""
+"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hots, slates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Divide logits by a temperature, in new memory; what a mask forbids stays forbidden and all stays finite.
+    """Divide logits by a temperature, in new memory; masked values stay masked, and all logits stay finite.
 
     Raises:
         ConfigError: The temperature is not positive.
@@ -32,7 +32,7 @@ def race(probs: Tensor) -> Tensor:
     """Sample an index `[..., 1]` from probabilities `[..., n]`, as the minimum of exponential variables.
 
     The clocks are minus logs of uniform numbers, which take a fraction of the time of `exponential_`; the sign is left
-    to argmin. From 1e-30 up, the logs are finite: what has probability 0 never wins.
+    to argmin. From 1e-30 up, the logs are finite, so that values with probability 0 never win.
     """
     if probs.dtype in HALF:  # there, clocks may round to 0
         probs = probs.float()
@@ -40,7 +40,7 @@ def race(probs: Tensor) -> Tensor:
 
 
 class _Choices(TorchDistribution):
-    """Normalised log probabilities `[..., n]` of choices, and what is computed of them on first use."""
+    """Normalised log probabilities `[..., n]` of choices, and quantities derived from them on first use."""
 
     log_probs: Tensor
     last_sample: Tensor
@@ -114,8 +114,8 @@ class Categorical(_Choices, contract.CategoricalContract):
 
 @lru_cache(maxsize=256)
 def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the column behind each place, and what is added there: -inf where it is padding, otherwise 0."""
-    # Outside of inference mode, or what is remembered could not be used in training.
+    """Return the column of each place, and the number to add there: -inf for padding, otherwise 0."""
+    # Outside of inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
         padding = index == layout.total
@@ -355,7 +355,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
 @lru_cache(maxsize=64)
 def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
     """Return table, weights, codes and order on a device."""
-    # Outside of inference mode, or what is remembered could not be used in training.
+    # Outside of inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         return tuple(
             torch.as_tensor(array, device=device)

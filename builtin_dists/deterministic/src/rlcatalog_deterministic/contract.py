@@ -12,9 +12,9 @@ from rlcatalog_deterministic.plugin import size
 class DeterministicContract(ActionDistribution):
     """A point mass: the action is the inputs `[B, d]`; the action codec brings it into its bounds.
 
-    It has no density. By convention its measure is that of the point itself, where the probability is 1: `logp` is 0
-    for every action, which is not compared with the point, and the entropy is 0; `logp` is NaN where the point is.
-    There is no `kl`: it is infinite between any two different points.
+    It has no density. By convention, the measure is that of the point itself, which has probability 1: the entropy is
+    0, and `logp` is 0 for every action, without comparison to the point. If the point is NaN, so is `logp`. There is no
+    `kl`: it is infinite between any two different points.
 
     Args:
         inputs: `[B, d]`: the actions.

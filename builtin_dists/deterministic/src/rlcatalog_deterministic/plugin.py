@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distribution serves and how many model outputs it needs."""
+"""Declarations: the action spaces of the distribution, and the number of model outputs."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class SquashedGaussianContract(NormalsContract):
 
     Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
     term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
-    bound, as the nearest float32 inside. The very tensor that `rsample` returned is scored from its normal value
+    bound, as the nearest float32 inside. If the tensor itself came from `rsample`, it is scored from its normal value
     instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
     form for the entropy; `entropy_estimate` is made in the same way.
 

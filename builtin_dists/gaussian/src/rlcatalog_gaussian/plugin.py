@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
+"""Declarations: the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class _Normals(TorchDistribution, NormalsContract):
         return self.log_std.exp()
 
     def divergence(self, other: Any) -> Tensor:
-        # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
+        # Factors are passed to operations, because a separate multiplication takes as long as two others.
         log_ratio = self.log_std - other.log_std
         most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
         z = ((self.mean - other.mean) / other.std).clamp(-farthest, farthest)
@@ -70,7 +70,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         mean = self.mean
         if actions is not self.last_sample:
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
-        # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
+        # Not from the draw's noise, which differs from the sample by rounding: the stored sample must score the same.
         z = (actions - mean) / self.std
         return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
 

@@ -19,7 +19,7 @@ class CompositeDistribution(ActionDistribution):
     """Independent distributions of a Tuple's or Dict's parts, nested to any depth.
 
     Args:
-        inputs: `[B, size]`: the inputs of the parts side by side, in the space's order.
+        inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
         model: The model that made them, or None; every part is given it.
         child_distributions: Factory of the parts' distributions, called with `(inputs, model)`: one for each child of
             the space, or one for each leaf, depth first.
@@ -39,7 +39,7 @@ class CompositeDistribution(ActionDistribution):
     #: The framework's tensor operations.
     ops: ClassVar[TensorOps]
 
-    # What was drawn last: by leaf, and by group.
+    # The last draw, by leaf and by group.
     _drawn: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def __init__(
@@ -81,7 +81,7 @@ class CompositeDistribution(ActionDistribution):
         custom = config.get("custom_action_dist")
         if isinstance(custom, str):
             custom = catalog.registry.get("action_dist", custom).declaration
-        if getattr(custom, "composite", False):  # perhaps the very class whose size is asked for
+        if getattr(custom, "composite", False):  # it may be the class whose size is being computed
             config["custom_action_dist"] = None
         return int(catalog.action_dist(action_space, config, framework=cls.framework_of_class)[1])
 
@@ -163,7 +163,7 @@ class CompositeDistribution(ActionDistribution):
     def join(self, actions: Any) -> Any:
         """Return a structure of actions as one flat tensor `[B, width]`, leaf by leaf; see `split`.
 
-        Integers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
+        Integers alone stay int64. With half-precision floats, the result is float32, which represents them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
@@ -241,7 +241,7 @@ class CompositeDistribution(ActionDistribution):
         return self.ops.total([dist.entropy() for dist in self.groups])
 
     def entropy_estimate(self) -> Any:
-        """Return an estimate `[B]` of the entropy: exact for the parts where it can be, estimated for the others.
+        """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated for the others.
 
         It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
         """

@@ -1,4 +1,4 @@
-"""Members of a Tuple or Dict, side by side in flat tensors: of model outputs, raw actions and masks."""
+"""Members of a Tuple or Dict, concatenated in flat tensors of model outputs, raw actions and masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cut:
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
         self.total = sum(self.widths)
-        #: None where they stand in that order already.
+        #: None if they already have that order.
         self.order = None if list(order) == list(range(len(order))) else tuple(order)
 
 
@@ -79,7 +79,7 @@ class Member:
 
     @cached_property
     def fills(self) -> bool:
-        """Whether masks apply to single inputs, so that neighbours can be masked at once."""
+        """Whether masks apply to single inputs, so that neighbours can be masked together."""
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
@@ -98,7 +98,7 @@ class MemberColumns:
         leaves: Their leaves.
         counts: Number of parts of each child of the space.
         groups: Parts again; those of one family are joined into one (see `ActionDistribution.family`).
-        runs: Neighbouring parts that are masked at once.
+        runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
         run_masks: Mask columns by run.
         actions, group_actions: Raw actions by leaf and by group.
@@ -167,7 +167,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     if isinstance(child_distributions, Children):
         return child_distributions.layout
     if action_space is None:
-        raise ModelContractError("MultiActionDistribution needs the space it serves: pass action_space=.")
+        raise ModelContractError("MultiActionDistribution needs its space: pass action_space=.")
     info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
@@ -247,7 +247,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
         cls, options = unbind(dist)
-        # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
+        # Flatten a composite inside this one, unless its class changes the behaviour of composites.
         if not child.is_composite or "taken_apart" not in getattr(cls, "__dict__", ()):
             yield child, dist, size
             continue

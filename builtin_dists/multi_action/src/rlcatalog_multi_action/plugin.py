@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distribution serves; its size is the sum of its children's."""
+"""Declarations: the action spaces of the distribution; its size is the sum of its children's."""
 
 from __future__ import annotations
 

@@ -11,5 +11,5 @@ class MultiActionDistribution(CompositeDistribution):
 
     framework_of_class = "tf"
     ops = tensor_ops("tf")
-    #: Of this very class, not of subclasses: inside another composite, its parts become parts of that one.
+    #: For this class only, not for subclasses: inside another composite, its parts become parts of the outer one.
     taken_apart = True

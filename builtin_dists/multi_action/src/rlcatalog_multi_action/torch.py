@@ -11,7 +11,7 @@ from rlcatalog_torch import TorchDistribution, as_torch
 class MultiActionDistribution(TorchDistribution, CompositeDistribution):
     """Independent distributions of a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
 
-    #: Of this very class, not of subclasses: inside another composite, its parts become parts of that one.
+    #: For this class only, not for subclasses: inside another composite, its parts become parts of the outer one.
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""The keys of this package, and what both frameworks build from them."""
+"""Config keys of this package, and helpers for both frameworks."""
 
 from __future__ import annotations
 

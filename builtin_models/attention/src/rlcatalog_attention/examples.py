@@ -16,7 +16,7 @@ _SIZES = {"dim": 8, "num_heads": 2, "head_dim": 4, "memory_inference": 6, "memor
 
 
 def examples() -> list[Example]:
-    """Return the transformer behind a vector's and an image's trunk, and with what it sees of the past."""
+    """Return the transformer after a vector's and an image's trunk, and with past inputs."""
     small: dict[str, Any] = {"use_attention": True, **{f"attention_{name}": size for name, size in _SIZES.items()}}
     past = {"attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1, "attention_num_transformer_units": 2}
     return [

@@ -1,6 +1,6 @@
 """GTrXL around a trunk and standalone: code for both frameworks.
 
-A framework's class derives from one of these and from its own base class of models, which comes last.
+A framework's class derives from one of these and, last, from the framework's base class of models.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class TransformerModel(ModelV2):
 class AroundTrunk(TransformerModel):
     """A gated transformer after a trunk, then logits and a value.
 
-    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
+    The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
+    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, the inputs of each unit in the
     last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
 
     Args:

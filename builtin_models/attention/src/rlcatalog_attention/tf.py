@@ -67,7 +67,7 @@ class Transformer:
         slots, window = self.slots, self.sizes.window(training)
         start, keys = slots - window, length + window
         unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
-        # What an unused slot holds must not even be multiplied by zero: it may be no number.
+        # Unused slots may contain NaN, so do not multiply them by zero.
         memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
         # The keys are the window's slots and the steps; step t sees the keys t, …, t + window, which ends with itself.
         later = tf.range(keys) - tf.range(length)[:, None]
@@ -81,7 +81,7 @@ class Transformer:
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
         if seq_lens is None:
             kept, taken = kept[:, :, 1:], 1
-        else:  # of each sequence, the slots up to its end
+        else:  # the slots up to the end of each sequence
             last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
             kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
         held = tf.minimum(held + taken, slots)

@@ -76,7 +76,7 @@ class Transformer(nn.Module):
         # The keys are the memory's slots and the steps. The oldest slots hold nothing at first, [S, 1, slots + T, 1].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]
         empty = place < (self.slots - held).view(-1, 1, 1, 1)
-        # What they hold must not even be multiplied by zero: it may be no number.
+        # They may contain NaN, so do not multiply them by zero.
         memory = torch.where(empty[:, :, : self.slots], 0.0, memory.detach())
         start = self.slots - self.sizes.window(training)
         hidden, table = _from(empty.squeeze(3), 2, start), _from(self.table, 0, start)
@@ -91,7 +91,7 @@ class Transformer(nn.Module):
         return x, self._carried(kept.detach(), held, seq_lens)
 
     def _outside(self, key: Tensor, length: int) -> Tensor:
-        """Return which of the window's slots and steps lie outside of what a step sees, `[T, window + T]`.
+        """Return which of the window's slots and steps a step cannot see, `[T, window + T]`.
 
         Step t sees the keys t, …, t + window, which ends with itself.
         """

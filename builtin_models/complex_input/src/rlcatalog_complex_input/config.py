@@ -25,7 +25,7 @@ def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> Ou
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        width: Width of all features side by side.
+        width: Width of the concatenated features.
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:

@@ -54,7 +54,7 @@ def stages(request: Request) -> list[Stage]:
 
 
 def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
-    """Append the stages of parts; return the width of their features, or None when a net does not tell its own."""
+    """Append the stages of parts; return the width of their features, or None if a net's width is unknown."""
     widths: list[int | None] = []
     for part in parts:
         if isinstance(part, Items):

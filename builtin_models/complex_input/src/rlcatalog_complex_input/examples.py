@@ -1,4 +1,4 @@
-"""Examples for the conformance kit, beside the standard ones: a part whose net is named."""
+"""Additional examples for the conformance kit: a part whose net is named."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ComplexInput(ModelV2):
     The catalog chooses a network for each part, unless `input_nets` names one. The items of a list share networks.
     Their features are averaged over the items, and the length of the list is one more feature. With
     `vf_share_layers=False` the value has separate networks and layers. Built as a trunk (`num_outputs=None`) the
-    network ends with the `post_fcnet` layers, or with the features side by side.
+    network ends with the `post_fcnet` layers, or with the concatenated features.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -87,7 +87,7 @@ class ComplexInput(ModelV2):
         return self.list_class([build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets])
 
     def _join(self, nets: Any, inputs: Inputs, is_training: Any) -> Any:
-        """Return the features of all parts side by side."""
+        """Return the concatenated features of all parts."""
         return features(self.__parts, inputs, list(nets), self.ops, is_training)
 
 
@@ -127,7 +127,7 @@ def build_net(model: Any, net: Net, name: str) -> Any:
         )
     views = sorted(set(made.view_requirements) - {"obs"})
     if views or list(made.get_initial_state()):
-        wants = f"asks for the views {views}" if views else "has a state"
+        wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
             f"{net.part.path}: {cls.__name__} {wants}; a net for one part sees the current observation only."
             " Name another one in input_nets, and put the memory behind complex_input."

@@ -69,7 +69,8 @@ class Items:
         steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of an item; none for items without values.
-        columns: The items' columns in what is around them, when a part among them is read from there; otherwise None.
+        columns: The items' columns in the surrounding observation, if a part of them is read from there; otherwise
+            None.
         item_size: Width of one encoded item.
     """
 
@@ -131,7 +132,7 @@ def read(
             x = part.hot.of(ops.rows(x, part.integers), ops)
         elif part.depth:
             x = ops.rows(x, part.shape)
-        # What stands in empty places is no observation: not even a NaN there may reach a gradient.
+        # Empty places do not contain observations; even a NaN there must not reach a gradient.
         inputs.tensors.append(x if around is None else ops.only(around, x))
 
 
@@ -151,11 +152,11 @@ def features(
     ops: TensorOps,
     is_training: Any = False,
 ) -> Any:
-    """Return the features of all parts side by side, `[N, F]`.
+    """Return the concatenated features of all parts, `[N, F]`.
 
     Args:
         parts: The parts of the observation.
-        inputs: What `read` returned.
+        inputs: The result of `read`.
         nets: A net for each part.
         ops: The framework's tensor operations.
         is_training: Handed on to the nets.
@@ -188,7 +189,7 @@ def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode what `codec.restore` made, `[N, size]`: for observations that come as structures.
+    """Encode the results of `codec.restore`, `[N, size]`, for observations that come as structures.
 
     Args:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.
@@ -208,7 +209,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         if codec.size == 1:
             return lengths
         return ops.side_by_side([lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))])
-    if isinstance(values, OneOfValues):  # in each row the values of the branch that its tag says
+    if isinstance(values, OneOfValues):  # in each row, the values of the tagged branch
         tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
         encoded = ops.padded(tag, codec.size)
         for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):

@@ -74,8 +74,8 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
 
     Args:
         preprocessor: The observation's preprocessor.
-        request: What is asked of the whole model, with a complete config and a catalog.
-        obs_space: The space of encoded observations as the model gets it; the preprocessor's when missing.
+        request: The request for the whole model, with a complete config and a catalog.
+        obs_space: The model's space of encoded observations. If None, the preprocessor's.
 
     Raises:
         ConfigError: `input_nets` has an unknown path, or names a model that is not a trunk.
@@ -135,7 +135,7 @@ class _Finder:
 
         Args:
             codec: Its preprocessor.
-            values: What that restores from one encoded observation, `[1, ...]`; in lists `[1, places, ...]`.
+            values: The restored values of one encoded observation, `[1, ...]`; in lists `[1, places, ...]`.
             steps: Keys and positions that lead here.
             depth: The number of nested lists around it.
             start: Its first column in the encoded observation, or item.
@@ -167,7 +167,8 @@ class _Finder:
         places = slice(block.start, block.stop)
         if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
             raise ConfigError(
-                f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from"
+                f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be distinguished"
+                " from"
                 f" padding. Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)

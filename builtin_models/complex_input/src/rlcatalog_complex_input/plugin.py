@@ -1,4 +1,4 @@
-"""Declarations: what the complex-input network serves, and the nets it finds for the parts of an observation."""
+"""Declarations: the observations that the complex-input network is for, and its nets for their parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def match(request: Request) -> Match:
     image = next((node.path for node in request.obs.walk() if node.is_image), None)
     if image is None:
         return Match(None, "there is no image among the parts of the observation; one net for all of them will do")
-    return Match(Rank.GENERIC, f"gives the image {image}, and each other part, a net of its own")
+    return Match(Rank.GENERIC, f"gives the image {image} and each other part a separate net")
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return every part with the stages of its net, then what follows them."""
+    """Return every part with the stages of its net, followed by the common stages."""
     from rlcatalog_complex_input.description import stages
 
     return stages(request)

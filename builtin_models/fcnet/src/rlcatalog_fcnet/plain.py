@@ -1,4 +1,4 @@
-"""Plain modules as models, as far as PyTorch and TensorFlow are alike.
+"""Plain modules as models: code that PyTorch and TensorFlow share.
 
 A framework's class derives from `Plain`, from the framework's way to run modules, and from its base class of models.
 """
@@ -20,7 +20,7 @@ from rlcatalog.observations import preprocessor_of
 
 #: Keys without effect on a module that takes `num_outputs`.
 _IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
-#: What to do with a state.
+#: Advice for modules with a state.
 _WAY_TO_MEMORY = (
     "A plain module has no state: set use_lstm or use_attention, which put a memory behind it, or derive it from"
     " RecurrentNetwork (RLlib's form). One that gives logits and value takes num_outputs."
@@ -31,8 +31,9 @@ class Plain(ModelV2):
     """A plain module that maps observations to features, dense layers, then logits and a value.
 
     `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
-    reads what the logits read or, with `vf_share_layers=False`, a second module. Built as a trunk (`num_outputs=None`)
-    it ends with the features. A class or factory that takes `num_outputs` gives logits and value itself.
+    reads the same features as the logits or, with `vf_share_layers=False`, those of a second module. Built as a trunk
+    (`num_outputs=None`) it ends with the features. A class or factory that takes `num_outputs` gives logits and value
+    itself.
 
     A framework's class derives from it and from the framework's base class of models, and brings what is declared here
     and not implemented.
@@ -48,7 +49,7 @@ class Plain(ModelV2):
         stack_class: The framework's `DenseStack`.
         outputs_class: Its `OutputLayers`.
         channels_first: Whether its convolutions read the channels of an image before its rows.
-        is_module: `is_module(value)` says whether a value is a module, or a class of modules, of the framework.
+        is_module: `is_module(value)` returns whether a value is a module or a module class of the framework.
         unwrapped: `unwrapped(module)` returns the module behind one that was compiled.
         copied: `copied(module)` returns a deep copy.
         run_module: `run_module(module, x, input_dict)` returns a module's outputs.
@@ -140,7 +141,7 @@ class Plain(ModelV2):
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, rows: Array) -> tuple[Any, Any]:
-        """Return the space of what the module is shown, and the plan of how."""
+        """Return the space of the module's input, and the plan to create it."""
         if len(rows) == 1:
             return self.obs_space, None
         codec, config = _codec_of(self.obs_space), self.model_config
@@ -236,7 +237,7 @@ def _brief(space: Any) -> str:
     return SpaceInfo.read(space).describe()
 
 
-# --- what a module is shown ------------------------------------------------------------------------------------------
+# --- input of a module ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, 
 
     Args:
         value: The part as models find it: of one observation, of the lowest and of the highest.
-        info: Its space, where it is known: not inside of lists, texts and graphs, which are shown as dicts.
+        info: Its space, if known; unknown inside lists, texts and graphs, which are passed as dicts.
         channels_first: Whether the framework's images have channels first; None leaves everything as it is.
         is_chw: Whether the environment's images have their channels first.
     """
@@ -300,7 +301,7 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
     from gymnasium.spaces import Box
 
     low, high = rows[1:]  # the first is an example
-    if not (low <= high).all():  # what restoring makes of bounds may be none
+    if not (low <= high).all():  # restored bounds may not be bounds
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
         low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
     if info is None or info.kind != "box" or channels_first is None:

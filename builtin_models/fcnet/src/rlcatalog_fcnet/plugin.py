@@ -1,4 +1,4 @@
-"""Declarations: what the fully connected network serves and what its stages look like."""
+"""Declarations: the observations that the fully connected network is for, and its stages."""
 
 from __future__ import annotations
 

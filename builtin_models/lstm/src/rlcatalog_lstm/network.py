@@ -14,9 +14,9 @@ from rlcatalog_lstm.config import past_of, plan
 class AroundTrunk(ModelV2):
     """An LSTM around a trunk, then logits and a value, which both read its output.
 
-    `[S * T, obs] → trunk → beside it the previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`.
-    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; it
-    returns the state at the end of each sequence, before the padding.
+    `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. Built as a
+    trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; it returns the
+    state at the end of each sequence, before the padding.
 
     Args:
         *args: See `ModelV2`.

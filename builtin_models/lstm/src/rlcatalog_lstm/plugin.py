@@ -1,4 +1,4 @@
-"""Declarations: when the LSTM is chosen and what its stages look like."""
+"""Declarations: when the LSTM is chosen, and its stages."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class LSTMCell(nn.Module):
         return torch.stack(found, dim=1).flatten(0, 1), h, c
 
     def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Run sequences of different lengths: PyTorch sees their own rows only, the longest sequence first."""
+        """Run sequences of different lengths; PyTorch gets only their real rows, the longest sequence first."""
         sizes = np.asarray(lengths)
         order = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
@@ -109,7 +109,7 @@ class LSTMCell(nn.Module):
 
     def _weights(self) -> list[Tensor]:
         own = self._parameters
-        if len(own) == 3:  # in the order of their making; nn.Module's __getattr__ is slow
+        if len(own) == 3:  # in order of creation; nn.Module's __getattr__ is slow
             return [*own.values(), self._buffers["no_bias"]]  # type: ignore[list-item]
         return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]  # parametrised (weight norm, …)
 
@@ -117,7 +117,7 @@ class LSTMCell(nn.Module):
         weights = self._weights()
         if not weights[0].is_cuda:
             return weights
-        # cuDNN reads them from one piece of memory, and warns where it has to make it.
+        # cuDNN reads them from contiguous memory, and warns if it has to create it.
         flat = torch.cat([weight.reshape(-1) for weight in weights])
         ends = np.cumsum([weight.numel() for weight in weights]).tolist()
         return [flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)]

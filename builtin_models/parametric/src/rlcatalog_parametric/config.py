@@ -21,8 +21,8 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
     use_parametric: Annotated[
         bool | None,
         Meta(
-            description="read action masks and embeddings; None: where the observation has them and there is no"
-            " custom_model, which reads them itself; True: around a custom_model, too"
+            description="read action masks and embeddings; None: if the observation has them and there is no"
+            " custom_model, which reads them itself; True: also around a custom_model"
         ),
     ] = None
     action_embeddings_key: Annotated[
@@ -68,7 +68,7 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
 
 
 def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
-    """Read from the spaces what a head finds in an observation.
+    """Return the inputs of a head in an observation, from the spaces.
 
     Args:
         obs: The observation space as models see it.
@@ -127,7 +127,7 @@ def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: 
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings give each action its output, and the model is asked for features"
+            f"obs[{found.embeddings!r}]: embeddings define an output for each action, but features are requested"
             f" (num_outputs=None), as below a dueling interface. Ask for num_outputs={found.actions}, or set"
             " use_parametric to False to show the embeddings to the trunk."
         )

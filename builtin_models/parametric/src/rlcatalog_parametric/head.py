@@ -60,7 +60,7 @@ class ParametricHead(ModelV2):
         if self.layout.embeddings is not None:
             shown = input_dict["obs"][self.layout.embeddings]
             embeddings = self.ops.cast(shown.values if self.layout.listed else shown, output.dtype)
-            if allowed is not None:  # what stands for no action may be no number, which gradients would spread
+            if allowed is not None:  # values for absent actions may be NaN, which gradients would spread
                 embeddings = self.ops.only(allowed, embeddings)
             output = self._products(embeddings, output)
         return output if allowed is None else self.action_dist.masked(output, allowed), new_state

@@ -23,7 +23,7 @@ class ShownMask:
         shown: The entry of the observation space that holds the mask; the kernel has checked its form.
 
     Attributes:
-        places: For each column the place of the value that decides over it, among all values of the mask side by side;
+        places: For each column the place of the value that decides over it, among all concatenated values of the mask;
             None if they are one another's in order, and 0 forbids.
         forbidding: For each column the value that forbids.
 
@@ -63,8 +63,8 @@ def read(
         config: The flat model config.
 
     Returns:
-        The layout, the mask that models are shown, and what checks that each row allows something; None for the latter
-        two where there is no mask, and where nothing is to be checked.
+        The layout, the models' mask, and a check that each row allows an action; None for the latter two if there is no
+        mask, and if nothing needs to be checked.
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

@@ -1,4 +1,4 @@
-"""Declarations: when the head is chosen, what it takes out of the observation, and what its stages look like."""
+"""Declarations: when the head is chosen, its inputs from the observation, and its stages."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
     ] = False
     image_scale: Annotated[
-        float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
+        float | bool | None,
+        Meta(description="factor for the pixels; None: 1/255 for uint8, otherwise no factor; False: no factor"),
     ] = None
     conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their kernels")] = None
     conv_kernel_initializer_config: InitConfig = None
@@ -47,8 +48,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         filters = read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} has its own padding, found"
-                f" {self.conv_padding!r} beside it. Leave conv_padding out, or write the layers as a list."
+                f"config key 'conv_padding': the preset {filters!r} has its own padding; found"
+                f" conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
@@ -81,8 +82,8 @@ def read_filters(value: Any) -> list[Filter] | str | None:
         parts = list(entry) if isinstance(entry, list | tuple) else []
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
-            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], whole numbers from 1 on, kernel"
-                              f" and stride one number or [height, width]; found {shown(entry)}.")  # fmt: skip
+            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], integers >= 1, with kernel"
+                              f" and stride as one number or [height, width]; found {shown(entry)}.")  # fmt: skip
         filters.append((parts[0], kernel, stride))
     return filters
 

@@ -60,7 +60,7 @@ class ConvSpec:
 
     @property
     def size(self) -> Pair:
-        """Height and width of the output; below 1 where a kernel does not fit."""
+        """Height and width of the output; below 1 if a kernel does not fit."""
         height, width = (
             -(-n // s) if self.padding == "same" else (n - k) // s + 1
             for n, k, s in zip(self.size_in, self.kernel, self.stride, strict=True)
@@ -196,7 +196,7 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
     covers = all(2 * k >= n for k, n in zip(last.kernel, last.size_in, strict=True))
     if covers or min(last.size) < 1:
         return [*filters[:-1], cover(last.size_in, padding, last.channels)]
-    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with another layer behind the last
+    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with another layer after the last
     return [*filters, cover(longer[-1].size_in, padding)]
 
 

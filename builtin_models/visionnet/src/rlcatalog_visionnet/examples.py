@@ -1,4 +1,4 @@
-"""Examples for the conformance kit, beside the standard ones: small images, and lists of convolutions."""
+"""Additional examples for the conformance kit: small images, and lists of convolutions."""
 
 from __future__ import annotations
 

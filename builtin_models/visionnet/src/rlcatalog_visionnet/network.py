@@ -16,8 +16,8 @@ class Vision(ModelV2):
     """Convolutions, dense layers if configured, then logits and a value.
 
     `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
-    that reads what the logits layer reads or, with `vf_share_layers=False`, a separate stack. Built as a trunk
-    (`num_outputs=None`) it ends with the hidden layers, or with the features.
+    that reads the same features as the logits layer or, with `vf_share_layers=False`, a separate stack. Built as a
+    trunk (`num_outputs=None`) it ends with the hidden layers, or with the features.
 
     Attributes:
         convs_class: The framework's `ConvStack`.

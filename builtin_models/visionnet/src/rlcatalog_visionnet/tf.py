@@ -41,7 +41,7 @@ class Conv:
             output = self._product(x)[:, None, None, :]
         else:
             output = tf.nn.conv2d(x, self.kernel, self.spec.stride, self.spec.padding.upper())
-            output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])  # of 0 rows it gives the input's
+            output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])  # for 0 rows, it returns the input's
             output = tf.nn.bias_add(output, self.bias)
         return output if self.activate is None else self.activate(output)
 

@@ -38,7 +38,7 @@ class Conv(nn.Conv2d):
         assert self.bias is not None
         initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
         self.weight = nn.Parameter(self.weight.detach().contiguous(memory_format=torch.channels_last))
-        # The map it gives is its own: in place, the rectifier takes a tenth of the time.
+        # The output is a new map, so the in-place rectifier is safe; it takes a tenth of the time.
         self.activate = torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
 
     def reset_parameters(self) -> None:
@@ -53,7 +53,7 @@ class Conv(nn.Conv2d):
         else:
             # Weights put in from outside (functional_call, assigned state dicts) may have PyTorch's usual layout.
             weight = self.weight
-            if weight.stride(1) != 1:  # not by a memory format, which vmap does not know
+            if weight.stride(1) != 1:  # not by memory format, which vmap does not support
                 weight = weight.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
             output = F.conv2d(input, weight, self.bias, self.stride, self.padding)
         return output if self.activate is None else self.activate(output)
@@ -135,7 +135,7 @@ class VisionNetwork(Vision, TorchModelV2):
     convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 
     def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
-        """Return images `[B, C, H, W]` as the weights are: a view where the channels come last, as they are read."""
+        """Return images `[B, C, H, W]` in the weights' memory format; a view if channels are last in memory."""
         if not channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)

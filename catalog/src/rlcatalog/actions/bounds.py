@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Interval(NamedTuple):
-    """Bounds `[d]` of raw actions and what follows from them.
+    """Bounds `[d]` of raw actions and derived quantities.
 
     Attributes:
         low: Lower bounds.

@@ -131,7 +131,7 @@ class ActionCodec:
             raise self._no_action(expected, "something that is no array") from None
         if array.dtype.kind not in "biuf":
             raise self._no_action(expected, f"dtype {array.dtype}")
-        if array.shape == (0,):  # of no rows
+        if array.shape == (0,):  # an empty batch
             array = array.reshape(0, *(shape or ()))
         if not array.ndim or (shape is not None and array.shape[1:] != shape):
             raise self._no_action(expected, f"shape {array.shape}")
@@ -142,7 +142,7 @@ class ActionCodec:
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite where it does not clip.
+        """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite if it does not clip.
 
         Integers count from 0.
         """
@@ -175,7 +175,7 @@ class ActionCodec:
         if wrong.any():
             row, column = (int(place) for place in np.argwhere(wrong)[0])
             if self.counts is not None:
-                expected = f"a whole number from 0 to {self.counts[column] - 1}"
+                expected = f"an integer from 0 to {self.counts[column] - 1}"
             raise ActionError(
                 f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in row {row}, column"
                 f" {column}. Store what Policy.act returned as step.raw_action."
@@ -260,7 +260,7 @@ class ActionCodec:
         except ValueError:  # lists of different lengths
             raise self._bad_mask(expected, mask) from None
         shape = array.shape
-        if shape == (0,):  # of no rows
+        if shape == (0,):  # an empty batch
             array = array.reshape(0, self.mask_width)
         if array.dtype.kind not in "biuf":
             raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
@@ -268,7 +268,7 @@ class ActionCodec:
         if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
             raise self._bad_mask(expected, f"shape {shape}")
         allowed: Array = array.astype(np.bool_)
-        if array.dtype.kind != "b" and not (array == allowed).all():  # nothing else says what it allows
+        if array.dtype.kind != "b" and not (array == allowed).all():  # only the mask says what is allowed
             raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
         return allowed
 
@@ -296,12 +296,12 @@ class ActionCodec:
     @staticmethod
     def space_from_json(data: Mapping[str, Any]) -> Any:
         """Return the space that `space_to_json` described."""
-        raise NotImplementedError("space_from_json(data) must be implemented beside space_to_json(space).")
+        raise NotImplementedError("space_from_json(data) must be implemented together with space_to_json(space).")
 
 
 #: A value that occurs in no mask.
 _NO_VALUE = -1
-#: Number of whole numbers from 0 that float32 represents exactly.
+#: Number of integers from 0 that float32 represents exactly.
 _FLOAT32_COUNT = 2**24 + 1
 
 
@@ -332,8 +332,8 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
             distributions are chosen.
 
     Raises:
-        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf beside floats has more whole
-            numbers than float32 can represent.
+        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf next to floats has more integers
+            than float32 can represent.
     """
     codec = _codec(info, bounds, raw_kinds or {})
     if raw_kinds is None:
@@ -342,7 +342,7 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
     most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
     if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
         raise UnsupportedSpaceError(
-            f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds {_FLOAT32_COUNT:,};"
+            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 holds {_FLOAT32_COUNT:,};"
             " narrow its bounds, or leave the floats out of the action space."
         )
     return codec

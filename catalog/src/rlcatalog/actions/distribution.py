@@ -74,7 +74,8 @@ class ActionDistribution:
     def kl(self, other: ActionDistribution) -> Any:
         """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats, exact."""
         raise NoClosedFormError(
-            f"{type(self).__name__} has no closed form for its kl. Switch off what asks for it, such as kl_coeff=0 or"
+            f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, such as"
+            " kl_coeff=0 or"
             " use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
         )
 
@@ -103,7 +104,7 @@ class ActionDistribution:
         A composite joins parts with equal keys, so that the number of tensor operations does not grow with them.
 
         Args:
-            options: What `options_for` returned.
+            options: The result of `options_for`.
         """
         return None
 
@@ -129,7 +130,7 @@ class ActionDistribution:
             inputs: Model output `[B, size]`.
             mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of `ActionMasks`; a Box has none.
                 Here: no column, or one per input. A forbidden input gets the dtype's lowest finite value.
-            **options: What `options_for` returned.
+            **options: The result of `options_for`.
 
         Raises:
             NotServedError: The class is not `maskable`; or the mask does not have one column per input, and the class
@@ -153,7 +154,7 @@ class ActionDistribution:
         Args:
             inputs: Model output `[B, size]`.
             model: The model that made it, or None.
-            **options: What `options_for` returned.
+            **options: The result of `options_for`.
         """
         return cls(inputs, model, **options).sample()
 
@@ -170,7 +171,7 @@ class ActionDistribution:
         """Return the class that rebuilds a distribution from `params_given`; None: this class itself.
 
         Args:
-            options: What `options_for` returned.
+            options: The result of `options_for`.
         """
         return None
 
@@ -181,7 +182,7 @@ class ActionDistribution:
         Args:
             action: The action space.
             size: Number of inputs.
-            options: What `options_for` returned.
+            options: The result of `options_for`.
 
         Returns:
             For each part: its node of the action space, or a Discrete for one choice of a MultiDiscrete; a callable
@@ -234,7 +235,7 @@ class BoundDistribution:
         return self.cls.masked(inputs, mask, **self.options)
 
     def __getattr__(self, name: str) -> Any:
-        if "cls" not in self.__dict__:  # it is being unpickled
+        if "cls" not in self.__dict__:  # during unpickling
             raise AttributeError(name)
         return getattr(self.__dict__["cls"], name)
 

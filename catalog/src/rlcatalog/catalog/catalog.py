@@ -85,7 +85,7 @@ class Catalog:
 
     def _hold(self, registry: Registry) -> None:
         """Store a new or changed registry, with the objects derived from it."""
-        # Keys first: a lookup in another thread may see the keys without the parts that read them, but not the reverse.
+        # Keys first: a lookup in another thread may see the keys without the parts that read them, but not vice versa.
         self.registry, self.schema = registry, Schema(registry)
         self.slots = Slots(registry, self.prefer)
 
@@ -293,7 +293,7 @@ class Catalog:
             except Exception:  # a class of the user's may refuse an engine's default in any way
                 if tried is None:
                     raise
-        if known is None and pins is None:  # after success: where it fails, the error alone says what to do
+        if known is None and pins is None:  # only after success: on failure, the error says what to do
             warn_of(self, resolution)
             remember(slots, what, spaces, key, resolution)
         return built
@@ -336,7 +336,7 @@ class Catalog:
         try:
             spec = getattr(made, "spec", None)
             name = type(getattr(made, "unwrapped", made)).__name__ if spec is None else spec.id
-            if hasattr(made, "single_observation_space"):  # a vector environment, or what has the spaces of one
+            if hasattr(made, "single_observation_space"):  # a vector environment, or an object with the spaces of one
                 values = self.parse_config(config)
                 check_wrapped(self.slots.env_wrappers(values), made, values)
                 return made.single_observation_space, made.single_action_space, name, []

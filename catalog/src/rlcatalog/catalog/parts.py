@@ -52,8 +52,8 @@ def preprocessor_for(
         PartError: The target is not a preprocessor class, or its constructor breaks the contract.
     """
     info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
-    options = plain_values(options or {})  # its own: it may change them
-    options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
+    options = plain_values(options or {})  # a copy, because it may change them
+    options["custom_options"] = options.get("custom_model_config", {})  # RLlib's preprocessors look here
     check = check or options.get("check_observations", "first")
     component = chosen or catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
     assert component is not None
@@ -197,7 +197,7 @@ def model(
     Raises:
         PartError: A target cannot be imported, or is not a model class of this framework.
     """
-    from rlcatalog.models import ModelPart, assemble  # no lookup needs them
+    from rlcatalog.models import ModelPart, assemble  # lookups do not need them
 
     require_framework(framework)
     parts = []

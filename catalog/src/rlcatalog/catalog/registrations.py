@@ -150,7 +150,7 @@ def _restored(
             catalog = cls(entry_points, environ=environ, prefer=prefer)
             catalog._name, _ALIVE[name] = name, catalog
         there = {(c.kind, c.name) for c in catalog.registry if c.in_process}
-        for component, struct in registered:  # which may be more than came with an earlier pickle
+        for component, struct in registered:  # there may be more than in an earlier pickle
             if (component.kind, component.name) not in there:
                 catalog.register(component, config=struct)
     return catalog

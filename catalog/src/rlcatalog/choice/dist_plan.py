@@ -31,7 +31,7 @@ class DistPlan:
         choice: The choice and its reason.
         size: Number of model outputs that it needs, children included.
         children: The plans of the node's children if the distribution joins them; or, if it wraps another
-            distribution, the plan of that one for the same node.
+            distribution, the inner one's plan for the same node.
         place: Its place in the plan, for saved policies: the node's path, marked if it is inside another distribution.
     """
 
@@ -171,7 +171,7 @@ def _output_size(size: Any) -> int:
         return math.prod(map(_output_size, size))
     number = int(size)
     if number != size or number < 0:
-        raise ValueError("a whole number of inputs was expected")
+        raise ValueError("an integer number of inputs was expected")
     return number
 
 
@@ -188,7 +188,7 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
         if not any(node.component is component and path in (None, node.info.path) for node in nodes)
     ]  # fmt: skip
     if None in unused:
-        _size(names[None], plan.info, config)  # says why
+        _size(names[None], plan.info, config)  # raises an error with the reason
         raise UnsupportedSpaceError(f"{names[None].name} fits no part of {plan.info.describe()}.")
     if unused:
         paths = ", ".join(node.path for node in plan.info.walk())

@@ -61,7 +61,7 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
         look_here(module)
     try:
         return gymnasium.make(env, **config)
-    except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment
+    except (Exception, SystemExit) as error:  # from Gymnasium, a named module, or the environment
         unknown = isinstance(error, gymnasium.error.UnregisteredEnv) and not colon
         way = f"name the package: PACKAGE:{env}, or on the command line --import PACKAGE"
         hint = f" If a package registers it when imported, {way}." * unknown
@@ -144,7 +144,7 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     """Check that no wrapper is missing on the members of a vector environment, which cannot be wrapped any more.
 
     Raises:
-        ModelContractError: A wrapper is missing; the message says how to wrap them.
+        ModelContractError: A wrapper is missing. The message shows how to add it.
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:

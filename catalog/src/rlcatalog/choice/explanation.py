@@ -122,7 +122,7 @@ class Section:
     """Section of an explanation: a slot, the observation or the action. All output formats show the same sections.
 
     Attributes:
-        title: Slot and part, such as `"model: fcnet"`; `"memory: -"` where the slot is empty.
+        title: Slot and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
         shape: The shape of its output; empty if the lines show it.
         why: The reason for the choice.
         lines: Its components: name, shape, and a note.

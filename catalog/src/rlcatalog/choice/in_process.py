@@ -58,7 +58,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         fits = isinstance(cls, type) and hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
         served = [framework] if framework in frameworks() else list(frameworks())
         joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
-        own = {"size": partial(_size_of, cls), **joins}  # no closure: it is pickled
+        own = {"size": partial(_size_of, cls), **joins}  # not a closure, because it is pickled
     else:
         fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
     if not fits:

@@ -154,7 +154,7 @@ class Resolution:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults and that no part reads: key → what it takes to be read.
+        """The config keys that differ from their defaults and that no part reads: key → condition for it to be read.
 
         Keys are in the order of the config. The text is empty if no chosen component has the key. A registered class
         without `config` and `reads`, such as RLlib's custom classes, counts as reading all keys.
@@ -166,7 +166,7 @@ class Resolution:
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
             read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
-        elif not self.component("trunk").is_indexed:  # it may have a state of its own
+        elif not self.component("trunk").is_indexed:  # it may have a separate state
             read |= {"max_seq_len"}
         left = {key: "" for key in given if key not in read}
         for component in (*self.parts(), *self.beside) if given else ():
@@ -225,7 +225,7 @@ def model_stages(
         unclaimed: The part of the observation that a head leaves to the other parts.
     """
     filled = [part for part in parts if part is not None]
-    # The value may have its own trunk and memory, below the head.
+    # The value may have a separate trunk and memory below the head.
     has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
     apart = has_own_value and not request.config["vf_share_layers"]
     bare = apart and request.config["vf_memory"] == "none"
@@ -262,7 +262,7 @@ def _stages(answer: Any) -> list[Stage]:
     for stage in answer:
         numbers = [*(stage.shape or ()), stage.weights or 0]
         if type(stage.name) is not str or not all(isinstance(n, Integral) and int(n) >= 0 for n in numbers):
-            raise TypeError(f"a stage has a name, and whole numbers or None for shape and weights; found {stage!r}")
+            raise TypeError(f"a stage has a name, and integers or None for shape and weights; found {stage!r}")
         shape = None if stage.shape is None else tuple(map(int, stage.shape))
         weights = None if stage.weights is None else int(stage.weights)
         stages.append(Stage(stage.name, shape, weights, bool(stage.whole)))

@@ -81,7 +81,7 @@ def choose(
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
     if named is not None:
         component, why = named, "named in the config"
-        asked = [(named, verdict(named, request))]  # for its rank alone
+        asked = [(named, verdict(named, request))]  # only because of its rank
     elif on:
         component, match = _switched_on(slot, on, request)
         why, asked = match.why, [(component, match)]
@@ -143,7 +143,7 @@ def _distance(component: Component, request: Request) -> int:
 
 
 def _is_at_home(component: Component, request: Request) -> bool:
-    """Return whether a part is for a class of space that its own package defines."""
+    """Return whether a part is for a space class that the same package defines."""
     space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = component.declaration.kinds
@@ -174,7 +174,7 @@ def _unasked(
             continue
         switch, key = c.switch, KEYS.get(slot)
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
-        waits = c.declaration.match is None and not c.declaration.kinds  # for its name or its switch
+        waits = c.declaration.match is None and not c.declaration.kinds  # because of its name or its switch
         if c.is_third_party and not waits:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
         if waits:
@@ -217,8 +217,8 @@ def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     switches = list(dict.fromkeys(str(c.switch) for c in on))
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
     way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
-        "; ".join(_about_plugins(on)) or "Give each a switch of its own")  # fmt: skip
-    return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
+        "; ".join(_about_plugins(on)) or "Give each a separate switch")  # fmt: skip
+    return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
 
 
 def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -> AmbiguousChoiceError:
@@ -227,7 +227,7 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
     ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."
     space, rank = request.space_for(slot).describe(), best[0][1].rank
-    assert rank is not None  # they match
+    assert rank is not None  # these parts match
     return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
 
 

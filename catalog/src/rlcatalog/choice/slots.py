@@ -83,7 +83,7 @@ class Slots:
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
         """Raise an error if the index lists a part for a slot whose package is unusable; `among` limits these."""
         info = request.space_for(slot)
-        if slot in MODEL_SLOTS:  # by the shape of what it sees, or by its having parts
+        if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
             entries = [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
             entries += [(slot, "composite")] if info.is_composite else []

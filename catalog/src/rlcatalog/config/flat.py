@@ -21,7 +21,7 @@ class FlatConfig(dict[str, Any]):
     names (`OLD_NAMES`).
 
     Args:
-        values: The keys with their values; a copy of another FlatConfig takes over its structs.
+        values: The keys with their values; a copy of another FlatConfig shares its structs.
 
     Attributes:
         given: In a parsed config, the keys whose value is not the catalog's default.
@@ -46,7 +46,7 @@ class FlatConfig(dict[str, Any]):
         return config
 
     def __missing__(self, key: str) -> Any:
-        return self[OLD_NAMES[key]]  # a KeyError of its own where there is none
+        return self[OLD_NAMES[key]]  # raises a KeyError if there is none
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, by its current or an old name, or the default."""
@@ -57,7 +57,7 @@ class FlatConfig(dict[str, Any]):
         return ReadOnlyConfig(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "structs": {}}  # made anew where they are needed
+        return {**vars(self), "structs": {}}  # recreated when needed
 
 
 class ReadOnlyConfig(Mapping[str, Any]):

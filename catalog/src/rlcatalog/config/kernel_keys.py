@@ -10,14 +10,14 @@ from msgspec import Meta
 
 from rlcatalog.config.names import activation_name, read_initializers
 
-#: What a config key that takes a name, a callable or None is annotated with.
+#: Annotation of a config key that takes a name, a callable or None.
 NameOrCallable = Any
-#: What a config key is annotated with that holds the arguments of the initialiser before it.
+#: Annotation of a config key with the arguments of the preceding initialiser.
 InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments of that initialiser")]
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys that several parts read. Packages declare their own beside these."""
+    """Keys that several parts read. Packages declare additional keys."""
 
     custom_model: Annotated[Any, Meta(description="name or class of the model to use")] = None
     custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
@@ -92,9 +92,9 @@ READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
     "check_observations", "action_bounds", "_disable_action_flattening", "custom_model_config",
 })  # fmt: skip
-#: The keys that the kernel reads where a memory was chosen.
+#: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
-#: Keys of a trunk that have no effect under a memory, and what it takes for them to have one.
+#: Keys of a trunk without effect under a memory → how to give them an effect.
 IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect without one of others, and those.
 READ_BESIDE = {

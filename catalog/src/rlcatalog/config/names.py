@@ -115,7 +115,8 @@ def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> di
     Args:
         get: Returns the value of a key.
         prefix: Beginning of the keys.
-        *kinds: What is initialised, such as `"weights"` and `"bias"`; kinds without an initialiser are left out.
+        *kinds: Kinds of variables to initialise, such as `"weights"` and `"bias"`. Kinds without an initialiser are
+            left out.
 
     Raises:
         ConfigError: A name, or one of its arguments, is unknown.

@@ -39,7 +39,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
         is_mapping = isinstance(value, Mapping) and (type(value) is dict or not _is_space(value))
         if is_mapping or isinstance(value, list | tuple | set):
             if level >= MOST_LEVELS:
-                raise ConfigError(f"{what}: it holds itself, or is nested deeper than {MOST_LEVELS} levels.")
+                raise ConfigError(f"{what}: it contains itself, or is nested deeper than {MOST_LEVELS} levels.")
             items = []
             for item in value:
                 left -= 1

@@ -19,7 +19,7 @@ class Step(NamedTuple):
     Attributes:
         action: Actions for the environment, in its action space.
         raw_action: Raw actions `[B, width]`. Store these, because `evaluate` scores them.
-        logp: Log density of the raw actions, `[B]`; float32, or float64 where the model's outputs are.
+        logp: Log density of the raw actions, `[B]`; float32, or float64 if the model's outputs are.
         value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
         dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
             rebuilds it from them, whatever the weights are by then. Half precisions are widened to float32 before it.

@@ -27,23 +27,23 @@ class TensorOps:
     """The operations of a tensor library that framework-neutral code needs: one table per framework, and one for NumPy.
 
     Any framework has the first four. It may leave out others: where neutral code needs one of them, a NotServedError
-    names it. Below, x is a tensor, and `value` a tensor, an array or what one can be made of.
+    names it. Below, x is a tensor, and `value` a tensor, an array or anything convertible to one.
 
     Attributes:
         framework: The framework's name, or `"numpy"`.
-        reshape: `reshape(x, shape)` gives the last axis of x the given shape, as a view where the library can.
+        reshape: `reshape(x, shape)` gives the last axis of x the given shape, as a view if possible.
         integers: `integers(x)` returns x as int64.
         side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest of their types;
-            half precisions become float32 beside other types, which holds integers exactly.
+            half precisions become float32 if other types are present, so that integers stay exact.
         fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
             finite value.
         array: `array(x)` returns the values of x as an array, or None if they are not known, as while tracing; a
             table that leaves it out never knows them.
         tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
         booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
-        is_array: `is_array(value)` says whether it is one tensor or array, not a structure.
-        is_float: `is_float(x)` says whether x holds floating-point numbers.
-        is_half: `is_half(x)` says whether x is of half precision.
+        is_array: `is_array(value)` returns whether it is a single tensor or array, not a structure.
+        is_float: `is_float(x)` returns whether x has a floating-point dtype.
+        is_half: `is_half(x)` returns whether x has half precision.
         cast: `cast(x, dtype)` returns x in one of the library's dtypes.
         whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are rounded to int64.
         finite: `finite(x)` puts the nearest finite number of its dtype in place of infinity.
@@ -91,7 +91,7 @@ class TensorOps:
         vars(self).update(others)
 
     def __getattr__(self, operation: str) -> Operation:
-        if operation.startswith("__"):  # what copying and pickling ask for
+        if operation.startswith("__"):  # attributes that copying and pickling look up
             raise AttributeError(operation)
         raise NotServedError(
             f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps leave it out."
@@ -124,17 +124,17 @@ def ops_of(tensor: Tensor) -> TensorOps:
     if ops is None:
         spec = framework_of(cls)
         if spec is None:
-            return NUMPY_OPS  # not remembered: the framework of this class may yet be installed
+            return NUMPY_OPS  # not cached: the framework of this class may still be installed
         ops = _OF_CLASS[cls] = tensor_ops(spec.name)
     return ops
 
 
-#: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.
+#: Cache of `ops_of`. Not `functools.cache`, which `torch.compile` warns of.
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
 def _integers(x: np.ndarray[Any, Any]) -> Any:
-    with np.errstate(invalid="ignore"):  # in a branch of a OneOf that was not taken any values may stand
+    with np.errstate(invalid="ignore"):  # branches of a OneOf that were not taken may have any values
         return x.astype(np.int64)
 
 

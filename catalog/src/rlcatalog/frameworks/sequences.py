@@ -54,7 +54,7 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     given = batch.get("views") or {}
     if missing := [name for name in names if name not in given]:
         raise ModelContractError(
-            f"batch['views'] lacks {missing}, which {policy.model_name} asks for; store what acting returned"
+            f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views that acting returned"
             " as step.state.seen (and what Views.look_ahead makes of a rollout)."
         )
     return {name: given[name] for name in names}

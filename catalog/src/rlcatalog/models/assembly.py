@@ -195,7 +195,7 @@ def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> 
     past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
     if past:
         raise NotServedError(
-            f"{type(model).__name__} asks for the view {past[0]!r} of observations, but its head removes"
+            f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head removes"
             f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the current observation. Stack"
             " observations in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
         )

@@ -82,7 +82,7 @@ class ModelPart:
                 )
         assert isinstance(model, ModelV2)
         model._rlcatalog.part = "" if chosen is None else chosen.label
-        if held:  # what hands on features has no value
+        if held:  # a trunk has no value branch
             model._rlcatalog.hold(model, held if standard[2] is not None else {**held, "value_trunk": None})
         return model
 

@@ -154,7 +154,7 @@ def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(value_function)
     def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
         inside = self._rlcatalog
-        timed, inside.timed = inside.timed, None  # what an override takes from its base is turned once
+        timed, inside.timed = inside.timed, None  # a base's results are converted only once
         try:
             value = value_function(self, *args, **kwargs)
         finally:

@@ -148,7 +148,7 @@ class ModelV2:
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         else:
-            inputs["seq_lens"] = seq_lens  # for a trunk that is called without
+            inputs["seq_lens"] = seq_lens  # for a trunk that is called without one
         padding = None
         if own.is_trunk and seq_lens is not None and not (inputs.get("single_steps") or list(self.get_initial_state())):
             padding = own.padding(seq_lens, first_tensor(inputs["obs"]))

@@ -78,6 +78,6 @@ def _steps(shift: int | str | Sequence[int]) -> list[int]:
             raise ValueError
     except (AttributeError, ValueError):
         raise ConfigError(
-            f"shift: expected a whole number, a list of such or 'from:to[:step]' with from <= to, found {shift!r}."
+            f"shift: expected an integer, a list of integers or 'from:to[:step]' with from <= to, found {shift!r}."
         ) from None
     return list(range(first, last + 1, step))

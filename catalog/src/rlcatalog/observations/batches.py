@@ -76,7 +76,7 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
     """
     if info.kind == "dict":
         if observations:
-            _same_lengths(observations, len(info.keys))  # with a look-up of each key below: the same keys
+            _same_lengths(observations, len(info.keys))  # together with the look-up of each key below: equal keys
         return {
             key: stack(child, [obs[key] for obs in observations])
             for key, child in zip(info.keys, info.children, strict=True)

@@ -126,7 +126,7 @@ class Preprocessor:
                 raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(output)}.") from None
             if encoded.shape != shape:
                 raise ModelContractError(
-                    f"{self.who}: its transform() returned shape {encoded.shape}; _init_shape() said {shape}."
+                    f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape() returned {shape}."
                 )
             if encoded.dtype.kind not in "biuf":
                 raise ModelContractError(f"{self.who}: its transform() returned no numbers: {encoded.dtype}.")
@@ -148,7 +148,7 @@ class Preprocessor:
         return write_rows
 
     def restore(self, flat: Tensor, ops: TensorOps) -> Any:
-        """Convert encoded values `[..., size]` into what models see: an array, or a structure of arrays.
+        """Convert encoded values `[..., size]` into a model's input: an array, or a structure of arrays.
 
         Args:
             flat: Array or tensor `[..., size]`.
@@ -211,7 +211,7 @@ class Preprocessor:
         return self.encode_batch(batch)
 
     def encode_batch(self, batch: Any) -> Array:
-        """Encode like `transform_batch`; the array may share memory with the batch, so read it at once."""
+        """Encode like `transform_batch`; the array may share memory with the batch, so read it immediately."""
         if isinstance(batch, list):
             batch = self._stacked(batch)
         closely, before = self._unchecked or not self._harmless, None
@@ -299,7 +299,7 @@ class Preprocessor:
         """Raise ObservationError for this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
-    # Compiled at the first use: children are only asked for writers at their place in the whole.
+    # Compiled at first use, because writers of children depend on their place in the whole.
 
     @cached_property
     def _write(self) -> Writer:
@@ -336,7 +336,7 @@ class Preprocessor:
             pass
         raise ModelContractError(
             f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
-            " whole numbers from 0 on."
+            " integers >= 0."
         )
 
     def _check_rows(self, batch: Any) -> None:

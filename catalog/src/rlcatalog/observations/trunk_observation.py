@@ -80,7 +80,7 @@ class TrunkObservation:
         """Return the observation space of the trunk.
 
         Args:
-            encoded_space: The space of whole encoded observations, filtered where there is a filter.
+            encoded_space: The space of whole encoded observations, after the filter, if any.
         """
         box: Any = encoded_space
         low, high = (
@@ -89,7 +89,7 @@ class TrunkObservation:
         )
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
-            return self.preprocessor.observation_space  # in its own dtype: an image of bytes is known as one
+            return self.preprocessor.observation_space  # in its own dtype, so that byte images are recognised
         return self.preprocessor.processed_space(low, high)
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:

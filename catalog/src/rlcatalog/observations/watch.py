@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: The module of the base class, whose writers need no checks.
 _HOME = "rlcatalog.observations.preprocessor"
-#: The value beside a slice while a writer is checked.
+#: The value next to a slice while a writer is checked.
 _CANARY = np.float32(-77777.25)
 
 
@@ -26,7 +26,7 @@ def check_answers(codec: Preprocessor) -> None:
         ModelContractError: A result of its methods has the wrong kind.
     """
     if codec.children:
-        return  # what it says, it takes from them
+        return  # its results come from these arrays
     for name, expected in (
         ("writer", "a function (observation, out)"),
         ("batch_writer", "a function (batch, out)"),
@@ -64,14 +64,14 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
     home = {getattr(type(codec), name).__module__ for name in ("writer", "batch_writer")}
     if not codec.is_watched or home == {_HOME}:
         return
-    first = codec.size + 8  # where its slice begins in a longer array: there is as much room before it and behind it
+    first = codec.size + 8  # start of its slice in a longer array, with equal space before and after it
     for name, write in (("writer", codec.writer(first)), ("batch_writer", codec.batch_writer(first))):
         is_batch = name == "batch_writer"
         out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
         out[..., first : first + codec.size] = 0.0
         try:
             write(stack(codec.info, [obs]) if is_batch else obs, out)
-        except (Exception, SystemExit):  # encoding it says what is wrong
+        except (Exception, SystemExit):  # encoding it raises the error
             return
         out[..., first : first + codec.size] = _CANARY
         if (out != _CANARY).any():

@@ -14,13 +14,13 @@ from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of the plugins' parts; their records note what is left out."""
+    """Return the registry of the plugins' parts; record omitted parts in the plugins' records."""
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)
     _refuse_shared_structs(records)
     _refuse_unknown_keys(records)
-    for record, c in _parts(records):  # of plugins that are usable: what is entered stays
+    for record, c in _parts(records):  # of usable plugins: entries are final
         try:
             c.declaration.enter()
         except CatalogError as error:
@@ -73,7 +73,7 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
                 text = f"belongs to {owner}, and {c.distribution} claims it" if owner else (
                     f"is claimed by {' and '.join(distributions)}")  # fmt: skip
                 record.leave_out(c, DuplicateNameError(
-                    f"{kind} {c.name!r}: {entry!r} {text}. Call yours something else, or disable one:"
+                    f"{kind} {c.name!r}: {entry!r} {text}. Use another name, or disable one plugin:"
                     f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
                 ))  # fmt: skip
 
@@ -82,7 +82,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
     """Fail plugins whose parts name unknown frameworks; any plugin may declare one."""
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
-        error = None if c.declaration.entries else unknown_framework(c, declared)  # whose targets frameworks call
+        error = None if c.declaration.entries else unknown_framework(c, declared)  # frameworks call their targets
         if error is not None:
             record.fail(error)
 

@@ -31,7 +31,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     if owner not in owners:
         catalog.registry.explain_missing(f"{module}.{name}", owner)
         if owner is not None or not owners:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
+            raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names.")
         if len(owners) > 1:
             raise AmbiguousChoiceError(
                 f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."

@@ -84,7 +84,7 @@ class Component:
             )
         if target not in self.frameworks:
             raise NotServedError(
-                f"{self.title} has no code for framework={target!r}; it serves: {', '.join(self.frameworks)}."
+                f"{self.title} has no code for framework={target!r}; it supports: {', '.join(self.frameworks)}."
             )
         require_framework(target, self.distribution)
 

@@ -1,7 +1,7 @@
 """Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
 
-A declaration names a part, says which requests it fits, and holds the import path of its code. rlcatalog imports a
-target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` at its first use.
+A declaration has a part's name, the requests that it fits, and the import path of its code. rlcatalog imports a target
+such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` at its first use.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Declaration:
         match: A function that returns whether, how well and why the component fits a request. None: it is chosen by
             name, by its `switch` or by its `kinds`.
         config: Import path of the msgspec struct with the component's config keys, or None.
-        reads: Names of config keys that the component reads besides its own: shared keys of the kernel, or another
-            package's keys. Undeclared keys are refused when the plugin is loaded.
-        ignores: A function that returns the keys without effect for a request: key → what it needs, such as
+        reads: Names of other config keys that the component reads: shared keys of the kernel, or another package's
+            keys. Undeclared keys are refused when the plugin is loaded.
+        ignores: A function that returns the keys without effect for a request: key → its condition, such as
             `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
         extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
             None. Only `reads` counts of the other fields, if it is given.
@@ -164,7 +164,7 @@ class Declaration:
             object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
             if name != self.name:
                 yield (
-                    f"an extension has the name of what it extends; found extends={self.extends!r}."
+                    f"an extension has the same name as the extended component; found extends={self.extends!r}."
                     f" Name this component {name!r}"
                 )
 
@@ -205,7 +205,7 @@ class Declaration:
 
     def describe_clash(self, entry: str, other: Any) -> str:
         """Return the problem if another declaration has its place."""
-        return f"{self.kind} {entry!r} is known already; call this one something else."
+        return f"{self.kind} {entry!r} already exists; use another name."
 
     @property
     def named_keys(self) -> tuple[str, ...]:
@@ -381,4 +381,4 @@ class ExporterSpec(Declaration):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if "runner" not in self.targets:
-            yield "targets must have 'runner', which runs what was exported"
+            yield "targets must have 'runner', which runs exported files"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP = "rlcatalog.plugins"
 #: A version without suffix.
 _NUMBERS = r"(\d+(?:\.\d+)*)"
-#: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
+#: Reading a marker goes through `ast.parse`, which may fail if several threads do it at the same time (CPython 3.11).
 _PARSING = threading.Lock()
 
 
@@ -108,7 +108,7 @@ def scan() -> tuple[Any, ...]:
     installed: dict[str, Any] = {}
     for number, distribution in enumerate(distributions()):
         name = name_of(distribution) or f"distribution {number}"
-        # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
+        # The first copy on the path is imported, unless it is the remainder of an uninstallation.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
     return tuple(point for name, distribution in installed.items() for point in _entry_points_of(name, distribution))
@@ -117,7 +117,7 @@ def scan() -> tuple[Any, ...]:
 def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):
-        # The folder's name where it has one: reading the metadata of every installed package takes long.
+        # The name from the folder if possible, because reading the metadata of all installed packages is slow.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
     return ""
 
@@ -154,7 +154,7 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
     plugins: dict[tuple[str, str, str], PluginRecord] = {}
     for point in entry_points:
         try:
-            metadata = point.dist.metadata  # parsed anew at each access, hence read once
+            metadata = point.dist.metadata  # parsed at each access, so read it once
             distribution, version = normalize(metadata["Name"] or point.name), str(metadata["Version"] or "")
             requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
         except Exception:  # damaged; without a name the plugin would pass for a part of the running program
@@ -198,7 +198,7 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
     for line in plugin.requires:
         if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE) or _lies_between(line, kernel_version):
             continue
-        # Imported here: it takes a tenth of a process's first lookup, and what is above will nearly always do.
+        # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
         from packaging.requirements import Requirement
 
         try:
@@ -206,7 +206,7 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
                 requirement = Requirement(line)
             applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
             served = requirement.specifier.contains(kernel_version, prereleases=True)
-        except Exception as error:  # of many kinds, for a marker is evaluated
+        except Exception as error:  # any exception, because a marker is evaluated
             return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
         if applies and not served:
             return f"it needs rlcatalog{requirement.specifier} and this is rlcatalog {kernel_version}"

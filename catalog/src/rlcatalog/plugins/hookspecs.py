@@ -68,7 +68,7 @@ def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
-    """Return the engines this plugin provides: what `rlcatalog train --engine` names."""
+    """Return the engines that this plugin provides, for `rlcatalog train --engine`."""
 
 
 @hookspec

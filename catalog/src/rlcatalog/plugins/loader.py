@@ -86,7 +86,8 @@ def refuse_while_loading() -> None:
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
-            f"plugin {name!r} asks for a catalog while it is loaded, and there is none before all plugins are. Ask"
+            f"plugin {name!r} asks for a catalog while it is loaded, but there is none until all plugins are loaded."
+            " Ask"
             " later: in a match function as request.catalog, in a part when it is used. `from rlcatalog import *` asks"
             " for MODEL_DEFAULTS, and so for a catalog: import names one by one."
         )

@@ -36,7 +36,7 @@ def _word(name: str) -> str:
 def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
     """Return the message for an unknown bare name, with the addresses that work."""
     addresses = " or ".join(repr(f"{distribution}/{name}") for distribution in sorted(set(distributions)))
-    return f"{what} {name!r} means nothing alone. Say {addresses}."
+    return f"{what} {name!r} needs its distribution's name. Use {addresses}."
 
 
 def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:

@@ -63,8 +63,8 @@ class FrameworkSpec(Declaration):
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
     - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
-    - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
-    - `"policy_module"`: what `policy.as_module()` returns, called with the policy;
+    - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
+    - `"policy_module"`: makes the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
@@ -120,7 +120,7 @@ class FrameworkSpec(Declaration):
         if self.extends is None:
             return super().describe_clash(entry, other)
         what = entry.removeprefix(self._entry(""))
-        return f"framework {self.name!r} has a target {what!r} already; call this one something else."
+        return f"framework {self.name!r} already has a target {what!r}; use another name."
 
     # --- of a framework, not of what extends one ---------------------------------------------------------------------
 
@@ -140,7 +140,9 @@ class FrameworkSpec(Declaration):
             NotServedError: No package declares this target.
         """
         if (target := self.targets.get(what) or self.target(what)) is None:
-            raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
+            raise NotServedError(
+                f"{user} has no code for framework={self.name!r}: no installed package declares its {what!r}."
+            )
         return _load(target)
 
     @property

@@ -51,6 +51,6 @@ def how_to_get(distribution: str) -> str:
 
 
 def install_hint() -> str:
-    """Return a sentence that tells which packages to install to get started."""
+    """Return a sentence with the packages to install to get started."""
     names = " ".join(n for n in _data()["distributions"] if n.startswith("rlcatalog-"))
-    return f"Parts come in packages of their own; to get started: pip install {names}"
+    return f"Parts are in separate packages; to get started: pip install {names}"

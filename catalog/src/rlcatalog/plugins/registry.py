@@ -45,7 +45,7 @@ class Registry:
         self.records = records
         #: Sorted by kind, name and distribution.
         self._components = sorted(components, key=_order)
-        #: (kind, address or bare name) → the components that it can mean; several can only be told apart by address.
+        #: (kind, address or bare name) → possible components. Several components are only distinguished by address.
         self._meanings: dict[tuple[str, str], list[Component]] = {}
         for c in self._components:
             self._meanings[c.kind, c.address] = [c]
@@ -80,8 +80,8 @@ class Registry:
             for field in _keys(struct):
                 if field in owners:
                     raise DuplicateNameError(
-                        f"{component.kind} {component.name!r}: config key {field!r} belongs to {owners[field]}. Call"
-                        " yours something else."
+                        f"{component.kind} {component.name!r}: config key {field!r} belongs to {owners[field]}. Use"
+                        " another name."
                     )
         if struct is not None:
             paths[path] = struct

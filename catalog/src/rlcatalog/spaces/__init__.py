@@ -1,7 +1,7 @@
-"""Spaces: what a Gymnasium space is, read once into a tree without any framework.
+"""Spaces: a Gymnasium space, read once into a framework-free tree.
 
-`SpaceInfo` is that tree; `Repeated` and `Simplex` are spaces beside Gymnasium's own; `RepeatedValues` and
-`OneOfValues` are what models see of observations that vary in size.
+`SpaceInfo` is that tree; `Repeated` and `Simplex` are additional spaces; `RepeatedValues` and `OneOfValues` are what
+models see of observations that vary in size.
 """
 
 import lazy_loader

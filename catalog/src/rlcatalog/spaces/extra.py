@@ -1,4 +1,4 @@
-"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector)."""
+"""Additional spaces: `Repeated` (a list of bounded length) and `Simplex` (a probability vector)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Repeated(gymnasium.Space[list[Any]]):
         seed: Seed for sampling.
     """
 
-    __module__ = "rlcatalog.spaces"  # where users find it, and how the class is called among kinds
+    __module__ = "rlcatalog.spaces"  # the public path, which also names the kind
 
     def __init__(self, child_space: gymnasium.Space[Any], max_len: int, seed: int | None = None) -> None:
         self.child_space = child_space

@@ -18,7 +18,7 @@ class RepeatedValues:
     """A batch of lists, padded to one length (Repeated and Sequence spaces).
 
     A Repeated space inside another is pushed outward: the values of `Repeated(Repeated(Box(K), N), M)` are the
-    RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, beside the outer lengths `[B]`.
+    RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, in addition to the outer lengths `[B]`.
 
     Attributes:
         values: Tensor `[B, max_len, ...]`, or a structure of such; zeros beyond the lengths.

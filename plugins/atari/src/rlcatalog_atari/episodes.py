@@ -20,7 +20,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
     """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None if there is none.
 
     Args:
-        env: The environment; where a wrapper has changed its action space, the meanings are not known.
+        env: The environment. If a wrapper has changed its action space, the meanings are unknown.
         meaning: Name of the action.
     """
     game: Any = env.unwrapped
@@ -35,7 +35,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 class FireOnReset(_Wrapper, RecordConstructorArgs):
     """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start by themselves.
 
-    What the press earns is dropped. Should it end the game, the next one is handed out without a press.
+    The reward of the press is dropped. If the press ends the game, the next game starts without a press.
 
     Args:
         env: An Atari environment with the action FIRE.

@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: a game, what its screen shows, and its memory."""
+"""Examples for the conformance kit: a game, its screen and its memory."""
 
 from __future__ import annotations
 

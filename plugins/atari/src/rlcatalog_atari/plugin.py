@@ -19,7 +19,7 @@ def match(request: Request) -> Match:
 
 
 def ignores(request: Request) -> dict[str, str]:
-    """Return the wrapper's keys that did nothing for the environment: all where it cannot have been wrapped."""
+    """Return the wrapper's keys without effect on the environment: all if it cannot have been wrapped."""
     from rlcatalog_atari.recognition import ignored_keys
 
     return ignored_keys(request.obs, request.config)

@@ -97,7 +97,7 @@ class GenericPixelPreprocessor(BytesPreprocessor):
         np.minimum(pixels, 255, out=pixels)  # the weights of an area may sum to a little more than 1
         if self._settings.zero_mean:
             pixels -= np.float32(128)
-            pixels *= np.float32(1 / 128)  # a power of 2: just what the division gives
+            pixels *= np.float32(1 / 128)  # a power of 2, so exactly the division's result
         else:
             pixels /= np.float32(255)
         return pixels

@@ -51,7 +51,7 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
 
 def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the wrapper's keys without effect on the observations: key → what it needs.
+    """Return the wrapper's keys without effect on the observations: key → its condition.
 
     The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
 

@@ -19,9 +19,9 @@ from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
 from rlcatalog_atari.recognition import why_not
 
-#: Most no-ops at the start of a game, as in the DQN paper; they are what makes starts differ.
+#: Most no-ops at the start of a game, as in the DQN paper; they make starts differ.
 _MOST_NOOPS = 30
-#: Emulator frames that one action lasts.
+#: Emulator frames per action.
 _FRAME_SKIP = 4
 
 
@@ -37,7 +37,7 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
 
     Raises:
         ConfigError: A key has a wrong value.
-        NotServedError: The environment cannot be prepared, or is to be left as it is; the message says why.
+        NotServedError: The environment cannot or must not be changed. The message says why.
     """
     settings = read_config(config, AtariConfig)
     reason = why_not(env, config)

@@ -20,7 +20,9 @@ from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
-_ISOLATE = typer.Option("--isolate", help="Load each plugin in a separate process first, and name plugins that end it.")
+_ISOLATE = typer.Option(
+    "--isolate", help="First load each plugin in a separate process, and report plugins that crash it."
+)
 
 _ALL = typer.Option(
     "--all", help="Also show the parts that were not chosen, with reasons, and the config keys that are read."
@@ -41,7 +43,9 @@ def list_parts(
     if kind is not None and not components:
         kinds = sorted({c.kind for c in catalog.components()})
         if kind not in kinds:
-            raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
+            raise UnknownNameError(
+                f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}."
+            )
     if as_json:
         columns = ("name", "distribution", "version", "status", "error")
         plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
@@ -56,7 +60,7 @@ def list_parts(
 
 
 def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
-    """Return the data of `list`: the plugins, their parts, and why a plugin is not loaded."""
+    """Return the data of `list`: the plugins, their parts, and the errors of plugins that failed."""
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
     records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
@@ -99,7 +103,7 @@ def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str,
     """Make an environment for a command; yield the catalog, the config and the environment."""
     catalog = default_catalog()
     config = key_values(model, "--model")
-    catalog.parse_config(config)  # a wrong key is found before an environment is made
+    catalog.parse_config(config)  # report a wrong key before making an environment
     env = make_env(env_id)
     try:
         yield catalog, config, env
@@ -118,26 +122,26 @@ def program(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Model catalog for reinforcement learning: show installed parts, and which fit an environment and why."""
+    """Model catalog for reinforcement learning: show installed parts, and explain which fit an environment."""
 
 
-#: Characters of a line of an error: whatever was typed, the terminal stays readable.
+#: Most characters in a line of an error, so that long arguments do not flood the terminal.
 _LONGEST = 2_000
 
-#: Commands that run before any plugin is loaded, this package's own plugin among them.
+#: Commands that are available before any plugin is loaded, including this package's own.
 OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
-    """Return the program with its own commands and the plugins'.
+    """Return the program with its own commands and those of plugins.
 
-    A plugin's code is imported only where its command is called; the others are shown by their declaration.
+    A plugin's code is imported only if its command is called; otherwise its declaration suffices.
 
     Args:
         argv: The arguments.
 
     Raises:
-        CatalogError: The command called does not exist, or its plugin cannot be used.
+        CatalogError: The called command does not exist, or its plugin cannot be used.
     """
     app = typer.Typer(no_args_is_help=True, add_completion=False)
     app.callback()(program)
@@ -145,7 +149,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         app.command(name, cls=Command)(function)
     called = next((argument for argument in argv if not argument.startswith("-")), None)
     if called in OWN_COMMANDS or (called is None and "--version" in argv):
-        return app  # which looks for plugins itself
+        return app  # these commands look for plugins themselves
     with redirect_stdout():
         registry = default_catalog().registry
     known = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
@@ -167,10 +171,10 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; for rlcatalog's errors and unusable files, print the message and exit with status 1."""
+    """Run the command line; print rlcatalog's errors and I/O errors, and exit with status 1."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be written ends nothing
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr: unencodable names must not raise
     previous, warnings.showwarning = warnings.showwarning, _show
     as_json = "--json" in arguments and "--help" not in arguments
     try:
@@ -184,6 +188,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
-    # A plugin that failed stands in `list`; here it gets a line without the look of a traceback.
+    # `list` shows failed plugins in full; here, print a single line that does not look like a traceback.
     place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
     print(f"warning: {place}{message}", file=sys.stderr)

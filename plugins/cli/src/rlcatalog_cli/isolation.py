@@ -1,4 +1,4 @@
-"""Isolating plugins from the command line: their output, and ends of the process."""
+"""Isolation of plugins from the command line: their output and process exits."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from typing import Any, TextIO
 from rlcatalog.catalog import Catalog
 from rlcatalog.internals import PluginRecord, disabled_reason, find_plugins, normalize, scan
 
-#: Seconds within which a plugin must have loaded.
+#: Seconds within which a plugin must load.
 PATIENCE = 60
 _ALIVE = "rlcatalog: loaded"
 
-#: What `print_answer` writes to where standard output is sent to standard error.
+#: Stream for `print_answer` while standard output is redirected to standard error.
 _ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=None)
 
 
 @contextmanager
 def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
-    """Send the output of plugins to standard error; standard output is for the result (see `print_answer`).
+    """Redirect the output of plugins to standard error; standard output is for the result (see `print_answer`).
 
     Args:
-        for_good: Leave it so when the command ends: the process ends with it, and threads of plugins may outlive it.
+        for_good: Keep the redirection after the command, because threads of plugins may still print until the process
+            ends.
     """
     if _ANSWERS.get() is not None:
         yield
@@ -36,9 +37,9 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
     stdout, answers, kept = sys.stdout, sys.stdout, None
     stdout.flush()
     sys.stdout = sys.stderr
-    with suppress(AttributeError, OSError):  # one of them is closed, or standard output is a stream in memory
+    with suppress(AttributeError, OSError):  # a stream is closed, or standard output is in memory
         kept = os.dup(1)
-        os.dup2(2, 1)  # what is printed without Python's help, too
+        os.dup2(2, 1)  # also redirects output of native code
         if stdout.fileno() == 1:
             answers = open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False)  # noqa: SIM115
     token = _ANSWERS.set(answers)
@@ -54,7 +55,7 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
 
 
 def print_json(data: Any) -> None:
-    """Print the answer of a command as JSON; see `print_answer`."""
+    """Print a command's result as JSON; see `print_answer`."""
     print_answer(json.dumps(data, indent=2) + "\n")
 
 
@@ -64,7 +65,7 @@ def print_answer(text: str) -> None:
 
 
 def catalog_of_survivors() -> Catalog:
-    """Return a catalog of the plugins that load without ending the process; the others have failed in it."""
+    """Return a catalog in which plugins that crash the process are marked as failed."""
     deaths = {}
     for plugin in find_plugins(scan()):
         if disabled_reason(plugin, os.environ) is None and (how := _death(plugin)) is not None:
@@ -78,7 +79,7 @@ def catalog_of_survivors() -> Catalog:
 
 
 def _death(plugin: PluginRecord) -> str | None:
-    """Load a plugin in a separate process; return how the process ended, or None."""
+    """Load a plugin in a separate process; return how the process ended, or None if it did not."""
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
@@ -87,26 +88,26 @@ def _death(plugin: PluginRecord) -> str | None:
     if _ALIVE.encode() in done.stdout.splitlines():
         return None
     how = describe_exit(done.returncode)
-    way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
+    way = f"disable it with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
     return f"it ended the process that loaded it: {how}; {way}"
 
 
 def describe_exit(code: int) -> str:
-    """Return how a process ended, by its return code: its exit status, or the signal that ended it."""
+    """Return a process's exit status, or the signal that ended it, from its return code."""
     with suppress(ValueError):
         return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     return f"signal {-code}"
 
 
 def _load(distribution: str, name: str) -> None:
-    """Load one plugin and say that the process is still there."""
+    """Load one plugin, and print that the process is still alive."""
     import warnings
 
-    warnings.simplefilter("ignore")  # what is wrong with it is said where it is listed
+    warnings.simplefilter("ignore")  # errors are reported when the plugin is listed
     points = [p.entry_point for p in find_plugins(scan()) if (p.distribution, p.name) == (distribution, name)]
     Catalog(points, environ={})
     os.write(1, f"\n{_ALIVE}\n".encode())
-    os._exit(0)  # threads of its own do not keep it
+    os._exit(0)  # do not wait for the plugin's threads
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Options of commands: shared ones, `KEY=VALUE` ones, and the check that a single option is given once."""
+"""Options of commands: shared options, `KEY=VALUE` options, and a check for repeated options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typer.core import TyperCommand
 
 from rlcatalog.errors import ConfigError, shown
 
-#: Of commands that print tables or lines for people.
-AS_JSON = typer.Option("--json", help="Print JSON for machines.")
+#: For commands that print tables or lines.
+AS_JSON = typer.Option("--json", help="Print JSON.")
 ModelKeys = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", metavar="KEY=VALUE", help="Set a key of the model config; repeatable."),
@@ -23,20 +23,20 @@ Modules = Annotated[
 
 
 class Command(TyperCommand):
-    """A command that refuses a repeated single option; the parser would silently take the last."""
+    """Command that rejects repeated options; the parser would silently use the last one."""
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return the parser, which counts its options; nothing is converted or run before."""
+        """Return a parser that counts options before anything is converted or run."""
         parser = super().make_parser(ctx)
         parse = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
             found = parse(args=args)
-            order = found[2]  # each parameter as often as it was given
+            order = found[2]  # each parameter once per occurrence
             for parameter in order:
                 if order.count(parameter) > 1 and _is_single(parameter):
                     name = max(parameter.opts, key=len)
-                    ctx.fail(f"{name} is given {_times(order.count(parameter))}; it takes one value. Say it once.")
+                    ctx.fail(f"{name} is given {_times(order.count(parameter))}, but takes one value. Pass it once.")
             return found
 
         parser.parse_args = parse_once  # type: ignore[method-assign]
@@ -44,7 +44,7 @@ class Command(TyperCommand):
 
 
 def _is_single(parameter: Any) -> bool:
-    """Return whether a parameter is an option for one value; `--help` and its like end the command before."""
+    """Return whether a parameter is an option for one value; options such as `--help` end the command earlier."""
     several = parameter.multiple or getattr(parameter, "count", False)
     return parameter.param_type_name == "option" and not several and not parameter.is_eager
 
@@ -58,10 +58,10 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
 
     Args:
         options: The options' values.
-        option: The option's name, for messages.
+        option: The name of the option, for messages.
 
     Raises:
-        ConfigError: One has no `=`, a key is repeated, or a value is nested too deep.
+        ConfigError: An option has no `=`, a key is repeated, or a value is nested too deeply.
     """
     found: dict[str, Any] = {}
     for text in options:
@@ -73,7 +73,7 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
         try:
             found[key] = _value(value)
         except RecursionError:
-            raise ConfigError(f"{option}: the value of {shown(key)} is nested too deep.") from None
+            raise ConfigError(f"{option}: the value of {shown(key)} is nested too deeply.") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""A lookup as a picture: the pipeline, the chosen part of each slot, and the other candidates."""
+"""Picture of a lookup: the pipeline, the chosen part of each slot, and the other candidates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ try:
     import drawsvg
 except ImportError:
     raise MissingExtraError(
-        "drawsvg, which draws the picture, is not installed: pip install 'rlcatalog-cli[pictures]'."
+        "drawsvg is needed to draw the picture, but is not installed: pip install 'rlcatalog-cli[pictures]'."
     ) from None
 
-#: Widths of the column of parts, of the column of those that lost, and of what stands between and around.
+#: Widths of the columns for chosen and other parts, of the gap between them and of the margin.
 _PARTS, _LOSERS, _GAP, _MARGIN = 430, 600, 34, 20
-#: The most characters of a line in a box, beside it, and below all of them.
+#: Most characters of a line in a box, to its right, and below all boxes.
 _IN_BOX, _LOSER, _NOTE = 62, 108, 180
 _LINE, _SMALL, _FONT = 17, 15, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
-#: Fills and borders of distributions, in the order in which they appear; what is the environment's is white.
+#: Fill and border colors by distribution, in order of appearance; the environment's boxes are white.
 _COLOURS = (
     ("#e3f0fd", "#2b6cb0"), ("#e8f6e9", "#2f855a"), ("#fdeedd", "#b7601f"), ("#f3e8fb", "#7b3fa0"),
     ("#fde7ea", "#b83250"), ("#e2f5f4", "#1f7a78"), ("#f6f2d8", "#85741a"), ("#ececf6", "#4c4f9e"),
@@ -31,14 +31,14 @@ _PLAIN = ("#ffffff", _GREY)
 
 
 class _Box:
-    """A section of an explanation, laid out in lines.
+    """Section of an explanation, broken into lines.
 
     Attributes:
         section: The section.
-        lines: What is in the box: text, and the shape behind it.
-        beside: What is beside it.
-        height: Its height in pixels.
-        room: The height of its row.
+        lines: The lines in the box, each with the shape after it.
+        beside: The lines to the right of the box.
+        height: The box's height in pixels.
+        room: The height of the row.
     """
 
     def __init__(self, section: Section) -> None:
@@ -50,7 +50,7 @@ class _Box:
 
 
 def pipeline_svg(found: Mapping[str, Any]) -> str:
-    """Return the picture of an explanation, given as plain data, as SVG."""
+    """Return the picture of an explanation (as plain data) as SVG."""
     title, sections, named = outline(found, keys=True)
     boxes = [_Box(section) for section in sections]
     notes = [line for note in named for line in _pieces(_said(*note), _NOTE)]
@@ -84,12 +84,12 @@ def _said(name: str, text: str) -> str:
 
 
 def _pieces(text: str, most: int) -> list[str]:
-    """Return a text in lines of so many characters."""
+    """Return a text broken into lines of at most a number of characters."""
     return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False) or [""]
 
 
 def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines that fit into a box, each shape behind the last line of its text."""
+    """Return lines that fit into a box, with each shape after the last line of its text."""
     fitting = []
     for text, shape in lines:
         *before, last = _pieces(text, _IN_BOX - len(shape))

@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar in a terminal, elsewhere ten lines."""
+"""Progress of a long command: a bar in a terminal, ten lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rich.table import Column
 def show_progress(
     text: str, total: int, *, unit: str = "steps", done: int = 0, quiet: bool = False, stream: TextIO | None = None
 ) -> Iterator[Callable[[int, float | None], None]]:
-    """Show progress, mean return, speed and remaining time of a command.
+    """Show a command's progress, mean return, speed and remaining time.
 
-    In a terminal it is a bar that is drawn over and over. Elsewhere, in a file or a pipe, it is a line for each tenth
-    of the way, without control characters.
+    In a terminal, this is a bar that updates in place. In a file or pipe, it is a line for each tenth, without control
+    characters.
 
     Args:
-        text: What is done.
+        text: Description of the work.
         total: The total number.
         unit: The unit of the numbers.
-        done: How many were done before.
+        done: The number at the start.
         quiet: Show nothing.
-        stream: Where to; standard output when missing.
+        stream: Stream to write to. If None, standard output.
 
     Yields:
-        `update(done, mean_return)`: how many are done in all, and the mean return, or None if there is none yet.
+        `update(done, mean_return)`, which takes the number done so far and the mean return, or None before the first.
     """
     stream = sys.stdout if stream is None else stream
     begun, before, shown = time.perf_counter(), done, 10 * done // total
@@ -43,7 +43,7 @@ def show_progress(
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),  # the bar gives way in narrow ones
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),  # in narrow terminals, the bar shrinks
             TextColumn("left"),
             console=console,
         )

@@ -1,8 +1,8 @@
 """RLlib's module tree over rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
 
-`names.toml` holds every name and what it stands for. Importing this package imports no framework.
+`names.toml` maps every name to its object. Importing this package does not import a framework.
 `import rlcatalog_compat as ray` stands for `import ray`: there is no cluster, so `init` and `shutdown` do nothing.
-`load_rllib_weights` reads what RLlib has trained.
+`load_rllib_weights` loads weights that RLlib has trained.
 """
 
 from __future__ import annotations

@@ -58,29 +58,31 @@ def _environment(env: Any, vector: Any = "sync") -> Any:
 class Algorithm:
     """An algorithm under RLlib's constructor, the base of `PPO` and `A2C`: `PPO(config, env)` or `PPO(env=..., ...)`.
 
-    It trains by rlcatalog_ppo's algorithm of that name, whose attributes it shows as its own.
+    It trains with rlcatalog_ppo's algorithm of the same name, and forwards attributes to it.
 
     Args:
         config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
-        env: What `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
+        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
             `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
 
     Raises:
         MissingPluginError: rlcatalog-ppo is not installed.
-        CatalogError: The config or a space is not served.
+        CatalogError: The config or a space is not supported.
     """
 
-    #: Its name in rlcatalog_ppo, and how long RLlib's rollouts are where that differs.
+    #: Its name in rlcatalog_ppo, and the length of RLlib's rollouts if different.
     _name = ""
     _own_length: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
-            raise ConfigError("The config comes first here, as in RLlib: say env=... and config=... by name.")
+            raise ConfigError(
+                "The config is the first argument here, as in RLlib: pass env=... and config=... by name."
+            )
         if not self._name:
             raise ConfigError(f"Algorithm is the base of the algorithms. Make one of them: {', '.join(_ALGORITHMS)}.")
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
@@ -101,8 +103,8 @@ class Algorithm:
         for key, refusal in _KEYS["not_served"].items():
             value = found.pop(key, None)
             if value is not None and value not in refusal["harmless"]:
-                raise NotServedError(f"{name}: {key}={value!r} is not served: {refusal['why']}.")
-        if "vf_share_layers" in found:  # where RLlib 0.8 had it
+                raise NotServedError(f"{name}: {key}={value!r} is not supported: {refusal['why']}.")
+        if "vf_share_layers" in found:  # RLlib 0.8's place
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
         found = _own_keys(found)
         steps = found.pop("train_batch_size", None)
@@ -145,12 +147,12 @@ class Algorithm:
         Args:
             observation: As the environment gives it.
             state: The state that the last call returned, or the model's initial one; see `policy_face.act`.
-            prev_action: The last action, where the state does not know it.
+            prev_action: The last action, if the state does not contain it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.
             policy_id: Accepted for RLlib's signature.
             full_fetch: Return state and further outputs whether or not a state is given.
-            explore: Whether the action is drawn; as the config says when missing, and there it is True when missing.
+            explore: Whether to sample the action. If None, the config's `explore`, which defaults to True.
 
         Returns:
             The action; or the action, the state as a list of arrays, and a dict. The dict holds the value estimate, the
@@ -169,8 +171,8 @@ class Algorithm:
         """Write everything that training needs to continue, and return the folder, for `restore`.
 
         Args:
-            checkpoint_dir: The folder; a new one below `runs` when missing. `rlcatalog.load(folder + "/policy")` loads
-                the policy in it.
+            checkpoint_dir: The folder. If None, a new one in `runs`. `rlcatalog.load(folder + "/policy")` loads the
+                policy in it.
         """
         if checkpoint_dir is None:
             run = f"{self._name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
@@ -180,7 +182,7 @@ class Algorithm:
         return str(folder)
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Restore what `save` wrote, with its config.
+        """Restore a checkpoint from `save`, with its config.
 
         Raises:
             SavedPolicyError: There is no checkpoint, or it is damaged.
@@ -190,7 +192,7 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm restored from what `save` wrote; for `Algorithm`, the class that wrote it.
+        """Return an algorithm restored from a checkpoint of `save`; for `Algorithm`, of the class that wrote it.
 
         Args:
             path: The folder.
@@ -238,8 +240,7 @@ A2C = A3CTrainer = A3C = A2CTrainer
 _ALGORITHMS: dict[str, type[Algorithm]] = {"PPO": PPO, "A2C": A2CTrainer}
 
 
-#: RLlib's dictionary to start from: here each key has its default where it is missing, but for the two that scripts
-#: write into.
+#: RLlib's dictionary to start from. Here, missing keys have their defaults, except the two that scripts write into.
 DEFAULT_CONFIG: dict[str, Any] = {"env_config": {}, "model": {}}
 
 
@@ -247,10 +248,10 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
     """Return an algorithm's class by RLlib's name.
 
     Raises:
-        ConfigError: It is not served.
+        ConfigError: It is not supported.
     """
     if name not in _ALGORITHMS:
-        raise ConfigError(f"Algorithm {name!r} is not served; there are: {', '.join(_ALGORITHMS)}.")
+        raise ConfigError(f"Algorithm {name!r} is not supported. Supported: {', '.join(_ALGORITHMS)}.")
     return _ALGORITHMS[name]
 
 
@@ -264,8 +265,8 @@ def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
     clip = found.pop("clip_rewards", None)
     if clip is True:
         raise NotServedError(
-            "clip_rewards=True replaces rewards by their signs, which is not served. For rewards that are whole numbers"
-            " clip_rewards=1.0 is the same; for others wrap the environment in gymnasium.wrappers.TransformReward."
+            "clip_rewards=True replaces rewards with their signs, which is not supported. For integer rewards,"
+            " clip_rewards=1.0 is the same; for others, wrap the environment in gymnasium.wrappers.TransformReward."
         )
     if clip:
         found["reward_clip"] = float(clip)

@@ -1,4 +1,4 @@
-"""What networks compute, in NumPy, as RLlib's tests and losses use it; and the padding of their convolutions."""
+"""Network operations in NumPy, for RLlib's tests and losses, and the padding of convolutions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
 
 
 def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
-    """Return the one-hots of choices `[..., k]` side by side, `[..., sum(depths)]`."""
+    """Return the concatenated one-hots of choices `[..., k]`, `[..., sum(depths)]`."""
     x = np.asarray(x)
     return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
 
@@ -105,7 +105,7 @@ def pair(value: Any) -> tuple[int, int]:
 def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
     """Return the padding that makes a convolution's output as large as the input over its stride, rounded up.
 
-    What cannot be shared evenly goes to the right and below.
+    An uneven remainder goes to the right and bottom.
 
     Args:
         in_size: Size of the image.

@@ -38,17 +38,16 @@ class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
     Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
-    have one row per sequence and are left out where rows are counted. `"dones"` are the `"terminateds"` where there are
-    none.
+    have one row per sequence and do not count as rows. `"dones"` are the `"terminateds"` if there are none.
 
     Attributes:
         accessed_keys: Names of the columns that were read.
-        added_keys: Names of the columns that were set beside those given to the constructor.
+        added_keys: Names of columns that were added after construction.
         deleted_keys: Names of the columns that were deleted.
-        get_interceptor: What each column passes through when it is read, once; or None.
+        get_interceptor: Function applied to each column when it is first read, or None.
 
     Args:
-        *args: What a dict is made of.
+        *args: Arguments of `dict`.
         **kwargs: Columns; `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len` are attributes instead.
     """
 
@@ -168,8 +167,8 @@ class SampleBatch(dict[str, Any]):
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
 
-        A sequence that the cut goes through is cut, too. It keeps the state of its own first row, as in RLlib, even if
-        that row is cut off.
+        A sequence across the cut is cut too. It keeps the state of its first row, as in RLlib, even if that row is cut
+        off.
         """
         columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
         lengths = super().get(self.SEQ_LENS)
@@ -181,7 +180,7 @@ class SampleBatch(dict[str, Any]):
             first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
             for name in self.keys() - columns.keys():
                 columns[name] = _map(lambda leaf: leaf[first:last], super().__getitem__(name))
-            # Padding stands behind a sequence's rows, so what is left of those is what the cut has not passed.
+            # Padding follows a sequence's rows, so the remaining rows are those before the cut.
             left = np.minimum(starts + real, end) - np.maximum(starts, start)
             columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
         return self._like(columns)
@@ -191,7 +190,7 @@ class SampleBatch(dict[str, Any]):
 
         Args:
             key: `"eps_id"`, which changes between episodes, or `"dones"`, which ends them, by `"terminateds"` or
-                `"truncateds"` where there are no `"dones"`; None: the first of them that there is.
+                `"truncateds"` if there are no `"dones"`. If None, the first of these columns that exists.
 
         Raises:
             ConfigError: The key differs.
@@ -274,7 +273,7 @@ class SampleBatch(dict[str, Any]):
             NotServedError: The framework differs, as in RLlib.
         """
         if framework != "torch":
-            raise NotServedError(f"to_device: serves framework='torch', found {framework!r}.")
+            raise NotServedError(f"to_device: only framework='torch' is supported, found {framework!r}.")
         convert = importlib.import_module("rlcatalog_compat.tensors.torch").convert_to_torch_tensor
         for name, column in self.items():
             self[name] = convert(column, device, pin_memory)

@@ -85,7 +85,7 @@ class PPOConfig:
         return self
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a key that was set, or its default in rlcatalog_ppo; `default` where it has none there."""
+        """Return a key that was set, or its default in rlcatalog_ppo, or `default`."""
         return getattr(self, key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -94,7 +94,7 @@ class PPOConfig:
     __setattr__ = __setitem__
 
     def __getattr__(self, key: str) -> Any:
-        # Asked only for what is no method. A copy asks before there are keys.
+        # Called only for names that are not methods; copying calls it before there are keys.
         keys = self.__dict__.get("_keys", {})
         if key in keys:
             return keys[key]

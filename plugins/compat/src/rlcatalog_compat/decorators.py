@@ -75,7 +75,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
     """Return a decorator that warns at each use of a function or class; with `error` it raises.
 
     Args:
-        old: The name, or the decorated object itself where there are no parentheses.
+        old: The name, or the decorated object itself if there are no parentheses.
         new: Replacement.
         help: A text that replaces the hint at `new`.
         error: See `deprecation_warning`.

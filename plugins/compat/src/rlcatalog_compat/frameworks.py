@@ -61,7 +61,7 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     """Return `(torch, torch.nn)`; where PyTorch is missing None and a module whose classes cannot be used.
 
     Args:
-        error: Whether to raise where it is missing.
+        error: Whether to raise if it is missing.
 
     Raises:
         MissingFrameworkError: It is missing, and `error` is set.
@@ -80,7 +80,7 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
     """Return `(tensorflow.compat.v1, tensorflow, 2)`; where TensorFlow is missing three times None.
 
     Args:
-        error: Whether to raise where it is missing.
+        error: Whether to raise if it is missing.
 
     Raises:
         MissingFrameworkError: It is missing, and `error` is set.
@@ -105,7 +105,7 @@ def try_import_tfp(error: bool = False) -> Any:
 
 
 def try_import_jax(error: bool = False) -> tuple[Any, Any]:
-    """Return `(None, None)`: RLlib's models in JAX are not served.
+    """Return `(None, None)`, because RLlib's JAX models are not supported.
 
     Raises:
         MissingFrameworkError: `error` is set.
@@ -168,7 +168,7 @@ def get_variable(
         torch_tensor: Whether PyTorch's answer is a tensor; without, it is the value itself.
         device: PyTorch's device.
         shape: Shape for an initialiser.
-        dtype: Dtype; that of the value, float32 for floats, where it is None.
+        dtype: Dtype. If None, float32 for floats, otherwise that of the value.
     """
     import numpy as np
 

@@ -121,9 +121,10 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     """Return the object that a config describes.
 
     Args:
-        cls: The class, made where the config names none; a dict or text stands for the config itself.
-        config: An object of the class, which is returned; or what to make, alone or under `"type"` among its arguments:
-            a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in the class's module.
+        cls: The class to create if the config names none; a dict or text is the config itself.
+        config: An object of the class, which is returned, or a description of the object, alone or under `"type"` among
+            its arguments: a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in the
+            class's module.
         **kwargs: Further arguments, which take the place of the config's; `_args` is the list of those without a name.
 
     Raises:

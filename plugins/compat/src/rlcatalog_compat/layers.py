@@ -63,7 +63,8 @@ def batch_normalization(
         name: The layer's name in the model.
         inputs: Its input.
         training: Whether the batch's own statistics count.
-        trainable: Whether scale and offset are trained. Keras would stop the statistics, too; TensorFlow 1 went on.
+        trainable: Whether scale and offset are trained. Unlike in Keras, statistics are always updated, as in
+            TensorFlow 1.
         **options: Further arguments of the Keras layer.
     """
     layer = _layer(model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",))

@@ -22,11 +22,11 @@ ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """An RLlib module or name that the mirror does not have; the message says why."""
+    """An RLlib module or name that the mirror does not have. The message says why."""
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """The same for an attribute: code that inspects modules expects an AttributeError."""
+    """An attribute that the mirror does not have; also an AttributeError, for code that inspects modules."""
 
 
 class Mirror(ModuleType):
@@ -55,7 +55,7 @@ class _Finder(MetaPathFinder, Loader):
         if front in modules() and name in modules()[front].names:
             return None  # a name, and no module
         if inside not in known():
-            # Names come here too: for `from module import name`, Python tries a module where there is no attribute.
+            # Names also get here: for `from module import name`, Python tries a module if there is no attribute.
             raise NotMirroredError(missing(inside))
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -108,9 +108,9 @@ def missing(path: str) -> str:
     front, _, name = path.rpartition(".")
     entry = modules().get(front)
     if why := reason_for(path):
-        return f"ray.{path} is not served: {why}."
+        return f"ray.{path} is not supported: {why}."
     close = nearest(name, entry.names) if entry is not None else ""
-    return f"ray.{path} is nothing that rlcatalog-compat knows.{close} docs/porting.md lists what it serves."
+    return f"ray.{path} is unknown to rlcatalog-compat.{close} docs/porting.md lists the supported names."
 
 
 def resolve(target: str, name: str) -> Any:

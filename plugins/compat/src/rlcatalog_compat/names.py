@@ -14,7 +14,7 @@ class Module(NamedTuple):
     Attributes:
         layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have it.
         names: Name → `"module:attribute"` it stands for.
-        refused: Name → why it is not served.
+        refused: Name → why it is not supported.
     """
 
     layouts: str
@@ -24,7 +24,7 @@ class Module(NamedTuple):
 
 @cache
 def modules() -> dict[str, Module]:
-    """Return the modules that are served, by their paths; `ray.` is left out."""
+    """Return the supported modules by path, without `ray.`."""
     texts, made = _table()["texts"], {}
     for path, entry in _table()["modules"].items():
         homes = [home.format_map(texts) for home in entry.get("names", ())]
@@ -36,19 +36,19 @@ def modules() -> dict[str, Module]:
 
 @cache
 def reasons() -> dict[str, str]:
-    """Return why modules below a path are not served; the longest matching path decides."""
+    """Return why modules below a path are not supported; the longest matching path decides."""
     table = _table()
     return {path: why.format_map(table["texts"]) for path, why in table["reasons"].items()}
 
 
 @cache
 def known() -> frozenset[str]:
-    """Return the paths of the modules that are served, and of the packages above them."""
+    """Return the paths of the supported modules and of the packages that contain them."""
     return frozenset(".".join(path.split(".")[: i + 1]) for path in modules() for i in range(path.count(".") + 1))
 
 
 def reason_for(path: str) -> str | None:
-    """Return why a module or name, `ray.` left out, is not served; None if nothing is known about it."""
+    """Return why a module or name, without `ray.`, is not supported; None if unknown."""
     front, _, name = path.rpartition(".")
     if front in modules() and name in modules()[front].refused:
         return modules()[front].refused[name]
@@ -59,7 +59,7 @@ def reason_for(path: str) -> str | None:
 
 @cache
 def _table() -> dict[str, Any]:
-    import tomllib  # with its parser only where the table is asked for
+    import tomllib  # import the parser only if the table is needed
 
     return tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 

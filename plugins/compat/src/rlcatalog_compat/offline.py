@@ -30,7 +30,7 @@ class JsonReader:
     Args:
         inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON in
             which `PPO(..., record=FOLDER)` has recorded is read as `rlcatalog_ppo.offline.Reader` reads it.
-        ioctx: Accepted, without effect: RLlib's workers and their config are not served.
+        ioctx: Accepted without effect, because RLlib's workers and their config are not supported.
 
     Raises:
         SavedPolicyError: There is no such file.

@@ -15,7 +15,7 @@ from rlcatalog_compat.arrays import convert_to_numpy
 class EpisodeState(list[Any]):
     """The memory of an episode as RLlib hands it out: arrays without a batch axis.
 
-    Given back, it brings along what else the policy carries, its past actions say.
+    When passed back, it also contains the policy's other state, such as past actions.
 
     Args:
         carried: The policy's own state, of one row.
@@ -68,7 +68,8 @@ def _state_of(policy: Policy, state: Any) -> Any:
     if [part.shape for part in found] != expected:
         raise ModelContractError(
             f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"
-            f" {[part.shape for part in found]}. Begin with model.get_initial_state(), and give back what was returned."
+            f" {[part.shape for part in found]}. Begin with model.get_initial_state(), and pass back the returned"
+            " state."
         )
     memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
     return began._replace(memory=memory)

@@ -65,7 +65,7 @@ def chop_into_sequences(
         agent_indices: The same of the agent.
         dynamic_max: Whether sequences are padded to the longest one's length, instead of `max_seq_len`.
         shuffle: Whether the sequences are put into a random order.
-        seq_lens: Lengths `[S]`, where they are known.
+        seq_lens: Lengths `[S]`, if known.
         states_already_reduced_to_init: Whether `state_columns` are `[S, ...]`.
         handle_nested_data: Whether columns are structures; each is returned as the list of its leaves.
         padding: `"zero"`, or `"last"` for copies of a sequence's last row.
@@ -118,8 +118,8 @@ def pad_batch_to_sequences_of_same_size(
         shuffle: Whether the order is changed at random.
         batch_divisibility_req: Divisor of the number of rows of a batch without states; it is padded to it.
         feature_keys: Columns to pad; all but those of states when None.
-        view_requirements: The model's views: sequences are padded to the longest one's length where a state is viewed
-            at one step, to `max_seq_len` otherwise.
+        view_requirements: The model's views. Sequences are padded to the longest one's length if a state is viewed at
+            one step, to `max_seq_len` otherwise.
         padding: See `chop_into_sequences`.
     """
     if batch.zero_padded:

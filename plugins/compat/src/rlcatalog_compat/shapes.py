@@ -32,7 +32,7 @@ def flatten(obs: Any, framework: str | None = None) -> Any:
 
     Args:
         obs: A tensor.
-        framework: Accepted for RLlib's signature; the tensor tells.
+        framework: Accepted for RLlib's signature; determined by the tensor.
     """
     return ops_of(obs).flat(obs)
 
@@ -51,7 +51,7 @@ def add_time_dimension(
         padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array is returned as one without a framework,
             and as a tensor of the framework's otherwise, as in RLlib.
         seq_lens: Lengths `[S]`; or `max_seq_len`.
-        framework: `"torch"`, `"tf"` or `"np"`, of a NumPy array; a tensor tells.
+        framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; determined by a tensor.
         time_major: Whether time comes first.
         max_seq_len: T, as RLlib 1 wants it.
 

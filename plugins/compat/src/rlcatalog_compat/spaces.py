@@ -128,7 +128,7 @@ def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[typ
         function: Takes a leaf, and one of each of the others.
         struct: Dicts, and lists and tuples.
         *others: Structures of the same form.
-        kinds: What counts as a part of the structure beside dicts.
+        kinds: Types that count as parts of the structure, in addition to dicts.
     """
     structs = (struct, *others)
     if isinstance(struct, dict):

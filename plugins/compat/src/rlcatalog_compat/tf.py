@@ -59,7 +59,7 @@ def get_categorical_class_with_temperature(t: float) -> type:
 
 
 class FullyConnectedNetwork(_FullyConnectedNetwork):
-    """The fully connected network, with `base_model` beside it; it may be part of a Keras model.
+    """The fully connected network, with an attribute `base_model`; it may be part of a Keras model.
 
     Called with symbolic Keras tensors, it returns symbolic tensors; `value_function()` then does too.
     """
@@ -139,7 +139,7 @@ class DistributionalQTFModel(TFModelV2):
         q_hiddens: Sizes of the hidden layers of the heads.
         dueling: Whether there is a head for the state's value.
         num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
-        use_noisy: Noisy layers; not served.
+        use_noisy: Noisy layers; not supported.
         v_min: Smallest return of the distribution.
         v_max: Largest return.
         sigma0: For noisy layers.
@@ -167,7 +167,7 @@ class DistributionalQTFModel(TFModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         if use_noisy:
-            raise NotServedError("DistributionalQTFModel: noisy layers are not served; leave use_noisy out.")
+            raise NotServedError("DistributionalQTFModel: noisy layers are not supported; remove use_noisy.")
         self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
         self.action_dim = int(action_space.n)
         width = int(num_outputs or 0)

@@ -269,7 +269,7 @@ class DQNTorchModel(TorchModelV2):
         dueling: Whether there is a head for the state's value.
         dueling_activation: Activation of the hidden layers.
         num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
-        use_noisy: Noisy layers; not served.
+        use_noisy: Noisy layers; not supported.
         v_min: Smallest return of the distribution.
         v_max: Largest return.
         sigma0: For noisy layers.
@@ -299,7 +299,7 @@ class DQNTorchModel(TorchModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         if use_noisy:
-            raise NotServedError("DQNTorchModel: noisy layers are not served; leave use_noisy out.")
+            raise NotServedError("DQNTorchModel: noisy layers are not supported; remove use_noisy.")
         self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
         self.action_dim = int(action_space.n)
 

@@ -123,7 +123,7 @@ class _Given:
                 for form in forms:
                     if (value := self.take_one(prefix + match.expand(form))) is not None:
                         return value
-        if match := re.fullmatch(r"outputs\.value\.(\w+)", end):  # behind the convolutions of a value of its own
+        if match := re.fullmatch(r"outputs\.value\.(\w+)", end):  # after the convolutions of a separate value net
             last = sum(bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have)
             return self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
         if end == "cell.bias":  # theirs are two that are added
@@ -154,7 +154,7 @@ class _Given:
         if rest == "bias":
             return self.take_one(f"{gate}_bias_z")
         found = self.take(*(gate + name for name in NAMES["torch"]["gate"][rest]))
-        return np.concatenate([matrix.T for matrix in found]) if found else None  # they multiply from the other side
+        return np.concatenate([matrix.T for matrix in found]) if found else None  # they are transposed
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
@@ -190,7 +190,7 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     if weights and all(isinstance(value, Mapping) for value in weights.values()):
         if len(weights) > 1:
             raise NotServedError(
-                f"load_rllib_weights: these are the weights of the policies {sorted(weights)}; give those of one."
+                f"load_rllib_weights: these are the weights of several policies, {sorted(weights)}; pass those of one."
             )
         return dict(*weights.values())
     return weights
@@ -209,8 +209,8 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
     post = config.get("post_fcnet_hiddens") or []
     if "convs" in parts and "nets" not in parts and post:
         raise ConfigError(
-            "load_rllib_weights with post_fcnet_hiddens behind convolutions: RLlib's nets leave out the last activation"
-            " there and read the value off the convolutions. Such weights cannot be made to act alike."
+            "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the last activation"
+            " there and read the value from the convolutions, so the same weights would act differently."
         )
     if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
         first, last = (activation_name(config.get(f"{key}_activation", None)) for key in ("fcnet", "post_fcnet"))
@@ -268,7 +268,7 @@ def _tf_places(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
-    """Return the weights for the Keras layers of a custom model under their own names, by the missing names.
+    """Return the weights for a custom model's Keras layers, with their own names, by the missing names.
 
     Args:
         model: The model, of TensorFlow.

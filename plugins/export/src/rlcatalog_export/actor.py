@@ -40,11 +40,11 @@ class Actor:
 
     Args:
         path: The file.
-        observation_space: The environment's observation space, where the file cannot hold it (a plugin's own kind).
+        observation_space: The environment's observation space, if the file cannot contain it (a plugin's kind).
         action_space: The same for actions.
         seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
-        catalog: Catalog of formats and codecs; the default one when missing.
-        runner: What runs the file, in place of `path`.
+        catalog: Catalog of formats and codecs. If None, the default catalog.
+        runner: Object that runs the file, instead of `path`.
 
     Attributes:
         interface: Inputs and outputs of the file, spaces, config and versions.
@@ -83,7 +83,7 @@ class Actor:
             self._try()
         except CatalogError:
             raise
-        except Exception as error:  # spaces and codecs raise what they come across in what was not written for them
+        except Exception as error:  # spaces and codecs may raise any error on foreign data
             raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
 
     def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
@@ -142,7 +142,7 @@ class Actor:
         for port, array in zip(interface.outputs, self._run(feeds), strict=True):
             if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} comes out as {array.dtype}{list(array.shape)}; its interface says"
+                    f"{self._where}: {port.name!r} has the output {array.dtype}{list(array.shape)}; its interface says"
                     f" {port.dtype}{[1, *port.shape]}."
                 )
 
@@ -155,10 +155,10 @@ class Actor:
 
         Args:
             obs: A vector environment's observations (a batch), or a list of single ones. Filtered ones as the policy's
-                `preprocess` returns them where the file takes those (`interface.observation`).
+                `preprocess` returns them if the file takes encoded observations (`interface.observation`).
             state: The state the last `act` returned; None at the start of all episodes.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Action mask in Gymnasium's format, batched; the observations' own when missing.
+            mask: Batched action mask in Gymnasium's format. If None, the mask in the observations, if any.
             explore: Sample; otherwise take the most likely action.
 
         Raises:
@@ -212,7 +212,7 @@ class Actor:
             prev_reward: See `act`.
             mask: The columns of the action mask `[B, m]`, or None.
             explore: See `act`.
-            noise: What is drawn from `[B, k]`, where the file has such an input; None if nothing is drawn.
+            noise: Random numbers `[B, k]` to sample from, if the file has this input; None without sampling.
         """
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
         arrays = self._run(feeds) if rows else self._none(feeds)
@@ -302,7 +302,7 @@ class Actor:
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
         """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
-        acting: Any = self  # as a policy does, for all that a stepper asks
+        acting: Any = self  # like a policy, in everything that a stepper uses
         return ActorStepper(acting, n, autoreset)
 
     def seed(self, seed: int | None) -> None:
@@ -340,5 +340,5 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
         )
     try:
         return space_from_json(written)
-    except Exception as error:  # Gymnasium's spaces raise what they come across
+    except Exception as error:  # Gymnasium's spaces may raise any error
         raise SavedPolicyError(f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor.") from error

@@ -39,7 +39,7 @@ class Observations:
     def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
         self._ports = [port for port in interface.inputs if port.role == "observation"]
         self._filtered = interface.observation == "filtered"
-        #: What takes the masks out of observations, where the model is not shown them.
+        #: Removes masks from observations, if the model does not see them.
         self._apart = masks if interface.mask_apart else None
         seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
@@ -49,7 +49,7 @@ class Observations:
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info
-        # A codec of another version may be lowered where it was not, or not any more.
+        # In another version, a codec may have gained or lost its tensor form.
         self._parts = {part.steps: part for part in observation_inputs(self.preprocessor)}
         self._cut = [(port, self._part(port), _limits(port, self._part(port))) for port in self._ports]
         self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]

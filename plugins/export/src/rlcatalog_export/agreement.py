@@ -1,8 +1,8 @@
 """Agreement of a step by a policy and by its graph, up to rounding.
 
 Parameters, raw actions, values and states are compared number by number. Log densities need another rule: near a bound,
-and where a distribution is narrow, the last digit of an action moves them by more than any fixed tolerance. A graph's
-must be the one that the policy's own distribution gives the graph's action under the graph's parameters.
+and for a narrow distribution, the last digit of an action changes them by more than any fixed tolerance. A graph's must
+be the one that the policy's own distribution gives the graph's action under the graph's parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 #: How far a number may lie from the policy's, absolutely (in units of a bounded action's bounds) and in parts of it.
 TOLERANCE = 2e-5
-#: How many units in the last place of its parameters a log density may be off: what a few dozen operations lose.
+#: Tolerance of a log density in units in the last place of its parameters: the error of a few dozen operations.
 _UNITS = 8
 _TRIES = 4
 #: Parameters beyond it stand for infinity, such as the logits of forbidden actions.
@@ -81,7 +81,7 @@ def _raw_units(codec: ActionCodec) -> Array:
 
 
 def _bound_of(leaf: ActionCodec) -> Array:
-    """Return the larger of each value's bounds, 1 where there are none."""
+    """Return the larger of each value's bounds, or 1 without bounds."""
     low, high = leaf.info.low, leaf.info.high
     if low is None or high is None:
         return np.ones(leaf.info.shape or ())

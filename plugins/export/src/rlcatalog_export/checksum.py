@@ -13,7 +13,7 @@ from pathlib import Path
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import check_files, read_file as read_file
 
-#: Largest file in bytes: what ONNX allows.
+#: Largest file in bytes, ONNX's limit.
 LARGEST = 1 << 31
 #: Largest list of the checksums of a folder.
 _LONGEST_LIST = 1 << 20

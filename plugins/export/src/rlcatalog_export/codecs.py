@@ -50,8 +50,8 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
     """Return `root.encode_batch` of the whole observation, `[B, *shape]`.
 
     Args:
-        inputs: What `observation_inputs` yielded.
-        values: A tensor for each: `[B, *shape]`, or `[B, size]` where it comes encoded.
+        inputs: The results of `observation_inputs`.
+        values: A tensor for each: `[B, *shape]`, or `[B, size]` if it is already encoded.
         root: The codec of the whole.
         ops: The tensor library's operations.
     """
@@ -62,7 +62,7 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
     return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
 
 
-#: What decides how a codec encodes.
+#: Attributes that determine how a codec encodes.
 _WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
 
 

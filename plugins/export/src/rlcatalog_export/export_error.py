@@ -21,7 +21,7 @@ _OURS = tuple(
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: Where what PyTorch says ends and its advice begins.
+#: Text at which PyTorch's message ends and its advice begins.
 _ADVICE = re.compile(
     r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
 )
@@ -32,7 +32,7 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
     """Return the last frame of a model or distribution as text; None if there is none.
 
     Args:
-        frames: What `traceback.extract_tb` returns, or others with `filename`, `lineno` and `name`.
+        frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
         engines: Packages whose lines are not the user's.
     """
     foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
@@ -49,7 +49,7 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
 
     Args:
         error: PyTorch's error.
-        what: Attempted operation, for the message.
+        what: The attempted operation, for the message.
         engines: Packages whose lines are not the user's; without any, no line is named.
         suspects: Lines that may be why: the batch's size must stay unknown.
     """
@@ -63,6 +63,6 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
     short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
     if line is not None:
         if "data-dependent" in message or "GuardOnDataDependent" in message:
-            short = "what a tensor holds decides which code runs; torch.where() chooses values instead"
+            short = "tensor values select the code path; choose values with torch.where() instead"
         return NotServedError(f"export: {line} {what}: {short}.")
     return NotServedError(f"export: this policy {what}: {short}.")

@@ -30,11 +30,11 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
             actor = Actor(runner=component.load("runner")(temporary), catalog=catalog,
                           observation_space=policy.observation_space, action_space=policy.action_space)  # fmt: skip
             compare(written, actor)
-            # What was written is on the disk before it takes its place; a former file stays whole until that.
+            # The file is on disk before it replaces the old one, which stays complete until then.
             for file in [file for file in (temporary, *temporary.rglob("*")) if file.is_file()]:
                 with file.open("rb+") as handle:
                     os.fsync(handle.fileno())
-            if temporary.is_dir():  # which cannot be put over another one
+            if temporary.is_dir():  # a folder cannot replace another one
                 with suppress(FileNotFoundError):
                     os.replace(target, Path(holder, "former"))
             os.replace(temporary, target)

@@ -63,7 +63,7 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         if difference:
             return f"{difference} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
         state, other = step.state, repeated.state
-        if t == 1:  # some episodes begin anew
+        if t == 1:  # some episodes restart
             begun = np.arange(rows) % 2 == 0
             state, other = policy.restart(state, begun), actor.restart(other, begun)
     return ""

@@ -27,7 +27,7 @@ class Exported:
         interface: Its inputs and outputs.
         policy: Copy of the policy for the comparison with the file.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
-            None if it cannot, and only what is not drawn is compared.
+            None if it cannot; then random outputs are not compared.
     """
 
     interface: Interface
@@ -104,7 +104,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     component = _by_suffix(known, path)
     if component is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
-        catalog.registry.explain_missing(f"{path}: what runs {path.suffix} files", owner)
+        catalog.registry.explain_missing(f"{path}: the runner of {path.suffix} files", owner)
     if component is None and path.is_dir():
         component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
     if component is None:

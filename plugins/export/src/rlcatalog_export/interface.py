@@ -25,7 +25,7 @@ Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 24)], ...], Meta(max_l
 Names = Annotated[dict[Text, Text], Meta(max_length=10_000)]
 #: Most numbers in one row of a port.
 _LARGEST = 1 << 26
-#: Roles that one port has at most, under its own name as an input.
+#: Roles that at most one port has; as an input, it has the role's name.
 _SINGLE = ("mask", "prev_reward", "noise", "deterministic", "raw_action", "logp", "value", "dist_inputs")
 _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
@@ -63,14 +63,14 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        observation: What its observations are: `"leaves"` of what the environment emits, each a port of its own (some
+        observation: Kind of its observations: `"leaves"` of the environment's observation, each a separate port (some
             may come encoded), or `"filtered"`: one port, encoded and filtered.
         framework: The framework of the policy.
         model: Class of its model, for messages.
         observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         mask_key: Key of the action mask in Dict observations, or None.
-        mask_apart: Whether the mask is no part of what the model is shown.
+        mask_apart: Whether the model does not see the mask.
         mask_columns: Path and number of values of each choice that the columns of a mask stand for.
         raw_kinds: Path → how raw actions of a leaf are to be read.
         action_bounds: Rule that brings floats into their bounds.
@@ -152,7 +152,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class _Header(msgspec.Struct):
-    """Header of an interface, read first: it tells whether this version can read the rest."""
+    """Header of an interface. It is read first, to check whether this version can read the rest."""
 
     format: str = ""
     format_version: int = 0
@@ -163,7 +163,7 @@ def _contradictions(interface: Interface) -> Iterator[str]:
     inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
     for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
         if len(named) < len(ports):
-            yield f"two {what} have one name"
+            yield f"two {what} have the same name"
         roles = [port.role for port in ports]
         for role in _SINGLE:
             if roles.count(role) > 1:
@@ -172,7 +172,7 @@ def _contradictions(interface: Interface) -> Iterator[str]:
             if math.prod(port.shape) > _LARGEST:
                 yield f"{port.name!r} has rows of shape {list(port.shape)}; {_LARGEST} numbers are the most"
             if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
-                yield f"{port.role!r} is none of {what}"
+                yield f"{port.role!r} is not one of {what}"
     for role in ("deterministic", "mask", "noise", "prev_reward"):
         if (given := interface.input(role)) is not None and given.name != role:
             yield f"the input {given.name!r} should be called {role!r}"
@@ -198,4 +198,4 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
             yield f"{port.name!r} begins with {len(port.initial)} numbers for shape {list(port.shape)}"
     steps = states.get("steps")
     if interface.input("prev_reward") is not None and (steps is None or (steps.dtype, steps.shape) != ("int64", ())):
-        yield "rewards are asked for, and steps are not counted"
+        yield "rewards are requested, but steps are not counted"

@@ -22,7 +22,7 @@ class Noise:
     Args:
         rows: B, the number of rows of the batch; None if it is not known.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: Random numbers per row of each draw, from an earlier count; where the number of rows is not known.
+        widths: Random numbers per row of each draw, from an earlier count, if the number of rows is unknown.
 
     Attributes:
         widths: Random numbers per row of each draw so far.

@@ -10,7 +10,7 @@ from rlcatalog_export.noise import LEAST
 
 Array = np.ndarray[Any, Any]
 
-#: Numbers in a block, if nobody asks for more at once.
+#: Numbers in a block, unless more are requested together.
 _BLOCK = 4096
 #: Most numbers in a block of a state that is set, which a file may hold.
 _MOST = 1 << 26

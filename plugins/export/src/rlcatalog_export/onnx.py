@@ -21,14 +21,14 @@ Array = np.ndarray[Any, Any]
 
 #: Key under which the file's metadata hold the interface.
 INTERFACE = "rlcatalog"
-#: What stands before the checksum, the value of a metadata entry at the end of a file: the number of that field of a
+#: Bytes before the checksum, which is the value of a metadata entry at the end of a file: the number of that field of a
 #: ModelProto, the entry's key, and lengths.
 _MARK = b"\x72\x54\x0a\x10rlcatalog.sha256\x12\x40"
 
 
 def write_model(model: Any, interface: Interface, path: Path) -> None:
     """Write an `onnx.ModelProto` of a policy, with its interface and its checksum."""
-    import onnx  # which acting from a file does without
+    import onnx  # not needed to act from a file
 
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})

@@ -64,7 +64,7 @@ class Graph:
 
         Args:
             outputs: The name of each input or output, its value in the graph, its dtype and its shape.
-            fixed: Inputs that are to be constants, with what they hold.
+            fixed: Inputs that become constants, with their values.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
         infos = [helper.make_tensor_value_info(name, type_of(dtype), shape) for name, _, dtype, shape in outputs]

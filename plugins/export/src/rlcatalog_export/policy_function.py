@@ -32,7 +32,7 @@ class PolicyFunction:
 
     Attributes:
         policy: The policy.
-        masked: Whether there is an input for action masks: where the action space has values to forbid, and the
+        masked: Whether there is an input for action masks: if the action space has values to forbid, and the
             distribution takes masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
@@ -125,7 +125,7 @@ class PolicyFunction:
         """Return the expected results for a written file."""
         return Exported(self.interface, self.policy, self.drawing_given)
 
-    # --- what is known of it ---------------------------------------------------------------------------------------
+    # --- its description ---------------------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
         """Return an array for an input: zeros, or numbers from the open interval (0, 1)."""

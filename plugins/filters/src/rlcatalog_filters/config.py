@@ -20,5 +20,5 @@ class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     filter_clip: Annotated[
         Annotated[float, Meta(gt=0.0)] | None,
-        Meta(description="clip filtered values at plus and minus this number; None: no clipping"),
+        Meta(description="clip filtered values to ± this number; None: no clipping"),
     ] = 10.0

@@ -19,7 +19,7 @@ from rlcatalog_filters.running_stat import RunningStat, worst_place
 
 
 class EncodedMeanStdFilter(Filter):
-    """Filter that normalises quantities in encoded observations, but no one-hot vectors, masks, indices or padding.
+    """Filter that normalises quantities in encoded observations, except one-hot vectors, masks, indices and padding.
 
     It learns only when called with `update=True`, which `Policy.act` never does.
 
@@ -29,8 +29,8 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over their values side by side. Workers that gather experience apart share what
-            they learned through it: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over their concatenated values. Workers that gather experience separately share
+            what they learned through it: `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config matches no leaf.
@@ -107,7 +107,7 @@ class EncodedMeanStdFilter(Filter):
     def processed_space(self, preprocessor: Preprocessor) -> Any:
         """Return a float32 Box: filtered values lie within the clip bounds, others within their old bounds.
 
-        Where nothing is to be filtered, models see what they would see without a filter.
+        If no leaf is filtered, models see the same as without a filter.
         """
         if not self._any:
             return preprocessor.observation_space
@@ -182,9 +182,9 @@ def leaves_to_filter(
 
     Args:
         leaves: The leaves of a preprocessor's plan.
-        config: Says what to include and to exclude.
+        config: The model config, with the leaves to include and exclude.
         action_mask_key: Key of the action mask in Dict observations, at any depth; or a path, `"a.b"`.
-        claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
+        claimed: Paths that a head reads itself. They describe actions, so only `filter_include` may change them.
 
     Raises:
         ConfigError: A path in the config matches no leaf, or only an action mask.

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog_filters.running_stat import Array, Moments, RunningStat, numbers
 
-#: Added to the standard deviation, so that what never varies can be divided by it.
+#: Added to the standard deviation, so that constants can be divided by it.
 EPSILON = 1e-6
 
 
@@ -177,7 +177,7 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
     """Return the offset to subtract and the factor, float64 arrays of the statistics' shape.
 
     Args:
-        stat: The statistics; without any, values stay what they are.
+        stat: The statistics; without statistics, values are unchanged.
         demean: Whether the mean is subtracted.
         destd: Whether to divide by the standard deviation.
     """
@@ -221,13 +221,11 @@ def _statistics(shape: Any) -> Any:
             return RunningStat(shape)
         if not any(isinstance(n, Integral) for n in shape):
             return tuple(_statistics(part) for part in shape)
-    raise ConfigError(
-        f"shape must be a tuple of whole numbers, None, or a dict or tuple of such shapes; found {shape!r}."
-    )
+    raise ConfigError(f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {shape!r}.")
 
 
 def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
-    """Return the structure of `function(stat, value, path)`; where there are no statistics, values stay as they are."""
+    """Return the structure of `function(stat, value, path)`; values without statistics are unchanged."""
     if stats is None:
         return values[0] if values else None
     if isinstance(stats, dict):

@@ -83,7 +83,7 @@ class Moments:
             usable = _usable(n, mean, m2)
         if not usable:
             raise ObservationError(
-                f"the values are too large to take statistics of: up to {np.abs(other.mean).max()} beside"
+                f"the values are too large for statistics: up to {np.abs(other.mean).max()} beside"
                 f" {np.abs(self.mean).max()}; nothing was changed."
             )
         return Moments(n, mean, m2)
@@ -98,7 +98,7 @@ class RunningStat:
         shape: Shape of one value.
 
     Attributes:
-        moments: What is known so far; replaced, never changed.
+        moments: The current moments; replaced, never modified.
     """
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
@@ -197,7 +197,7 @@ class RunningStat:
                 fits = _usable(int(n), mean, m2)
         if not fits:
             raise SavedPolicyError(
-                "expected statistics as a whole number n >= 0 and float64 arrays mean and m2 of one shape, finite and"
+                "expected statistics as an integer n >= 0 and float64 arrays mean and m2 of one shape, finite and"
                 f" m2 >= 0; found n {n.dtype} {n.shape}, mean {mean.dtype} {mean.shape}, m2 {m2.dtype} {m2.shape}."
             )
         found = cls()

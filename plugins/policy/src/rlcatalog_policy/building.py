@@ -37,7 +37,8 @@ def build(
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
             or `keras.Layer` (its class, an instance or a function that makes one).
         env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
-            function, an environment or a vector environment. The policy then acts on what `policy.wrap_env(env)` emits.
+            function, an environment or a vector environment. The policy then acts on observations of
+            `policy.wrap_env(env)`.
         catalog: The catalog that chooses; the process's when None.
         pins: Choices of an earlier lookup, which this lookup repeats.
         defaults: Defaults of an engine; see `Catalog.resolve`.

@@ -1,6 +1,6 @@
 """Contract checks of a policy's model and distribution at run time, which name the part that breaks the contract.
 
-A backend compares shapes at each call, in a tenth of a microsecond each, and calls this module where one differs. While
+A backend compares shapes at each call, in a tenth of a microsecond each, and calls this module if one differs. While
 TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
 """
 
@@ -29,7 +29,7 @@ Shape = tuple[int | None, ...]
 
 
 class ContractChecker:
-    """Checker of what a policy's parts return, which names the part that breaks the contract.
+    """Checker of the return values of a policy's parts; names the part that breaks the contract.
 
     Args:
         policy: The policy.
@@ -46,10 +46,10 @@ class ContractChecker:
             for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
-        #: Whether `check_actions` may find anything: listed distributions draw only what space and mask allow.
+        #: Whether `check_actions` is needed: listed distributions only draw actions that space and mask allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
 
-    # --- what a model returns --------------------------------------------------------------------------------------
+    # --- return values of models --------------------------------------------------------------------------------------
 
     def check_outputs(self, outputs: Any, rows: int | None) -> None:
         """Raise unless a model's outputs have the shape `[rows, outputs]`."""
@@ -69,7 +69,7 @@ class ContractChecker:
             " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
-    # --- what a distribution returns -------------------------------------------------------------------------------
+    # --- return values of distributions -------------------------------------------------------------------------------
 
     def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
         """Raise unless a sample in its flat form has the shape `[rows, width]`."""
@@ -86,7 +86,7 @@ class ContractChecker:
         )
 
     def check_tensors(self, value: Any, method: str) -> None:
-        """Raise unless what a distribution returned, one value or a structure, is made of the framework's tensors."""
+        """Raise unless a distribution's return value, one value or a structure, consists of the framework's tensors."""
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
@@ -203,9 +203,9 @@ class ContractChecker:
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
                 place = f"(at {Path(frame.f_code.co_filename).name}:{line})"
                 raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
-        # The caller of the parts raised it, on something that one of them had returned.
+        # The parts' caller raised it, because of a value that a part returned.
         whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
-        raise PartError(f"{whose}: the policy fails on this part or on what it returned: {reason(error)}") from error
+        raise PartError(f"{whose}: the policy fails on this part or on its return value: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
@@ -276,7 +276,7 @@ def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
     if not within.all():
         row, column = (int(place) for place in np.argwhere(~within)[0])
         if codec.whole and codec.counts is not None:
-            expected = f"a whole number from 0 to {codec.counts[column] - 1}"
+            expected = f"an integer from 0 to {codec.counts[column] - 1}"
         return expected, f"{raw[row, column]} in row {row}"
     if codec.whole or codec.clips:
         return None
@@ -320,6 +320,6 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
             needed = int(np.prod(shape(plan.info.space, dict(config))))
         if needed != plan.size:
             raise component.fault(
-                f"its declaration says that it takes {plan.size} inputs for {plan.info.describe()}, and"
+                f"according to its declaration, it takes {plan.size} inputs for {plan.info.describe()}, but"
                 f" {cls.__name__}.required_model_output_shape() says {needed}."
             )

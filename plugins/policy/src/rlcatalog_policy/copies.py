@@ -1,7 +1,7 @@
 """New models, copies and pickles of a policy: the same parts are built, with new or copied weights and statistics.
 
-A pickle holds what a save holds: it names the parts. Classes of the running program are pickled as usual, by the module
-that they are imported from.
+A pickle has the content of a save: it names the parts. Classes of the running program are pickled as usual, by the
+module that they are imported from.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
 
 
 def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
-    """Rebuild a policy from what `pickle_policy` returned."""
+    """Rebuild a policy from the result of `pickle_policy`."""
     (restored, arguments), pins = state["catalog"], Pins(**state["pins"])
     catalog = restored(*arguments)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are

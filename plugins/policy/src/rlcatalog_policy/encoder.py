@@ -50,7 +50,7 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
 
 def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
-    """Raise unless an array or a tensor is action masks `[rows, m]` as `Policy.action_mask` returns them.
+    """Raise unless an array or tensor has the form of action masks from `Policy.action_mask`, `[rows, m]`.
 
     Args:
         masks: Reader of action masks for the action space.

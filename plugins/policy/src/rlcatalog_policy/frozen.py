@@ -34,7 +34,7 @@ class FrozenBackend(Protocol):
         """Return the state of the random generators, under names that engines do not use."""
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of the random generators from what `random_state` returned; other entries are ignored."""
+        """Restore the states of the random generators, the result of `random_state`; ignore other entries."""
 
 
 class Frozen(Policy):
@@ -97,7 +97,7 @@ class Frozen(Policy):
         return {**self.policy.random_state(), **own}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of the random generators from what `random_state` returned: the same actions follow."""
+        """Restore the states of the random generators, the result of `random_state`, to repeat the same actions."""
         self.policy.set_random_state(state)
         if self._frozen is not None:
             self._frozen.set_random_state(state)

@@ -1,4 +1,4 @@
-"""History of each episode while acting: serves the views of past steps that a model requests.
+"""History of each episode while acting, for the views of past steps that a model requests.
 
 Training needs no history: it stores the views that acting returned.
 """
@@ -72,7 +72,7 @@ class View:
 
 
 class Views:
-    """Views that one model requests.
+    """Views that a model requests.
 
     Args:
         requirements: The model's `view_requirements`.
@@ -101,12 +101,12 @@ class Views:
         for view in self.all:
             if view.ahead and view.acting:
                 raise NotServedError(
-                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}, which is not known"
+                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)}, which is not known"
                     " when it acts; pass used_for_compute_actions=False, or a negative shift."
                 )
             if view.ahead and min(view.shifts) < 0:
                 raise NotServedError(
-                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
+                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
                     " back or ahead. Ask for two."
                 )
         self._back = [view for view in self.all if not view.ahead]
@@ -223,7 +223,7 @@ class Views:
 
     def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
-            raise NotServedError(f"{self._who} asks for the view {view.name!r} into {view.column!r}, which this rollout"
+            raise NotServedError(f"{self._who} requests the view {view.name!r} into {view.column!r}, which this rollout"
                                  " lacks. Add the column in a postprocessing step. The rollout has"
                                  f" {', '.join(sorted(columns))}.")  # fmt: skip
         column = columns[view.column]
@@ -241,7 +241,7 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the last step's rewards `[B]` as float32, 0 where there was none; None if all episodes begin.
+    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all episodes begin.
 
     Args:
         reward: The rewards, or None.
@@ -255,7 +255,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
     begun = t > 0
     if reward is None:
         if begun.any():
-            raise ModelContractError(f"{who} asks for past rewards: pass prev_reward=, the last step's.")
+            raise ModelContractError(f"{who} requests past rewards: pass prev_reward=, the last step's.")
         return None
     given = np.asarray(reward)
     if given.shape != begun.shape or given.dtype.kind not in "biuf":
@@ -263,7 +263,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
             f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
             f" dtype {given.dtype}."
         )
-    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+    with np.errstate(over="ignore"):  # values too large for float32 are found below
         rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
     check_rows(rewards, "prev_reward", "look at the environment's reward", t)
     return rewards
@@ -285,7 +285,7 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     known = (*_PAST, "t", *_TRAINING)
     if column not in known and row.used_for_compute_actions:
         raise NotServedError(
-            f"{who} asks for the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
+            f"{who} requests the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
             " with used_for_compute_actions=False, columns that a training loop adds to its rollouts work, too."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)

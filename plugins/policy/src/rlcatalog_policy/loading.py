@@ -66,7 +66,7 @@ def load(
         framework: `"torch"` or `"tf"`, even if it was saved in the other one: weights and statistics are the same in
             both, and outputs agree to 1e-5. None: the framework it was saved in.
         model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`.
-            Or a dictionary with the arguments in `custom_model_config` that held code.
+            It may also be a dictionary with the arguments in `custom_model_config` that contained code.
         observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
@@ -130,14 +130,14 @@ def read_manifest(source: Path) -> Manifest:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
             return decode(file)
     except FileNotFoundError:
-        inside = source / "policy"  # where a run saves it
+        inside = source / "policy"  # the folder that a run saves it to
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
         raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
 
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
-    """Open the files of one save; if a writer removes one before that, start again."""
+    """Open all files of one save; if a writer removes one meanwhile, start again."""
     former = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)
@@ -146,7 +146,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
             try:
                 files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
             except FileNotFoundError as error:
-                if manifest == former:  # no process is writing: the file is missing
+                if manifest == former:  # no process is writing, so the file is missing
                     raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
                 former = manifest
                 continue
@@ -249,15 +249,15 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
     announced = [stage.weights for stage in resolution.shapes if stage.weights]
     if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
         raise SavedPolicyError(
-            f"{weights.file.path} holds {weights.elements} weights in {len(weights.tensors)} arrays, and the config"
-            f" asks for a model of {sum(announced)} or more in {len(announced)} layers."
+            f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)} arrays, but the config"
+            f" describes a model of {sum(announced)} or more in {len(announced)} layers."
         )
 
 
 def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
     """Raise unless the file has the model's names, shapes and dtypes."""
     have = weights_of(policy.model)
-    # Strides of zero: shapes without memory, because a header may say anything.
+    # Strides of zero, to create shapes without memory, because headers are not trusted.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
     try:
         check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)

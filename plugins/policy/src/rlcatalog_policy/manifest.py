@@ -80,7 +80,7 @@ def encode(manifest: Manifest) -> bytes:
         SavedPolicyError: A value of the config is not plain data, or the content is too large.
     """
     data = msgspec.structs.asdict(manifest)
-    # JSON takes neither a whole number of thousands of digits nor a list inside itself.
+    # JSON supports neither integers of thousands of digits nor lists that contain themselves.
     with raised_as(
         lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"), SavedPolicyError
     ):
@@ -187,7 +187,7 @@ def plain_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config values of what `plain_config` returned."""
+    """Return the config values from the result of `plain_config`."""
     return {key: _decoded(value) for key, value in config.items()}
 
 

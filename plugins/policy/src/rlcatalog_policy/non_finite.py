@@ -1,7 +1,7 @@
 """NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
 
 Each check is one sum of products over an existing array, in a third of the time of `isfinite`. The sum is finite only
-if all numbers are. If it is not, which large numbers may also cause, the check looks closer.
+if all numbers are. If it is not, which may also be due to large numbers, every number is checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_step(
             "its observation is finite: look at the model's weights, and at past steps if it has a memory; to forbid an"
             " action, set its logit to the lowest finite number"
             if place is None
-            else f"its observation holds values that are not finite: {place}; mend it in the environment"
+            else f"its observation contains values that are not finite: {place}; fix it in the environment"
         )
         raise NonFiniteError(
             f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are [{values}{more}], and"

@@ -81,13 +81,13 @@ class Policy:
 
         #: The device of model and computation: the argument of `to`, or the device of an instance.
         self.device = "cpu"
-        # The model, and what it remembers of an episode.
+        # The model and its memory of an episode.
         self.model = new_model(self) if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
             shown = self.preprocessor.shape, self.encoded_space.dtype, self.action_codec, flat
-            #: The views of past steps that the model asks for.
+            #: The views of past steps that the model requests.
             self.views = Views(self.model.view_requirements, *shown, self.model_name)
             self._states = EpisodeStates(self.memory, self.views)
             #: The framework's `Backend`, with further methods of the framework.
@@ -197,7 +197,7 @@ class Policy:
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
             return encoded
-        with self._passing:  # it reads its statistics, and writes new ones
+        with self._passing:  # filtering reads statistics and writes new ones
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
@@ -313,7 +313,7 @@ class Policy:
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of the random generators from what `random_state` returned: the same actions follow."""
+        """Restore the states of the random generators, the result of `random_state`, to repeat the same actions."""
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
@@ -322,7 +322,7 @@ class Policy:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found by name.
+        """Pickle the content of `save`. The policy is restored on the CPU, and its parts are found by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
@@ -348,7 +348,7 @@ class Policy:
 
         Args:
             path: The file, or the folder for a format that is a folder.
-            format: Name of the format, such as `"onnx"`; when missing, the path's suffix decides.
+            format: Name of the format, such as `"onnx"`. If None, the path's suffix selects it.
 
         Returns:
             Inputs and outputs of the file.
@@ -367,10 +367,10 @@ class Policy:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting and serving.
 
         It shares the weights; call `frozen.update()` when they have changed. If no installed package can freeze this
-        policy, the result acts as this policy does, and `frozen.reason` says why.
+        policy, the result acts like this policy, and `frozen.reason` says why.
 
         Args:
-            rows: Number of environments it acts in at once; each other number works too, at a one-time cost.
+            rows: Number of environments to act in. Other numbers work too, at a one-time cost each.
             seed: Seed of its random generator; None for a new one each time.
         """
         return rlcatalog_policy.Frozen.of(self, rows, seed)

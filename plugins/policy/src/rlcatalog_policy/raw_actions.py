@@ -45,7 +45,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
     actions = map_tensors(actions, _array)
     single = _is_single(info, actions)
     if single or (single is None and info.space.contains(actions)):
-        with suppress(ValueError, KeyError, TypeError):  # the codec will say what is wrong
+        with suppress(ValueError, KeyError, TypeError):  # the codec will raise the error
             return stack(info, [actions])
     return actions
 
@@ -57,7 +57,7 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
         return next((single for single in parts if single is not None), None)
     try:
         return None if info.shape is None else np.ndim(actions) == len(info.shape)
-    except ValueError:  # lists of different lengths; the codec will say so
+    except ValueError:  # lists of different lengths; the codec will raise the error
         return False
 
 
@@ -81,7 +81,7 @@ def _array(values: Any) -> Array:
 
 
 def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
-    """Return the plugin's part that serves the actions of a leaf; None if the kernel's does."""
+    """Return the plugin's part for the actions of a leaf; None if the kernel handles them."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
@@ -96,7 +96,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
         PartError: Its inverse is wrong, or raised an unknown error.
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
-    keep = "keep what Policy.act returned as step.raw_action, and store that"
+    keep = "store step.raw_action from Policy.act"
     with blame_part(component, f"{type(codec).__name__}.invert()"):
         try:
             raw = codec.invert(part)
@@ -141,5 +141,5 @@ def _same(one: Any, other: Any) -> bool:
         return isinstance(other, tuple | list) and len(one) == len(other) and all(map(_same, one, other))
     try:
         return bool(np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):  # no numbers
+    except (TypeError, ValueError):  # not numbers
         return bool(np.array_equal(one, other))

@@ -75,7 +75,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
                 for name, content in arrays.items():  # existing files too: they may be damaged
                     write_file(folder, name, content)
                 write_file(folder, MANIFEST, manifest)
-            except OSError:  # nothing names them
+            except OSError:  # not referenced by any file
                 _remove(folder, arrays.keys() - there)
                 raise
             _remove(folder, there - arrays.keys())

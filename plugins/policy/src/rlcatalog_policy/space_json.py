@@ -90,7 +90,7 @@ def _entries(data: Any) -> int:
 
 
 def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
-    if info.classes[0] not in KINDS:  # a subclass may mean more than its base says
+    if info.classes[0] not in KINDS:  # a subclass may have more content than its base
         codec = codec_of_class(info.classes[0])
         own = None if codec is None else codec.space_to_json(info.space)
         return None if own is None else {**own, "space": info.classes[0]}

@@ -156,7 +156,7 @@ class Memory:
                 continue
             if row is None:
                 raise ModelContractError(
-                    f"{self._who} asks for the views {', '.join(sorted(names))}, and has neither a view"
+                    f"{self._who} requests the views {', '.join(sorted(names))}, but has neither a view"
                     f" '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must return one."
                 )
             parts.append(np.zeros(row.space.shape or (), np.float32))
@@ -245,10 +245,10 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
     """Return the window of a view of a state, or None if it is only the last value, as without a view."""
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
-        raise NotServedError(f"{who} asks for the view {name!r} of {row.data_col!r}; it can look into {column!r} only.")
+        raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can look into {column!r} only.")
     if max(shifts) > -1:
         raise NotServedError(
-            f"{who} asks for the view {name!r}: {column} at {shifts}; a state is known once the model has run, so every"
+            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known once the model has run, so every"
             " shift must be -1 or less."
         )
     single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)

@@ -24,14 +24,14 @@ def autoreset_of(envs: Any) -> str:
     Raises:
         ConfigError: It reports no mode, or an unknown one.
     """
-    # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment over
-    # that class overwrites it; the attribute belongs to the vector environment.
+    # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment of that
+    # class overwrites it. The attribute belongs to the vector environment.
     mode = getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)
     if mode is None:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
     if mode is None:
         raise ConfigError(
-            f"{type(envs).__name__} does not say when it resets its environments (metadata['autoreset_mode']): pass"
+            f"{type(envs).__name__} does not declare when it resets its environments (metadata['autoreset_mode']): pass"
             f" autoreset=, one of {', '.join(AUTORESET)}."
         )
     return _named(mode)
@@ -54,7 +54,8 @@ def describe_env(env: Any) -> tuple[str, str]:
 class Stepper:
     """Stepper that acts in `n` environments and keeps their states across episodes.
 
-    Pass `done = terminated | truncated` of the step before. The observations beside it depend on Gymnasium's mode:
+    Pass `done = terminated | truncated` of the previous step. The observations that belong to it depend on Gymnasium's
+    mode:
 
     - `"same_step"`: the first observation of the next episode.
     - `"next_step"`: the episode's last observation. The environment ignores the action chosen for it, and returns the
@@ -66,7 +67,7 @@ class Stepper:
     Args:
         policy: The policy.
         n: Number of environments, or a vector environment, which reports its number and its mode.
-        autoreset: The mode; when missing, the vector environment's, otherwise `"same_step"`.
+        autoreset: The mode. If None, the vector environment's, or `"same_step"` if unknown.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -100,7 +101,7 @@ class Stepper:
 
         Args:
             obs: Observations of all environments.
-            done: Booleans `[n]`: where the last step ended an episode; see the class.
+            done: Booleans `[n]`: whether the last step ended the episode; see the class.
             prev_reward: Rewards `[n]` of the last step.
             mask: Action masks.
             explore: Whether to sample, instead of taking the most likely action.

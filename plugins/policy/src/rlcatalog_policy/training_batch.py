@@ -60,7 +60,7 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
 #: Column → how to get it.
 _NEEDED = {
     "obs": "encoded observations, as Policy.preprocess(observations) returns them",
-    "raw_action": "what Policy.act returned as step.raw_action, or Policy.raw_action(the environment's actions)",
+    "raw_action": "step.raw_action from Policy.act, or Policy.raw_action(the environment's actions)",
 }
 
 

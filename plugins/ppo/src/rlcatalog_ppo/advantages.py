@@ -18,14 +18,14 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
     """Return the advantage estimates `[T, N]` of a rollout (Schulman et al. 2016, equation 16).
 
     Args:
-        rollout: The rollout; its scaled rewards count, where it has some.
+        rollout: The rollout. Its scaled rewards are used if it has them.
         gamma: Discount.
-        lambda_: Lambda of the estimate: 0 is the one-step error, 1 the discounted return less the value.
+        lambda_: Lambda of the estimate. 0 gives the one-step TD error, 1 the discounted return minus the value.
     """
     advantages, running = np.zeros_like(rollout.value), np.zeros_like(rollout.last_value)
     rewards, goes_on = rollout.reward if rollout.scaled is None else rollout.scaled, 1.0 - rollout.done
     next_value = np.concatenate([rollout.value[1:], rollout.last_value[None]])
-    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused when it is to be learned from
+    with np.errstate(over="ignore", invalid="ignore"):  # check_finite rejects rewards that are too large
         delta = rewards + rollout.bootstrap + gamma * next_value * goes_on - rollout.value
         decay = gamma * lambda_ * goes_on
         for t in range(len(advantages) - 1, -1, -1):
@@ -35,18 +35,19 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
 
 
 def refuse_infinite(advantages: Array, rewards: Array, values: Array) -> None:
-    """Raise where an advantage or the target of a value is not finite; all are `[T, N]`.
+    """Raise if an advantage or a value target is not finite; all arrays are `[T, N]`.
 
     Raises:
-        NonFiniteError: One is NaN or infinite; the message names its environment and step.
+        NonFiniteError: A number is NaN or infinite. The message names its environment and step.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         wrong = np.argwhere(~np.isfinite(advantages + values).T)
     if len(wrong):
         i, t = (int(place) for place in wrong[0])
         raise NonFiniteError(
-            f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: its advantage is {advantages[t, i]},"
-            f" with a reward of {rewards[t, i]:.6g} and a value estimate of {values[t, i]:.6g}; its rewards reach"
-            f" {np.abs(rewards[:, i]).max():.6g}. Scale the rewards, or mend them in the environment.",
+            f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: the advantage is {advantages[t, i]},"
+            f" with a reward of {rewards[t, i]:.6g} and a value estimate of {values[t, i]:.6g}; the"
+            f" largest reward there is {np.abs(rewards[:, i]).max():.6g}. Scale the rewards, or fix them in the"
+            " environment.",
             i,
         )

@@ -41,35 +41,35 @@ class OnPolicy:
 
     Args:
         env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
-            environment, or a vector environment. The latter two are not closed by `stop`, and set `num_envs`.
+            environment, or a vector environment. `stop` does not close the latter two; `num_envs` is their number.
         config: The algorithm's keys (see `config_class`), with the model config under `model`.
-        catalog: Catalog to look the parts up in; the default catalog when missing.
-        record: Folder to write all experience into, for a `Reader`.
+        catalog: Catalog to look up the parts in. If None, the default catalog.
+        record: Folder to write all experience to, for a `Reader`.
         postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
-            may add others. The model can request those in its `view_requirements`, for training.
+            may add others. For training, the model can request the added columns in its `view_requirements`.
         callbacks: Called during the run, in this order (see `rlcatalog_ppo.callbacks`).
-        model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
-        policy: A policy to train further, such as `rlcatalog.load` returns; it keeps its parts and config. A new one is
-            built when missing.
+        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
+        policy: A policy to train further, such as one from `rlcatalog.load`. It keeps its parts and config. If None, a
+            new policy is built.
 
     Attributes:
         config: The checked config.
         policy: The policy that is trained.
         steps: Environment steps trained so far.
-        iterations: How often `train` has run.
+        iterations: Number of `train` calls so far.
         stopping: Why `learn` ends early, or None.
-        acting: The policy that collects: `policy`, or its frozen form (see the config key `frozen`). If that one is not
-            faster, its `reason` says why.
+        acting: The policy that collects: `policy`, or its frozen form (see the config key `frozen`). If the frozen form
+            is not faster, its `reason` says why.
 
     Raises:
-        CatalogError: The config or a space is not served; see `rlcatalog.errors`.
+        CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
     """
 
-    #: The config's struct, and what is minimised; a subclass sets its own.
+    #: The config class and the objective; each subclass sets them.
     config_class: ClassVar[type[OnPolicyConfig]]
     objective: ClassVar[Objective]
-    #: Whether it learns from value estimates; a model without any is refused then.
+    #: Whether the algorithm learns from value estimates. If so, it rejects models without them.
     uses_values: ClassVar[bool] = True
 
     config: OnPolicyConfig
@@ -89,7 +89,7 @@ class OnPolicy:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
         if model is not None and policy is not None:
-            raise ConfigError("model= and policy= are both given, and a policy has its model. Give one of them.")
+            raise ConfigError("model= and policy= are both given, but a policy has a model. Pass one of them.")
         given = config_with_model(self.config.model, model, "config={{'model': {}}}")
         self.config = replace(self.config, model=given)
         if policy is not None:
@@ -119,7 +119,7 @@ class OnPolicy:
             optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
             self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
-            self._envs.close()  # the caller cannot, and they may be processes
+            self._envs.close()  # the caller cannot close them, and they may be processes
             raise
         self._recorder = Recorder(record, self.policy) if record is not None else None
         self.steps = self.iterations = 0
@@ -166,7 +166,7 @@ class OnPolicy:
     def learn(self, total_steps: int) -> dict[str, Any] | None:
         """Train up to a total number of environment steps, or until a callback ends the run.
 
-        The total includes the steps that are done, unlike in Stable-Baselines3's `learn`: to train 512 steps more, call
+        The total includes the steps already taken, unlike in Stable-Baselines3's `learn`. To train 512 more steps, call
         `learn(algo.steps + 512)`.
 
         Args:
@@ -176,20 +176,20 @@ class OnPolicy:
             The last result of `train`; None if `train` has not run since the algorithm was made or restored.
 
         Warns:
-            CatalogWarning: Nothing is trained, because these steps are done or the run was ended.
+            CatalogWarning: Nothing is trained, because these steps were already taken or the run has ended.
         """
         way = ""
         if self.steps >= max(total_steps, 1):
-            way = f" {self.steps:,} steps are done, and the total includes them. To train further, pass a larger total,"
-            way += f" such as learn({self.steps + max(total_steps, 1)})."
+            way = f" {self.steps:,} steps were already taken, and the total includes them. To train further, pass a"
+            way += f" larger total, such as learn({self.steps + max(total_steps, 1)})."
         elif self.stopping is not None:
-            way = f" The run was ended: {self.stopping}. To train further, set algo.stopping = None first."
+            way = f" The run has ended: {self.stopping}. To train further, set algo.stopping = None first."
         if way:
             warn_caller(f"learn({total_steps}) trains nothing.{way}", CatalogWarning)
         return self._learn(total_steps)
 
     def _learn(self, total_steps: int) -> dict[str, Any] | None:
-        """Do what `learn` does, without its warning."""
+        """Do the same as `learn`, without its warning."""
         error = None
         try:
             self._collector.decide_frozen(self.config, total_steps)  # before callbacks note the state
@@ -206,7 +206,7 @@ class OnPolicy:
         return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Add callbacks; each gets back the state that a checkpoint holds for its class.
+        """Add callbacks; each gets the state back that the checkpoint has for its class.
 
         Raises:
             SavedPolicyError: A callback cannot use its saved state.
@@ -221,7 +221,7 @@ class OnPolicy:
         """End `learn` after this iteration.
 
         Args:
-            reason: Why, for the run's record.
+            reason: The reason, for the run's record.
         """
         self.stopping = reason
 
@@ -231,8 +231,8 @@ class OnPolicy:
         """Return the undiscounted returns of fresh episodes; training is not affected.
 
         Args:
-            episodes: How many.
-            env: The environment to play in; new ones like the training environments when missing.
+            episodes: Number of episodes.
+            env: The environment to play in. If None, new environments like the training ones.
             seed: Seed of the environments.
             explore: Whether to sample actions, instead of taking the most likely ones.
 
@@ -274,7 +274,7 @@ class OnPolicy:
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Set policy, optimiser and counts back to a state; the environments are left as they are."""
+        """Reset policy, optimiser and counts to a state; the environments stay as they are."""
         self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
@@ -290,7 +290,7 @@ class OnPolicy:
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._collector.freeze(frozen)  # as before, however many steps are left
+            self._collector.freeze(frozen)  # same choice as before, regardless of the remaining steps
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -298,7 +298,7 @@ class OnPolicy:
         self.add_callbacks(callbacks)
         reasons = self._envs.call("go_to", state["environments"])
         self._collector.set_state(state["collector"])
-        # Episodes that are played again, and environments that are made, draw from the generators of the process.
+        # Replaying episodes and making environments both draw from the process's generators.
         set_state(self.acting, state["randomness"])
         if self._collector.frozen:
             warn_of_other_draws(state, self.acting)
@@ -308,10 +308,10 @@ class OnPolicy:
             warn_of_new_episodes(self.begun_anew, len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
-        """Write the whole state into a folder, for `restore`; call it between two calls of `train`.
+        """Write the whole state to a folder, for `restore`; call it between two calls of `train`.
 
         Raises:
-            SavedPolicyError: The config holds something that cannot be saved, or the files cannot be written.
+            SavedPolicyError: The config contains a value that cannot be saved, or the files cannot be written.
         """
         checkpoints.write(directory, self.policy, self.state())
 
@@ -330,21 +330,23 @@ class OnPolicy:
     ) -> Self:
         """Return an algorithm that resumes from a checkpoint.
 
-        On the CPU it resumes bit by bit, if its environments can be set back.
+        On the CPU, the run continues bit for bit, if its environments can be restored.
 
         Args:
-            directory: Folder of a checkpoint, or of a run, whose last checkpoint is taken.
-            env: The environment; required unless it was a Gymnasium id. Import the module that registers it first.
-            config: Keys of the algorithm to change; the model stays as it is. An `env_config` that names something to
-                import is taken from here, never from a file.
+            directory: Folder of a checkpoint, or of a run, whose last checkpoint is used.
+            env: The environment; required unless the run used a Gymnasium id. First import the module that registers
+                it.
+            config: Keys of the algorithm to change, except `model`. An `env_config` with import paths is only accepted
+                here, never from a file.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
-            callbacks: As for the algorithm; each gets back the state saved for its class.
+            callbacks: As for the algorithm. Each gets the state back that was saved for its class.
             model: As for `rlcatalog.load`.
 
         Raises:
-            SavedPolicyError: The checkpoint is missing, damaged, of another algorithm, or names something to import.
+            SavedPolicyError: The checkpoint is missing or damaged, belongs to another algorithm, or contains import
+                paths.
             ConfigError: The environment is unknown.
 
         Warns:
@@ -353,7 +355,7 @@ class OnPolicy:
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:
             raise SavedPolicyError(
-                f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot resume it."
+                f"{folder}: {state.get('algorithm')} wrote this checkpoint; {cls.__name__} cannot resume it."
             )
         if "env_config" not in (config or {}):
             advice = "pass it: restore(directory, config={'env_config': …})"
@@ -367,9 +369,9 @@ class OnPolicy:
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
         policy = load_for(call, source, spaces, None, model, catalog)
-        numbers = numbers_of(policy)  # before environments are reset: the filter learns from what they show
+        numbers = numbers_of(policy)  # before environments are reset: the filter learns from their observations
         if "model" in (config or {}):
-            raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
+            raise ConfigError("restore: the saved model is used; its config cannot be changed.")
         algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
                    callbacks=callbacks, policy=policy)  # fmt: skip
         try:
@@ -377,7 +379,7 @@ class OnPolicy:
                 check_fits(state, algo.state())
                 algo.set_state({**state, "policy": numbers})
         except BaseException:
-            algo.stop()  # the caller never gets it
+            algo.stop()  # the caller never gets the algorithm
             raise
         return algo
 
@@ -393,7 +395,7 @@ class OnPolicy:
         return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
-        """Return the rows of a rollout that the learner learns from."""
-        # Without values, a lambda of 1 makes the advantage estimates the returns to go.
+        """Return the rows of a rollout to learn from."""
+        # Without values and with lambda 1, the advantage estimates are the returns to go.
         lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
         return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

@@ -1,4 +1,4 @@
-"""PPO, A2C and PG: `OnPolicy` with a config and an objective each."""
+"""PPO, A2C and PG: subclasses of `OnPolicy`, each with a config and an objective."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class PPO(OnPolicy):
 class A2C(OnPolicy):
     """Advantage actor-critic, synchronous (Mnih et al. 2016), over a catalog lookup (see `OnPolicy` for the arguments).
 
-    It takes one step on each whole rollout, 5 steps of every environment as in the paper. The data always come from
-    the policy that is improved, so nothing needs clipping. The optimiser is Adam, as in RLlib, not the paper's RMSprop:
-    Adam's state is the same for all algorithms here and in both frameworks.
+    A2C takes one optimiser step per rollout, with 5 steps of every environment as in the paper. The data always come
+    from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
+    RMSprop: all algorithms here share its state format, in both frameworks.
 
     Example:
         >>> algo = A2C(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -48,7 +48,7 @@ class PG(OnPolicy):
 
     Each action is weighted by the discounted sum of the rewards from its step to the episode's end. At a truncation and
     at the end of the rollout the sum ends too, because no value estimate replaces the later rewards. The rollout's
-    length is therefore how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
+    length therefore limits how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
 
     Example:
         >>> algo = PG(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -89,7 +89,7 @@ class A3CTrainer:
     """Asynchronous form of A2C, which is not supported.
 
     Raises:
-        NotServedError: Always; it says why.
+        NotServedError: Always; the message says why.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

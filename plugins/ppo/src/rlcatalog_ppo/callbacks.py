@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class Callback:
     """Base class of callbacks; each method does nothing. Pass callbacks as `PPO(..., callbacks=[...])`.
 
-    They are called in the given order. An exception in one ends the run.
+    Callbacks are called in the given order. An exception in a callback ends the run.
     """
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise if the algorithm's environments do not suffice; called before a policy is built."""
+        """Raise if the algorithm's environments are not enough; called before a policy is built."""
 
     def on_start(self, algo: OnPolicy) -> None:
         """Called when `learn` begins, also after `restore`."""
@@ -42,14 +42,14 @@ class Callback:
         """
 
     def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
-        """Called when a rollout is collected, before the policy learns from it."""
+        """Called after a rollout is collected, before the policy learns from it."""
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Called after each iteration.
 
         Args:
             algo: The algorithm.
-            result: What `train` will return; later callbacks, such as logs, see the entries you add.
+            result: The result that `train` returns. Later callbacks, such as logs, see entries that you add.
         """
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
@@ -57,21 +57,21 @@ class Callback:
 
         Args:
             algo: The algorithm.
-            error: The exception that ended it, or None.
+            error: The exception that ended `learn`, or None.
         """
 
     def get_state(self) -> Any:
         """Return the state to keep in checkpoints (see `trees.take_apart`), or None."""
 
     def set_state(self, state: Any) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
 
 
 class Every:
-    """Period of steps.
+    """Counter of complete periods of steps.
 
     Args:
-        steps: Its length; 0 for never.
+        steps: Length of a period; 0 for never.
     """
 
     def __init__(self, steps: int) -> None:
@@ -80,7 +80,7 @@ class Every:
         self.steps, self.periods = steps, 0
 
     def due(self, done: int) -> bool:
-        """Return whether another period is complete after some steps."""
+        """Return whether another period is complete at a number of steps."""
         if not self.steps or done // self.steps <= self.periods:
             return False
         self.periods = done // self.steps
@@ -88,15 +88,15 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Evaluation of the policy in separate environments; its figures go into `result["evaluation"]`.
+    """Evaluation of the policy in separate environments; adds figures under `result["evaluation"]`.
 
-    They are `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean` of as
-    many with sampled ones. Generators, filter and weights stay as they were. The best policy is saved.
+    The figures are `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean`
+    of the same number with sampled actions. Generators, filter and weights do not change. The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
-        episodes: How many episodes of each kind.
-        folder: Folder for the best policy; it is not saved when missing.
+        episodes: Number of episodes of each kind.
+        folder: Folder for the best policy. If None, it is not saved.
         seed: Seed of the environments, the same at each evaluation.
         env: The environment to play in, as for `OnPolicy.evaluate`.
     """
@@ -112,7 +112,7 @@ class Evaluation(Callback):
         make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Evaluate if it is due."""
+        """Evaluate if an evaluation is due."""
         if not self.every.due(result["timesteps_total"]):
             return
         play = partial(algo.evaluate, self.episodes, env=self.env, seed=self.seed)
@@ -124,20 +124,20 @@ class Evaluation(Callback):
                 algo.save(self.folder)
 
     def get_state(self) -> Any:
-        """Return how many periods are complete, and the best mean so far."""
+        """Return the number of complete periods and the best mean so far."""
         return [self.every.periods, self.best]
 
     def set_state(self, state: Any) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.every.periods, self.best = msgspec.convert(state, tuple[int, float | None])
 
 
 class StopAt(Callback):
-    """End of the run at a mean return, either of an evaluation or of the last 100 training episodes.
+    """Early stopping at a mean return, either of an evaluation or of the last 100 training episodes.
 
     Args:
-        target: The return.
-        evaluated: Whether only evaluations count, by an `Evaluation` before this callback.
+        target: The mean return at which to stop.
+        evaluated: Whether only evaluations count; requires an `Evaluation` before this callback.
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
@@ -154,7 +154,7 @@ class StopAt(Callback):
 
 
 class Log(Callback):
-    """Log that passes each iteration's result to a function.
+    """Callback that passes each iteration's result to a function.
 
     Args:
         write: The function.
@@ -164,37 +164,37 @@ class Log(Callback):
         self.write = write
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Pass the result on."""
+        """Pass on the result."""
         self.write(result)
 
 
 class Checkpoints(Callback):
     """Checkpoints of a run for `restore`, written regularly and when the run ends, even early.
 
-    A run may end in the middle of an iteration. The state is therefore copied in memory after iterations, as often as a
-    fiftieth of the running time allows. If the run ends early, the last copy is written, and the policy is set back to
+    A run may end in the middle of an iteration. The state is therefore copied in memory after iterations, with at most
+    2 % of the running time spent on copies. If the run ends early, the last copy is written, and the policy is reset to
     it.
 
     Args:
-        folder: The run's folder; checkpoints go into its `checkpoints`, the policy of the last one into its `policy`.
+        folder: The run's folder. Checkpoints go into `checkpoints`, the policy of the last one into `policy`.
         every: Environment steps between two checkpoints; 0 for only the first and the last.
-        keep: How many to keep.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path, every: int, keep: int = 2) -> None:
         self.folder, self.every, self.keep = folder, Every(every), keep
         self._last: dict[str, Any] | None = None
-        #: When the state was copied, and how long that took, in seconds.
+        #: Time of the last copy of the state, and its duration, in seconds.
         self._noted = self._took = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Write the initial state, so that there is always a checkpoint to resume from."""
+        """Write the initial state, so that the run can always be resumed."""
         self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """Copy the state, and write it if it is due."""
+        """Copy the state, and write a checkpoint if one is due."""
         due = self.every.due(algo.steps)
         if due or time.perf_counter() - self._noted >= 50 * self._took:
             self._note(algo)

@@ -1,7 +1,7 @@
-"""Checkpoints: the whole state of an algorithm in a folder, which is written whole or not at all.
+"""Checkpoints: folders with the whole state of an algorithm, each written completely or not at all.
 
 The folder holds the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file of arrays that
-`training.json` names. Nothing in it is executed.
+`training.json` names. Nothing in the folder is executed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _LONGEST = 1 << 25
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; an existing one of this name is replaced.
+    """Write a checkpoint; replace an existing one of this name.
 
     Args:
         directory: Its folder.
         policy: The policy to save.
-        state: The algorithm's state (see `OnPolicy.state`); the policy's numbers go into its own files.
+        state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate files.
 
     Raises:
-        SavedPolicyError: The state or the model config holds something other than plain data, or the files cannot be
+        SavedPolicyError: The state or the model config contains something other than plain data, or the files cannot be
             written. Other checkpoints stay as they are.
     """
     folder = Path(directory)
@@ -62,7 +62,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
                              "files": {name: digest}, "state": written}  # fmt: skip
     text = _signed(about)
     if len(text) > _LONGEST:
-        why = "the actions of its episode take too much room to be kept"
+        why = "the actions of its episode need too much space to be saved"
         written["environments"] = [
             {"generator": place["generator"], "why": why} if "actions" in place else place
             for place in written["environments"]
@@ -86,10 +86,10 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         directory: Folder of the checkpoint, or of a run, whose last checkpoint is read.
 
     Returns:
-        The checkpoint's folder, and the state that `write` got. The policy is in its folder `policy`.
+        The checkpoint's folder, and the state that was passed to `write`. The policy is in its folder `policy`.
 
     Raises:
-        SavedPolicyError: There is none, or it is damaged.
+        SavedPolicyError: The folder has no checkpoint, or a damaged one.
     """
     folder = newest_checkpoint(Path(directory))
     path = folder / TRAINING
@@ -101,7 +101,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             read_manifest(folder)
             what = (
                 f"contains a saved policy, not a checkpoint to resume from (no {TRAINING}). Load the policy with"
-                f" rlcatalog.load({str(directory)!r}). To write what restore needs, call"
+                f" rlcatalog.load({str(directory)!r}). To write a checkpoint for restore, call"
                 " algo.save_checkpoint(folder) instead of algo.save(folder)."
             )
         raise SavedPolicyError(f"{directory}: {what}") from None
@@ -125,15 +125,15 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def blamed(what: str | Path) -> AbstractContextManager[None]:
-    """Name the owner of a saved state in any error that the state causes.
+    """Context manager that names the owner of a saved state in errors that the state causes.
 
     Args:
-        what: The owner: a checkpoint's folder, or a callback's class.
+        what: The owner, a checkpoint's folder or a callback's class.
 
     Raises:
         SavedPolicyError: The state does not fit.
     """
-    # A framework, an environment or a callback got a state that it did not write.
+    # A framework, environment or callback received a state that it did not write.
     return raised_as(
-        lambda why: SavedPolicyError(f"{what}: its saved state does not fit: {why}."), CatalogError, Warning
+        lambda why: SavedPolicyError(f"{what}: the saved state does not fit: {why}."), CatalogError, Warning
     )

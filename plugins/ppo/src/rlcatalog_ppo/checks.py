@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what PPO requires of the parts it trains."""
+"""Checks for the conformance kit: PPO's requirements for parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.algorithms import PPO
 from rlcatalog_testing import ExampleEnv, Part, check, every_weight_moved, refusing, trained_weights, update_example
 
-#: One small update; TensorFlow's is not traced, which would take longer than it.
+#: One small update. TensorFlow runs it eagerly, because tracing would take longer than the update.
 _CONFIG = {
     "seed": 0, "num_envs": 2, "rollout_length": 12, "num_epochs": 1, "minibatch_size": 24, "lr": 1e-2,
     "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "eager_tracing": False,
@@ -15,10 +15,10 @@ _CONFIG = {
 
 @check(
     "trunk", "memory", "head", "action_dist",
-    hint="use every weight in the outputs or the value, and hold it where the model finds it",
+    hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def ppo_moves_every_weight(part: Part) -> None:
-    """One update of PPO moves every weight, and leaves all of them finite."""
+    """One PPO update changes every weight and keeps all weights finite."""
     example = update_example(part)
     config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
     with refusing(NotServedError):

@@ -32,7 +32,7 @@ def evaluate(
     video: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Film the first episodes into PATH, an .mp4 or a .gif.")
     ] = None,
-    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
+    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one at a time.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
@@ -40,15 +40,15 @@ def evaluate(
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:
-        raise ConfigError("--video and --render: an environment renders frames or a window, not both; give one.")
+        raise ConfigError("--video and --render: an environment renders either frames or a window; pass one of them.")
     source = policy_of(directory)
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
     if env is None:
         if source == directory:
             raise SavedPolicyError(
-                f"{directory}: a policy without its run does not say its environment; pass the folder of its run, or"
-                " --env ID."
+                f"{directory}: the policy was saved without its run, so its environment is unknown; pass"
+                " the folder of its run, or --env ID."
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]

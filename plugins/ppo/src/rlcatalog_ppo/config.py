@@ -14,17 +14,17 @@ from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError,
 from rlcatalog.reporting import warn_caller, warn_deprecated
 
 _Positive = Annotated[int, Meta(ge=1)]
-_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps are held in memory, and its passes must end
-_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all generators accept
+_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # the steps of an update must fit in memory, and its passes must end
+_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # accepted by all generators
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
 _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
-#: Where a frozen policy collects. Measured on CartPole with two layers of 256, recording counted: a run with one
-#: environment takes 0.7 times as long, one with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). Over
-#: shorter runs, or with fewer steps between two updates, recording and taking over weights may cost more than it saves.
+#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including recording, a run with one
+#: environment takes 0.7 times as long, with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). In
+#: shorter runs, or with fewer steps between two updates, recording and copying weights may cost more than it saves.
 MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
 
 
@@ -40,7 +40,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         "num_envs_per_env_runner": "num_envs",
     }
 
-    framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
+    framework: Annotated[str | None, Meta(description="torch or tf; by default that of a custom class, if any")] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     device: Annotated[
         str, Meta(description="where the model computes: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
@@ -48,7 +48,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: where that pays, on the CPU with up to"
+            description="collect with a frozen policy, which acts faster; auto: on the CPU with up to"
             " sixteen environments, rollouts of 64 steps or more, and 20,000 steps or more in total"
         ),
     ] = "auto"
@@ -56,15 +56,13 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_PerUpdate, Meta(description="environments stepped side by side")] = 8
     vector: Annotated[
-        Literal["sync", "async"], Meta(description="step them in turn, or in parallel, each in its own process")
+        Literal["sync", "async"], Meta(description="step environments in turn, or in parallel, each in its own process")
     ] = "sync"
     rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
-    anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
-        True
-    )
+    anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, if that is set")] = True
     total_steps: Annotated[
-        _Positive | None, Meta(description="environment steps the learning rate is lowered over")
+        _Positive | None, Meta(description="environment steps over which the learning rate is lowered")
     ] = None
     lr_schedule: Annotated[
         _Schedule | None,
@@ -72,14 +70,14 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
-        bool, Meta(description="learn from rewards divided by the running deviation of their discounted sum")
+        bool, Meta(description="learn from rewards divided by the running standard deviation of their discounted sum")
     ] = False
     reward_clip: Annotated[
-        _AboveZero | None, Meta(description="clip the rewards to learn from at plus and minus this, after reward_scale")
+        _AboveZero | None, Meta(description="clip the rewards to learn from to ± this value, after reward_scale")
     ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
-        bool, Meta(description="TensorFlow: trace the training step; if false, a custom_loss may run any Python")
+        bool, Meta(description="TensorFlow: trace the training step; if false, a custom_loss may run arbitrary Python")
     ] = True
     grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
 
@@ -90,17 +88,17 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         size = self.num_envs * self.rollout_length
         if getattr(self, "normalize_advantage", False) and size < 2:
             raise ConfigError(
-                f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, and a single step"
-                " has none. Set 2 or more, or normalize_advantage to false."
+                f"num_envs * rollout_length = {size}: advantages are normalised by their standard deviation, which"
+                " needs at least two steps. Set 2 or more, or normalize_advantage to false."
             )
 
     def as_plain(self) -> dict[str, Any]:
-        """Return all keys but the model config as plain data."""
+        """Return all keys except the model config as plain data."""
         values: dict[str, Any] = plain({key: getattr(self, key) for key in self.__struct_fields__ if key != "model"})
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
-        """Return whether a run collects with a frozen policy; only its config decides, so that it can be repeated.
+        """Return whether a run collects with a frozen policy; depends only on the config, so runs are repeatable.
 
         Args:
             total_steps: Total steps of the run, or None if unknown.
@@ -139,19 +137,19 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     num_epochs: Annotated[_PerUpdate, Meta(description="passes over each rollout")] = 10
     minibatch_size: Annotated[_PerUpdate, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
-    clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
+    clip_param: Annotated[_NotNegative, Meta(description="largest distance of the probability ratio from 1")] = 0.2
     clip_schedule: Annotated[
         _Schedule | None, Meta(description="clip_param as [step, value] pairs, linear in between")
     ] = None
     vf_loss_coeff: Annotated[
-        _NotNegative, Meta(description="weight of the value loss; a large one spoils shared layers")
+        _NotNegative, Meta(description="weight of the value loss; large weights harm shared layers")
     ] = 0.1
     kl_coeff: Annotated[
-        _NotNegative, Meta(description="first weight of the divergence from the policy that collected; 0: not computed")
+        _NotNegative, Meta(description="initial weight of the KL divergence from the collecting policy; 0: none")
     ] = 0.0
-    kl_target: Annotated[
-        _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
-    ] = 0.01
+    kl_target: Annotated[_NotNegative, Meta(description="KL divergence per update that the weight is adapted to")] = (
+        0.01
+    )
 
     def check(self) -> None:
         """Raise a ConfigError if keys do not go together, and warn if one has no effect."""
@@ -160,8 +158,8 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
             if rows < 2:
                 raise ConfigError(
-                    f"{name} = {rows}: advantages are normalised by their deviation, and a single step has none. Set 2"
-                    " or more."
+                    f"{name} = {rows}: advantages are normalised by their standard deviation, which needs at"
+                    " least two steps. Set 2 or more."
                 )
         if self.minibatch_size > size:
             warn_caller(
@@ -185,7 +183,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     ] = 1.0
     vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
     normalize_advantage: Annotated[
-        bool, Meta(description="bring each rollout's advantages to mean 0 and deviation 1")
+        bool, Meta(description="normalise each rollout's advantages to mean 0 and standard deviation 1")
     ] = False
 
 
@@ -196,13 +194,13 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
     rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 200
     normalize_advantage: Annotated[
-        bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
+        bool, Meta(description="normalise each rollout's returns to go to mean 0 and standard deviation 1")
     ] = False
 
 
 # --- values that change over a run ---------------------------------------------------------------------------------
 
-#: Pairs of an environment step and the value there.
+#: Pairs of environment step and value.
 Schedule = Sequence[tuple[int, float]]
 
 
@@ -213,17 +211,17 @@ def value_at(schedule: Schedule, step: int) -> float:
 
 
 def check_schedule(name: str, schedule: Schedule | None) -> None:
-    """Raise unless a schedule's steps rise.
+    """Raise unless a schedule's steps increase.
 
     Raises:
-        ConfigError: It has no pair, or its steps do not rise.
+        ConfigError: The schedule is empty, or its steps do not increase.
     """
     if schedule is None:
         return
     steps = [step for step, _ in schedule]
     if not steps or sorted(set(steps)) != steps:
         raise ConfigError(
-            f"{name}: expected [step, value] pairs with rising steps, such as [[0, 0.001], [100000, 0.0]]; found"
+            f"{name}: expected [step, value] pairs with increasing steps, such as [[0, 0.001], [100000, 0.0]]; found"
             f" {[list(pair) for pair in schedule]}."
         )
 
@@ -232,27 +230,27 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
-#: Names in the PPO of Stable-Baselines3 and of CleanRL → the key of the same meaning, and how it differs. For errors.
+#: Names in the PPO of Stable-Baselines3 and CleanRL → the key of the same meaning, and the difference. For errors.
 ELSEWHERE = {
     "learning_rate": "lr",
     "n_steps": "rollout_length",
     "num_steps": "rollout_length",
     "batch_size": "minibatch_size",
-    "num_minibatches": "minibatch_size, which counts the steps of one minibatch",
+    "num_minibatches": "minibatch_size, the number of steps in one minibatch",
     "n_epochs": "num_epochs",
     "update_epochs": "num_epochs",
     "gae_lambda": "lambda_",
     "clip_range": "clip_param",
     "clip_coef": "clip_param",
     "ent_coef": "entropy_coeff",
-    "vf_coef": "vf_loss_coeff, the weight of half the mean squared error as in CleanRL; double Stable-Baselines3's",
+    "vf_coef": "vf_loss_coeff, the weight of half the mean squared error as in CleanRL: twice Stable-Baselines3's",
     "max_grad_norm": "grad_clip",
     "norm_adv": "normalize_advantage",
     "n_envs": "num_envs",
     "total_timesteps": "total_steps, which sets the schedule of the learning rate; learn(total_steps) sets the length",
 }
 
-#: Keys of the model config that RLlib keeps beside it.
+#: Keys of the model config that RLlib has next to it.
 _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
 
 
@@ -266,12 +264,12 @@ def parse(
     Args:
         config: The config.
         kind: The algorithm's struct.
-        num_envs: Default of that key, if environments were passed. With few environments, the default of
+        num_envs: Default of the key `num_envs`, if environments were passed. With few environments, the default of
             `rollout_length` grows, so that a rollout has as many steps in total.
 
     Raises:
-        UnknownConfigKeyError: A key the algorithm does not know.
-        ConfigError: A value of the wrong type or out of range.
+        UnknownConfigKeyError: The algorithm has no such key.
+        ConfigError: A value has the wrong type or is out of range.
     """
     rows = {row.name: row for row in keys_of(kind)}
     values: dict[str, Any] = {}
@@ -287,7 +285,7 @@ def parse(
                 f" {', '.join(rows)}."
             )
         elif name == "model":
-            # Parsed by the catalog, which knows its keys; classes and callables are kept.
+            # The catalog parses it, because it knows the keys; classes and callables are kept.
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{kind.algorithm} config key 'model': expected a dict, found {value!r}.")
             values["model"] = {**value, **values.get("model", {})}

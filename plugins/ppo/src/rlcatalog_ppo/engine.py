@@ -22,7 +22,7 @@ _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones; None leaves a key of the algorithm as it is."""
+    """Options of the engine, in addition to the common ones; None keeps the algorithm's default."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     framework: str | None = None
@@ -31,12 +31,12 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
     envs: int | None = None
     frozen: str | None = None
     record: Annotated[
-        str | None, Meta(description="Write all experience into this folder, for a Reader.", extra={"metavar": "PATH"})
+        str | None, Meta(description="Write all experience to this folder, for a Reader.", extra={"metavar": "PATH"})
     ] = None
 
 
 class PPOEngine(Engine):
-    """Engine for PPO, A2C and policy gradient; a resumed run equals an uninterrupted one."""
+    """Engine for PPO, A2C and policy gradient; a resumed run is identical to an uninterrupted one."""
 
     options = PPOOptions
     algorithms = ("PPO", "A2C", "PG")
@@ -56,7 +56,7 @@ class PPOEngine(Engine):
             return
         saved = plan.config["algorithm"]
         if "total_steps" not in config and saved.get("total_steps") == plan.config.get("steps"):
-            config["total_steps"] = options.steps  # schedules are over the whole run, also where it is longer now
+            config["total_steps"] = options.steps  # schedules span the whole run, even if it is longer now
         config.setdefault("env_config", saved["env_config"])
         set_threads(read_manifest(plan.checkpoint / POLICY).framework, options.threads)
         self.algorithm = cls.restore(plan.checkpoint, plan.config["env"], config=config, record=record)
@@ -80,10 +80,10 @@ class PPOEngine(Engine):
         if options.stop_at is not None:
             callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
         keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
-        # In this order what a checkpoint holds was logged before.
+        # Checkpoints come last, so everything in them has been logged.
         self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm._learn(options.steps)  # without the warning: a killed run may only lack its end
+            self.algorithm._learn(options.steps)  # without the warning: a run may be killed after its last step
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} The last good policy is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping
@@ -93,11 +93,11 @@ class PPOEngine(Engine):
 
 
 def _config_of(plan: RunPlan) -> dict[str, Any]:
-    """Return the algorithm's config: what was typed and, for a new run, its model, seed and steps."""
+    """Return the algorithm's config: the typed keys and, for a new run, its model, seed and steps."""
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):
-        raise ConfigError(f"--set: {clash[0]!r} is also given by an option. Give it once.")
+        raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it once.")
     if plan.checkpoint is not None:
         return settings | typed
     return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}

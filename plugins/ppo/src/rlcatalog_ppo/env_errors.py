@@ -1,4 +1,4 @@
-"""Errors about a row of a batch, which name the environment the row belongs to."""
+"""Errors about rows of a batch that name the row's environment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlcatalog.observations import Array, rows
 class EnvErrors:
     """Context manager that names the environment, and the step of its episode, in an error about a row.
 
-    It is a class because a generator takes four times as long, and collecting enters it twice a step.
+    It is a class because a generator takes four times as long, and collecting enters it twice per step.
 
     Args:
         lengths: Steps taken in each episode `[N]`; read when an error is raised.
-        rows: Indices of the environments that the rows belong to; all when missing.
+        rows: Indices of the rows' environments. If None, all environments.
     """
 
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:
@@ -58,10 +58,10 @@ class EnvErrors:
 
 
 def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an environment's method; return what it returns.
+    """Call an environment's method and return its result.
 
     Args:
-        fault: Makes the error from a description of what went wrong.
+        fault: Makes the error from a description of the problem.
         method: The method.
         *args: Its arguments.
         **kwargs: Its keyword arguments.
@@ -71,7 +71,7 @@ def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *arg
     """
     try:
         return method(*args, **kwargs)
-    except CatalogError:  # of a wrapper, which explains it
+    except CatalogError:  # a wrapper's error, which explains itself
         raise
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

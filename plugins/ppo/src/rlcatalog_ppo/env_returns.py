@@ -1,6 +1,6 @@
-"""Checks of what an environment returns from `reset` and `step`.
+"""Checks of the return values of an environment's `reset` and `step`.
 
-Types and shapes alone confirm nearly all values; only the rest are checked closely.
+Types and shapes suffice for nearly all values; only the rest are checked in detail.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import shown
 
-#: Types of rewards and flags that need no closer look.
+#: Types of rewards and flags that need no further check.
 NUMBERS = frozenset({float, np.float64, np.float32})
 FLAGS = frozenset({bool, np.bool_})
-#: Kinds of spaces whose observations go into arrays of their dtype and shape; preprocessors take the others'.
+#: Kinds of spaces whose observations go into arrays of their dtype and shape; preprocessors handle the others.
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
-#: What `reset` and `step` return.
+#: Return values of `reset` and `step`.
 RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
 
 
 class ReturnChecker:
-    """Checker of what one environment returns.
+    """Checker of one environment's return values.
 
     Args:
-        space: Its observation space.
+        space: The environment's observation space.
 
     Attributes:
-        fits: A quick test, which observations in their usual form pass; others need a closer look.
+        fits: A quick test that observations in their usual form pass; others are checked in detail.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -40,7 +40,7 @@ class ReturnChecker:
         self.fits = _matcher(self._info)
 
     def fault(self, returned: Any, names: tuple[str, ...]) -> str | None:
-        """Return what is wrong with a returned value, and what is expected; None if it is valid.
+        """Return the problem with a returned value and the expected value; None if it is valid.
 
         Args:
             returned: The returned value.
@@ -51,7 +51,7 @@ class ReturnChecker:
             numbers = dict(zip(names[1:-1], between, strict=True))
         except (TypeError, ValueError):
             old = names is STEP and isinstance(returned, tuple) and len(returned) == 4
-            hint = ". Gym's older interface had one done; say whether it terminated or was truncated" if old else ""
+            hint = ". Gym's older interface had a single done; return terminated and truncated instead" if old else ""
             return f"returned {_described(returned)}; expected ({', '.join(names)}){hint}"
         for name, number in numbers.items():
             if fault := _reward_fault(number) if name == "reward" else _flag_fault(name, number):
@@ -74,7 +74,7 @@ def _reward_fault(reward: Any) -> str | None:
 
 
 def _flag_fault(name: str, flag: Any) -> str | None:
-    """Return what is wrong with a flag, which must be True, False, 0 or 1, of rank 0."""
+    """Return the problem with a flag, which must be True, False, 0 or 1, of rank 0."""
     if type(flag) in FLAGS:
         return None
     try:
@@ -115,7 +115,7 @@ def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
 
 
 def _explained(info: SpaceInfo, obs: Any) -> str | None:
-    """Return what is wrong with an observation; None where it can be written into an array of the space's dtype."""
+    """Return the problem with an observation; None if it can be written into an array of the space's dtype."""
     if info.kind == "dict":
         if not isinstance(obs, Mapping) or set(obs) != set(info.keys):
             found = f"the keys {shown(list(obs), 80)}" if isinstance(obs, Mapping) else _described(obs)
@@ -146,7 +146,7 @@ def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
 
 
 def _observed(info: SpaceInfo, expected: str, found: str) -> str:
-    return f"returned another {info.path} than its space says: expected {expected}; found {found}"
+    return f"returned {info.path} that does not match its space: expected {expected}; found {found}"
 
 
 def _described(value: Any) -> str:

@@ -1,12 +1,12 @@
-"""State of an environment, with which a stopped run resumes in the middle of its episodes.
+"""State of an environment, from which a stopped run resumes in the middle of its episodes.
 
-The first of three ways that the environment allows is taken:
+The environment uses the first of three ways that it supports:
 
-1. It reports its state: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari game),
-   and of every wrapper around it; Gymnasium's usual wrappers are known.
-2. It replays its last whole episode and the one in progress: from the state of its generator at the first one's reset,
-   with the recorded actions. Rewards, ends, the last observation, the last info and the generator must match.
-3. Its next episode begins, with a warning.
+1. Report the state: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari game), and
+    of every wrapper around it. Gymnasium's usual wrappers are known.
+2. Replay the last whole episode and the one in progress, with the recorded actions, from the generator's state at the
+    first reset. Rewards, ends, the last observation, the last info and the generator must match.
+3. Begin the next episode, with a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlcatalog_ppo.env_errors import call_env
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
-#: What changes in a wrapper from step to step.
+#: Attributes of wrappers that change from step to step.
 _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.TimeLimit: ("_elapsed_steps",),
     wrappers.OrderEnforcing: ("_has_reset", "_has_rendered"),
@@ -43,7 +43,7 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.FlattenObservation: (),
 }
 _PLAIN = (bool, int, float, str, list, deque)
-#: The longest episode that is replayed; a longer one would take minutes, and its actions much memory.
+#: The longest episode that is replayed. A longer one would take minutes, and its actions much memory.
 _LONGEST = 200_000
 
 
@@ -52,11 +52,11 @@ class _Episode:
 
     Args:
         env: The environment, before the reset.
-        seed: Argument of the reset.
-        options: Argument of the reset.
+        seed: The reset's `seed`.
+        options: The reset's `options`.
 
     Attributes:
-        begun: The state of the generator before the reset, and the reset's arguments.
+        begun: State of the generator before the reset, and the reset's arguments.
         actions: The actions so far.
         rewards: The rewards so far.
         ended: Whether the last action terminated the episode, and whether it was truncated.
@@ -70,28 +70,28 @@ class _Episode:
         self.ended = (False, False)
 
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
-        """Return the episode as plain data: how to replay it, and a fingerprint of its outcome."""
+        """Return the episode as plain data: its actions to replay, and a fingerprint of its outcome."""
         begun = {**self.begun, "generator": plain(self.begun["generator"])}
         record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
         json.dumps(record)
         return {**record, "outcome": self.outcome()}
 
     def outcome(self) -> str:
-        """Return a fingerprint of rewards and end."""
+        """Return a fingerprint of the rewards and the end."""
         return fingerprint((np.array(self.rewards, np.float64), self.ended))
 
 
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper, which reports an environment's faults, and saves and restores its state.
+    """Outermost wrapper, which reports an environment's errors, and saves and restores its state.
 
-    It returns a copy of an episode's last observation, because a reset may overwrite that before it is read. Infos are
-    dropped: nothing here reads them, and Gymnasium may be unable to stack those of several environments.
+    It returns a copy of an episode's last observation, because a reset may overwrite it before it is read. Infos are
+    dropped: nothing here reads them, and Gymnasium may be unable to stack them.
 
     Args:
         env: The environment.
-        index: Its index among those stepped side by side.
-        count: Number of environments stepped side by side.
-        closes: Whether closing this closes the environment.
+        index: Its index among the environments that are stepped together.
+        count: Number of environments that are stepped together.
+        closes: Whether closing the wrapper closes the environment.
 
     Attributes:
         obs: The last observation, or None.
@@ -105,7 +105,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._levels = _levels(env)
         self._returns = ReturnChecker(env.observation_space)
         self._fits = self._returns.fits
-        #: The episode in progress, and the one before it; None if the environment reports its state, or it is too long.
+        #: The episode in progress and the one before it. None if the environment reports its state, or if an episode is
+        #: too long.
         self._episode: _Episode | None = None
         self._former: _Episode | None = None
         self._steps = 0
@@ -182,9 +183,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 states = [get() for get, _ in self._levels]
                 take_apart(states, {})
                 return {**place, "levels": deepcopy(states)}
-            except Exception as error:  # of the environment's own code, or of a state that is not plain data
+            except Exception as error:  # from the environment's code, or for a state that is not plain data
                 return {**place, "why": f"its state cannot be saved: {type(error).__name__}: {error}"}
-        if _is_game(self.env.unwrapped):  # it does not draw from its generator
+        if _is_game(self.env.unwrapped):  # the environment does not draw from its generator
             return {**place, "why": "a wrapper around the game has no get_state() and set_state(state)"}
         if self._episode is None:
             return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
@@ -197,13 +198,13 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**place, "seen": fingerprint(self.obs), "infos": _comparable(self._info)}
 
     def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
-        """Restore the state of an environment of this kind.
+        """Restore a state that `where` returned.
 
         Args:
-            places: What `where` returned, for each environment; this one's is at its index.
+            places: The states that `where` returned, for all environments, by index.
 
         Returns:
-            None, or why that failed; then its next episode must begin.
+            None, or the reason for a failure; then the next episode must begin.
         """
         place = places[self.index]
         try:
@@ -211,8 +212,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
-            self._episode = self._former = None  # they do not lead to the next episode
-            if place["generator"]:  # a vector environment's are not saved
+            self._episode = self._former = None  # they are not part of the next episode
+            if place["generator"]:  # those of a vector environment are not saved
                 _set_generator(self.env, place["generator"])
         return failed
 
@@ -229,26 +230,26 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return None
 
     def _play_again(self, place: Mapping[str, Any]) -> str | None:
-        """Replay the recorded episodes, the earlier one first; return what differs, if anything."""
+        """Replay the recorded episodes, the earlier one first; return the difference, if any."""
         self._episode = self._former = None
         records = [place["before"], place] if place.get("before") is not None else [place]
         _set_generator(self.env, records[0]["begun"]["generator"])
         for record in records:
             begun = record["begun"]
             if _generator(self.env) != begun["generator"]:
-                return "replayed, its last episode leaves its generator in another state"
+                return "after a replay of its last episode, its generator is in another state"
             self.reset(seed=begun["seed"], options=begun["options"])
             if different := self._repeat(record):
-                return f"replayed, its episode {different}"
+                return f"its replayed episode {different}"
         if _generator(self.env) != place["generator"]:
-            return "replayed, its episode leaves its generator in another state"
+            return "after a replay of its episode, its generator is in another state"
         infos = _comparable(self._info)
         kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
         names = sorted(name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name))
-        return f"replayed, its episode shows other infos: {', '.join(names)}" if names else None
+        return f"its replayed episode has different infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take the recorded actions of an episode that has begun; return what differs, if anything."""
+        """Take the recorded actions of an episode that has begun; return the difference, if any."""
         episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
         assert episode is not None
         for number, action in enumerate(actions, 1):
@@ -256,15 +257,15 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             if any(episode.ended) and number < len(actions):
                 return f"ends after {number} of {len(actions)} steps"
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
-            return "shows another observation"
+            return "has a different observation"
         outcome = episode.outcome()
-        return None if outcome == record.get("outcome", outcome) else "gives other rewards, or ends differently"
+        return None if outcome == record.get("outcome", outcome) else "has different rewards or a different end"
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
     """Return fingerprints of the entries of an info that the same steps must reproduce.
 
-    A single float may be a time, and an object may differ between runs: both are left out, at any depth.
+    A single float may be a time, and objects may differ between runs, so both are left out at any depth.
     """
     return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
 
@@ -280,7 +281,7 @@ def _without_times(part: Any) -> Any:
 
 
 def fingerprint(tree: Any) -> str:
-    """Return the SHA-256 of an observation: of its structure, dtypes, shapes and numbers."""
+    """Return the SHA-256 of an observation's structure, dtypes, shapes and numbers."""
     digest = hashlib.sha256()
 
     def add(part: Any) -> None:
@@ -344,7 +345,7 @@ def _level(env: Any) -> _Level | None:
 
 
 def _is_game(env: Any) -> bool:
-    """Whether an environment is an Atari game of the Arcade Learning Environment."""
+    """Return whether an environment is an Atari game of the Arcade Learning Environment."""
     return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale")
 
 

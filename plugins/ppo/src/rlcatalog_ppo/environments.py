@@ -1,4 +1,4 @@
-"""Environments: made from an id, a class or a function, or passed by the caller."""
+"""Environments made from an id, a class or a function, or passed by the caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EnvConfig(dict[str, Any]):
 
     Args:
         config: The config.
-        index: The environment's index among those stepped side by side.
+        index: The environment's index among those that are stepped together.
     """
 
     def __init__(self, config: Mapping[str, Any], index: int) -> None:
@@ -38,18 +38,18 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Maker of environments, with the wrappers of the installed plugins; a passed environment is returned as it is.
+    """Maker of environments with the wrappers of installed plugins. A passed environment is returned as is.
 
     It can be pickled if its parts can, and makes the same environment in another process.
 
     Args:
-        env: What `rlcatalog.catalog.make_env` takes.
+        env: An environment in any form that `rlcatalog.catalog.make_env` takes.
         env_config: The environment's config.
         model: The model config, for the wrappers.
         catalog: Catalog to look the wrappers up in.
 
     Attributes:
-        passed: How many environments were passed (see `count_passed`); the caller closes them.
+        passed: Number of environments that were passed (see `count_passed`); the caller closes them.
     """
 
     def __init__(self, env: AnyEnv, env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
@@ -57,11 +57,11 @@ class EnvMaker:
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
-        """Return the environment for an index among those stepped side by side."""
+        """Return the environment for an index among those that are stepped together."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
     def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
-        """Return `n` environments stepped side by side (see `vector`); those that were passed stay open.
+        """Return `n` environments that are stepped together (see `vector`); passed environments stay open.
 
         Raises:
             ConfigError: The config does not fit the environment that was passed.
@@ -74,18 +74,18 @@ class EnvMaker:
             if value != usual[key]:
                 what, way = describe_env(self._env)
                 raise ConfigError(
-                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Leave {key} out, or {way}"
+                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Leave out {key}, or {way}"
                 )
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1)
-        self._catalog.spaces_of(self._env, self._model)  # refuses members that lack a wrapper
+        self._catalog.spaces_of(self._env, self._model)  # rejects members that lack a wrapper
         return ExternalVectorEnv(self._env)
 
     def beside(self, env: AnyEnv | None = None) -> EnvMaker:
-        """Return a maker of further environments, for an evaluation during training.
+        """Return a maker of more environments, for an evaluation during training.
 
         Args:
-            env: The environment to evaluate in; like the training environment when missing.
+            env: The environment to evaluate in. If None, one like the training environment.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
@@ -103,9 +103,9 @@ class EnvMaker:
         return EnvMaker(make, {}, self._model, self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state: an id with its registration, and no default catalog, which each process has.
+        """Return the state: an id with its registration, but no default catalog, because each process has one.
 
-        Custom classes are left out: no wrapper needs them, and they would import their framework.
+        Custom classes are left out, because no wrapper needs them and unpickling would import their framework.
         """
         spec = gymnasium.registry.get(self._env) if isinstance(self._env, str) else None
         catalog = None if self._catalog is default_catalog() else self._catalog
@@ -121,16 +121,16 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return how many environments were passed: one, or those of a vector environment; None if they are to be made."""
+    """Return the number of passed environments: one, or those of a vector environment. None if none was passed."""
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
 
 
 def _make_again(env: Any) -> Callable[[], Any] | None:
-    """Return a function that makes an environment from its spec, without its window; None without a usable spec.
+    """Return a function that makes an environment from its spec, without a window; None without a usable spec.
 
-    For a vector environment it makes one of the members; wrappers around the whole vector are ignored.
+    For a vector environment, the function makes one member; wrappers around the whole vector are ignored.
     """
     single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
     spec = deepcopy(getattr(single, "spec", None))
@@ -143,17 +143,17 @@ def _make_again(env: Any) -> Callable[[], Any] | None:
 def vector(
     make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None, *, how: str = "sync"
 ) -> SyncVectorEnv | AsyncVectorEnv:
-    """Return `n` environments stepped side by side.
+    """Return `n` environments that are stepped together.
 
     An episode's last observation is in `info["final_obs"]`; the observation returned is the next episode's first.
 
     Args:
         make: Makes one environment.
-        n: How many.
-        first: Makes the first of them, if that differs.
-        how: `"sync"`: in turn, in this process; `"async"`: in parallel, each in its own process.
+        n: Number of environments.
+        first: Makes the first environment, if it differs.
+        how: `"sync"` steps them in turn, in this process; `"async"` in parallel, each in its own process.
     """
-    # Observations are encoded at once, so the environments may write the next ones over them.
+    # Observations are encoded immediately, so the environments may overwrite them with the next ones.
     makes = [partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))]
     if how == "async":
         from rlcatalog_ppo.workers import Workers
@@ -171,15 +171,15 @@ def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
 def warn_of_masks(
     envs: SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv, resolution: Resolution, algorithm: str
 ) -> None:
-    """Warn if environments have a method `action_masks()`, which is not called, and observations without a mask.
+    """Warn if environments have a method `action_masks()`, which is not called, but no mask in the observations.
 
     Warns:
-        UnusedMaskWarning: They do.
+        UnusedMaskWarning: The environments have such a method.
     """
     if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
         key = resolution.config["action_mask_key"]
         warn_caller(
-            f"{algorithm} does not call the environment's action_masks(), so the policy chooses forbidden actions as"
+            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions as"
             f" well. Put the mask into the observation, under {key!r} of a Dict, in a wrapper: {{{key!r}:"
             " env.action_masks(), 'obs': obs}.",
             UnusedMaskWarning,
@@ -190,7 +190,7 @@ def registered_id(folder: Path, env: str | None) -> str:
     """Return the id of an environment that a checkpoint names, without importing its module.
 
     Raises:
-        ConfigError: It names none, or one that no installed package has registered.
+        ConfigError: It names no environment, or one that no installed package has registered.
     """
     if env is None:
         raise ConfigError(f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env).")

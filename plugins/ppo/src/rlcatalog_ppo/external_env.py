@@ -1,4 +1,4 @@
-"""Vector environments that the caller made."""
+"""Wrapper for vector environments that the caller made."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rlcatalog.errors import EnvironmentFaultError, shown
 from rlcatalog_policy import autoreset_of
 from rlcatalog_ppo.env_errors import call_env
 
-#: What `step` returns between observations and infos, and the kinds of its dtype.
+#: Return values of `step` between observations and infos, with their dtype kinds.
 _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
 class ExternalVectorEnv(VectorWrapper):
-    """Wrapper of a vector environment that the caller made and closes; it reports invalid return values.
+    """Wrapper of a vector environment that the caller made and closes. It reports invalid return values.
 
-    Under SAME_STEP its members must hand out copies: they are reset before an episode's last observation is read.
+    In mode SAME_STEP, its members must return copies: they are reset before an episode's last observation is read.
 
     Args:
         env: The vector environment.
 
     Raises:
-        ConfigError: It does not say when it resets its environments.
+        ConfigError: Its metadata do not have an autoreset mode.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -54,21 +54,21 @@ class ExternalVectorEnv(VectorWrapper):
                 raise self._fault(f"returned {name} of shape {array.shape} and {array.dtype}; expected {expected}")
         reward, terminated, truncated = arrays.values()
         if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
-            raise self._fault('returned no infos["final_obs"], which mode SAME_STEP requires where an episode ends')
+            raise self._fault('returned no infos["final_obs"], which mode SAME_STEP requires at the end of an episode')
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer for environments that do not report their state and cannot be set back, as a `Resumable` would."""
+        """Answer `where` and `go_to` for environments whose state is unknown, as `Resumable` does."""
         if name == "has_action_masks":
             members: Any = self.env
-            with suppress(Exception):  # it may have no members, or its own form of `call`
+            with suppress(Exception):  # it may have no members, or another form of `call`
                 return tuple(members.call("has_wrapper_attr", "action_masks"))
             return (callable(getattr(self.env, "action_masks", None)),)
-        why = "it is in a vector environment that was passed, which does not report its state"
+        why = "it belongs to a passed vector environment, which does not report its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 
     def close(self, **kwargs: Any) -> None:
-        """Leave it open."""
+        """Do nothing: the caller closes the environment."""
 
     def _fault(self, what: str) -> EnvironmentFaultError:
         return EnvironmentFaultError(f"the vector environment {type(self.env).__name__} {what}")

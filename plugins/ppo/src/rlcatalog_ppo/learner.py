@@ -1,4 +1,4 @@
-"""Learner, which improves a policy on a rollout; `torch.py` and `tf.py` hold one optimiser step each."""
+"""Learner, which improves a policy on a rollout; `torch.py` and `tf.py` each define one optimiser step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates
 
 Array = np.ndarray[Any, Any]
 
-#: The figures of one optimiser step of PPO, in the order in which steps return them.
+#: The figures of one PPO optimiser step, in the order in which steps return them.
 FIGURES = PPO_OBJECTIVE.figures
 
 
 class Optimizer(frameworks.Learner, Protocol):
-    """What a framework does for an algorithm, in addition to its `Learner`.
+    """Protocol for a framework's optimiser step, in addition to its `Learner`.
 
     Attributes:
-        objective: What is minimised.
+        objective: The objective to minimise.
     """
 
     objective: Objective
@@ -36,16 +36,16 @@ class Optimizer(frameworks.Learner, Protocol):
         Args:
             batch: The minibatch.
             rates: Learning rate, and other coefficients that change between updates.
-            check: Whether to check the minibatch first; False if its rows were checked before.
-            measure: Whether to return figures and metrics; if not, None and an empty dict may be returned.
+            check: Whether to check the minibatch first; False if its rows have been checked.
+            measure: Whether to return figures and metrics. If False, None and an empty dict may be returned.
 
         Raises:
-            NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
+            NonFiniteError: The loss or its gradient is not finite; the weights do not change.
         """
 
 
 def set_threads(framework: str | None, count: int) -> None:
-    """Set how many threads one operation of a framework may use; call it before the first operation."""
+    """Set the number of threads per operation of a framework; call this before the first operation."""
     learner_of(
         frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
     ).set_threads(count)
@@ -62,10 +62,10 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
 
 
 def optimizer_of(framework: str) -> Any:
-    """Return the class that takes optimiser steps in a framework, `rlcatalog_ppo.learner.Optimizer`.
+    """Return a framework's class for optimiser steps, an `Optimizer`.
 
     Raises:
-        NotServedError: The framework has none.
+        NotServedError: The framework has no such class.
     """
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
@@ -75,17 +75,17 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
 
     Args:
         policy: The policy.
-        spaces: The environment's observation and action space.
+        spaces: The environment's observation and action spaces.
         algorithm: The algorithm's name.
-        needs_values: Whether it learns from value estimates.
+        needs_values: Whether the algorithm learns from value estimates.
 
     Raises:
         ConfigError: The policy was built for other spaces.
-        NotServedError: Its model has no value branch, or its actions have no density.
+        NotServedError: The model has no value branch, or the actions have no density.
     """
     for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
         if getattr(policy, name) != space:
-            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
+            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, but the environment has {space}.")
     if needs_values and not policy.has_value:
         raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
     for part in policy.resolution.dists.walk():
@@ -93,25 +93,25 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
                 f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
-                " none (has_density is False): this part of the policy would never change. Expected a distribution"
-                " that draws; leave custom_action_dist out of the model config, or name another one there."
+                " none (has_density is False), so this part of the policy would never change. Expected a distribution"
+                " with a density; remove custom_action_dist from the model config, or name another one there."
             )
 
 
 class Learner:
     """Learner, which improves a policy's weights.
 
-    It takes one step on each rollout as a whole or, where the config has `num_epochs` and `minibatch_size`, makes
-    several passes over it in minibatches.
+    It takes one step on each whole rollout. If the config has `num_epochs` and `minibatch_size`, it makes several
+    passes over the rollout in minibatches.
 
     Args:
         policy: The policy.
         config: The algorithm's config.
-        rng: Shuffles the minibatches.
-        optimizer: Takes the steps.
+        rng: Generator that shuffles the minibatches.
+        optimizer: Takes the optimiser steps.
 
     Attributes:
-        kl_coeff: Weight of the divergence from the policy that collected.
+        kl_coeff: Weight of the divergence from the collecting policy.
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
@@ -124,9 +124,9 @@ class Learner:
         """Improve the weights on a batch.
 
         Args:
-            batch: What `Rollout.batch` returned; with `dist_inputs` where a divergence is asked for.
+            batch: The batch that `Rollout.batch` returned; with `dist_inputs` if a divergence is needed.
             lr: Learning rate.
-            clip_param: How far the probability ratio may move from 1; the config's when missing.
+            clip_param: Largest distance of the probability ratio from 1. If None, the config's.
 
         Returns:
             Means of the objective's figures over the last pass, the learning rate, and under `model` the model's
@@ -134,12 +134,12 @@ class Learner:
 
         Raises:
             ConfigError: Weights were frozen or unfrozen after the optimizer was created.
-            NonFiniteError: A loss or its gradient is not finite; the weights stay as the step before left them.
+            NonFiniteError: A loss or its gradient is not finite; the weights are those after the previous step.
         """
         if (count := _count_trained(self.policy)) != self._trained:
             name = self.config.algorithm
             raise ConfigError(
-                f"{name}: its optimizer was made for {self._trained} weights, and {count} are trainable now. Make a new"
+                f"{name}: its optimizer was made for {self._trained} weights, but now {count} are trainable. Make a new"
                 f" one for the same policy: {name}(env, config, policy=algo.policy)."
             )
         figures: list[Any] = []
@@ -174,16 +174,16 @@ class Learner:
             yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what changes between updates, except the weights, for `trees.take_apart`."""
+        """Return the state that changes between updates, except the weights, for `trees.take_apart`."""
         return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.kl_coeff = state["kl_coeff"]
         self.optimizer.set_state(state["optimizer"])
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
-        """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
+        """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the previous weight."""
         used = self.kl_coeff
         if not used:
             return {}
@@ -209,13 +209,13 @@ def minibatches(
 ) -> Iterator[dict[str, Any]]:
     """Yield a batch in shuffled parts of about `size` rows; sequences stay whole.
 
-    A part of a single row is left out, because its advantage cannot be normalised.
+    Parts of a single row are left out, because their advantage cannot be normalised.
 
     Args:
         batch: The batch.
-        size: Rows of a part.
-        rng: Shuffles.
-        take: Returns some rows of a structure of columns, by indices.
+        size: Rows per part.
+        rng: Generator that shuffles.
+        take: Function that returns the rows of a structure of columns at some indices.
     """
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
     lengths = batch.get("seq_lens")
@@ -238,17 +238,17 @@ def minibatches(
 
 
 def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
-    """Return the error for a minibatch whose loss, or the norm of whose gradient, is not finite.
+    """Return the error for a minibatch with a loss or gradient norm that is not finite.
 
     Args:
         algorithm: The algorithm's name.
-        objective: What it minimises.
+        objective: The objective.
         loss: The loss.
         figures: The objective's figures.
     """
     shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
     return NonFiniteError(
-        f"{algorithm}: the loss of a minibatch is {loss:.6g} and the norm of its gradient {figures[-1]:.6g}; no step"
-        f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale rewards that are large,"
+        f"{algorithm}: the loss of a minibatch is {loss:.6g}, the norm of its gradient {figures[-1]:.6g}; no step"
+        f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale large rewards,"
         " lower lr, or set grad_clip."
     )

@@ -12,15 +12,15 @@ from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
 
 class Losses(NamedTuple):
-    """Scalars of one minibatch; `total` is what is minimised.
+    """Scalars of one minibatch.
 
     Attributes:
-        total: What is minimised.
-        policy_loss: The policy's part of it.
-        vf_loss: The value loss, unweighted, or None if no value is learned.
+        total: The scalar to minimise.
+        policy_loss: The policy's part of `total`.
+        vf_loss: The unweighted value loss, or None if no value is learned.
         entropy: The mean entropy, or None if the evaluation has none.
-        log_ratio: `[B]`, log of the probability ratio to the policy that collected, or None if it is not read.
-        clip_param: The limit at which that ratio was clipped, or None.
+        log_ratio: `[B]`, log of the probability ratio to the collecting policy, or None if not used.
+        clip_param: The limit at which the ratio was clipped, or None.
     """
 
     total: Any
@@ -36,8 +36,8 @@ class Rates(NamedTuple):
 
     Attributes:
         lr: Learning rate.
-        kl_coeff: Weight of the divergence from the policy that collected.
-        clip_param: How far the probability ratio may move from 1; the config's when None.
+        kl_coeff: Weight of the divergence from the collecting policy.
+        clip_param: Largest distance of the probability ratio from 1. If None, the config's.
     """
 
     lr: float
@@ -46,13 +46,13 @@ class Rates(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What an algorithm minimises, and the figures it reports for a step.
+    """Objective of an algorithm, and the figures that it reports for a step.
 
     Attributes:
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
-        columns: The columns of floats that `losses` reads from the batch.
+        columns: Names of the float columns that `losses` reads from the batch.
         figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns the others as scalars.
+        measured: `measured(losses, ops)` returns the other figures as scalars.
     """
 
     losses: Callable[..., Losses]
@@ -64,14 +64,14 @@ class Objective(NamedTuple):
 def losses(
     evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, rates: Rates | None = None
 ) -> Losses:
-    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
+    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty: equation 8).
 
     Args:
         evaluation: The current policy's view of the minibatch.
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        rates: The divergence's weight, if the evaluation has a divergence, and how far the ratio may move from 1.
+        rates: The divergence's weight, if the evaluation has a divergence, and the limit of the ratio.
     """
     advantage = _normalised(batch["advantage"], ops)
     limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
@@ -99,10 +99,10 @@ def policy_gradient_losses(
 
     Args:
         evaluation: The current policy's view of the rollout.
-        batch: `"advantage"` and, where a value is learned, `"target"`, `[B]` each.
+        batch: `"advantage"` and, if a value is learned, `"target"`, `[B]` each.
         config: Coefficients.
         ops: The framework's tensor operations.
-        rates: Not read.
+        rates: Unused.
     """
     advantage = batch["advantage"]
     if config.normalize_advantage:
@@ -120,7 +120,7 @@ def _with_value_and_entropy(
         vf_loss = 0.5 * ops.mean(error * error)
         total = total + config.vf_loss_coeff * vf_loss
     entropy = None if evaluation.entropy is None else ops.mean(evaluation.entropy)
-    if config.entropy_coeff:  # with a weight of 0, computing its gradient would be wasted
+    if config.entropy_coeff:  # with a weight of 0, its gradient would be wasted work
         total = total - config.entropy_coeff * entropy
     return Losses(total, policy_loss, vf_loss, entropy)
 
@@ -159,34 +159,34 @@ PG_OBJECTIVE = Objective(
 
 # --- a model's own loss -----------------------------------------------------------------------------------------------
 
-#: RLlib's names of columns that every minibatch holds under ours.
+#: RLlib's names → our names, for columns in every minibatch.
 _RENAMED = {"rewards": "reward", "advantages": "advantage", "action_logp": "logp", "value_targets": "target"}
-#: Columns that every minibatch can give under RLlib's names.
+#: Columns that every minibatch provides under RLlib's names.
 IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
 
 
 def as_drawn(policy: Policy, raw: Any) -> Any:
-    """Return raw actions `[..., width]` as distributions draw and RLlib's batches hold them: `[...]` for a Discrete."""
+    """Return raw actions `[..., width]` in the shape of RLlib's batches: `[...]` for a Discrete."""
     return raw[..., 0] if policy.action_codec.scalar else raw
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `custom_loss`: the minibatch, under RLlib's names and ours."""
+    """Return the argument of `custom_loss`: the minibatch under both RLlib's names and ours."""
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
     return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
 
 
 def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
-    """Return the terms of what `custom_loss` returned.
+    """Return the loss terms that `custom_loss` returned.
 
     Args:
         policy: The policy.
         loss: A tensor, or a list of tensors.
-        is_tensor: Whether something is one of the framework's tensors.
+        is_tensor: Function that returns whether an object is a tensor of the framework.
 
     Raises:
-        ModelContractError: It returned something else.
+        ModelContractError: It is neither.
     """
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
     if not terms or not all(map(is_tensor, terms)):
@@ -200,7 +200,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that depends on no weight."""
     return ModelContractError(
-        f"{algorithm}: the loss depends on none of {policy.model_name}'s weights, so nothing can be learned. Look"
+        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so nothing can be learned. Look"
         " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
         " distribution's logp()."
     )

@@ -16,14 +16,14 @@ from rlcatalog_ppo.rollout import Rollout
 
 
 class Recorder:
-    """Recorder of rollouts, each into a file of a folder.
+    """Recorder of rollouts; writes one file per rollout into a folder.
 
     Args:
-        folder: The folder; made if missing.
-        policy: The policy that acts.
+        folder: The folder; created if it does not exist.
+        policy: The acting policy.
 
     Attributes:
-        number: Number of the next file; a run resumed from a checkpoint overwrites the files after it.
+        number: Number of the next file. A run resumed from a checkpoint overwrites later files.
     """
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
@@ -32,7 +32,7 @@ class Recorder:
         self.number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
-        """Write the rows of a rollout, environment after environment."""
+        """Write the rows of a rollout, one environment after another."""
         actions = as_drawn(self.policy, rollout.raw_action)
         columns = {"obs": rollout.obs, "actions": actions, "rewards": rollout.reward, "dones": rollout.done}
         if rollout.mask is not None:
@@ -42,15 +42,15 @@ class Recorder:
 
 
 class Reader:
-    """Reader of recorded rollouts, which returns batches without end.
+    """Reader of recorded rollouts, which returns an endless stream of batches.
 
     Args:
         folder: The folder.
         batch_size: Rows per batch, drawn at random from one file.
-        seed: Seed of the drawing.
+        seed: Seed for drawing.
 
     Raises:
-        SavedPolicyError: The folder holds no recorded rollouts, or a damaged file.
+        SavedPolicyError: The folder contains no recorded rollouts, or a damaged file.
     """
 
     def __init__(self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0) -> None:
@@ -69,15 +69,15 @@ class Reader:
                 raise SavedPolicyError(f"{path}: not a recorded rollout: {error}") from error
 
     def next(self) -> dict[str, Array]:
-        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and `action_mask`, if any.
+        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and, if any, `action_mask`.
 
-        Actions have the shape of RLlib's batches: `[B]` for a Discrete, else `[B, width]`.
+        Actions have the shape of RLlib's batches: `[B]` for a Discrete, otherwise `[B, width]`.
         """
         rollout = self._rollouts[self._rng.integers(len(self._rollouts))]
         rows = self._rng.integers(len(rollout["rewards"]), size=self.batch_size)
         return {name: array[rows] for name, array in rollout.items()}
 
     def tf_input_ops(self) -> dict[str, Any]:
-        """Return TensorFlow tensors that hold a new batch each time a traced function runs."""
+        """Return TensorFlow tensors with a new batch each time a traced function runs."""
         made: dict[str, Any] = frameworks()["tf"].load("ppo_input_ops")(self)
         return made

@@ -39,6 +39,6 @@ def rlcatalog_checks() -> list[CheckSpec]:
         CheckSpec(
             "ppo_moves_every_weight",
             {"checks": "rlcatalog_ppo.checks:ppo_moves_every_weight"},
-            "one update of PPO moves every weight",
+            "one PPO update changes every weight",
         )
     ]

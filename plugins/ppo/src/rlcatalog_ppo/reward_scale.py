@@ -1,4 +1,4 @@
-"""Reward scaling: rewards are divided by the deviation of their discounted sum, and clipped."""
+"""Reward scaling: rewards are divided by the standard deviation of their discounted sum, and clipped."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rlcatalog_ppo.config import OnPolicyConfig
 
 
 class RewardScale:
-    """Reward scaling for environments stepped side by side, like Gymnasium's `NormalizeReward`.
+    """Reward scaling for a vector of environments, similar to Gymnasium's `NormalizeReward`.
 
-    Each environment keeps a discounted sum of its rewards; all rewards are divided by the deviation of those sums so
-    far. When an episode ends or is truncated, its sum restarts at 0. Gymnasium's wrapper lets the last reward leak into
-    the next episode, and continues over truncations. It also hides the original rewards, which returns, records and
-    models that read the last reward need.
+    Each environment has a discounted sum of its rewards; all rewards are divided by the standard deviation of these
+    sums so far. When an episode ends or is truncated, its sum restarts at 0. In Gymnasium's wrapper, the last reward
+    leaks into the next episode, and sums continue over truncations. It also hides the original rewards, which are
+    needed for returns, records and models that read the last reward.
 
     Args:
         n: Number of environments.
         gamma: The discount.
-        scaled: Whether rewards are divided; if not, they are only clipped.
-        clip: Largest absolute value, after the division; None for no limit.
+        scaled: Whether rewards are divided. If False, they are only clipped.
+        clip: Largest absolute value after the division; None for no limit.
     """
 
     def __init__(self, n: int, gamma: float, scaled: bool = True, clip: float | None = None) -> None:
         self.gamma, self.scaled, self.clip = gamma, scaled, clip
-        #: Mean, variance and number of the sums so far; the initial values are Gymnasium's.
+        #: Mean, variance and number of the sums so far, with Gymnasium's initial values.
         self._moments = np.array([0.0, 1.0, 1e-4])
         self._sums = np.zeros(n)
 
@@ -36,12 +36,12 @@ class RewardScale:
 
         Args:
             rewards: Rewards `[N]`.
-            ended: Whether the episode ended with the step, or was truncated.
+            ended: Whether the episode ended or was truncated with the step.
             idle: Steps that only began an episode; nothing is learned from them.
         """
         scaled = rewards
         if self.scaled:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is learned from
+            with np.errstate(over="ignore", invalid="ignore"):  # checked before learning
                 self._sums = self._sums * self.gamma + rewards
                 if not idle.all():
                     self._learn(self._sums[~idle])
@@ -52,7 +52,7 @@ class RewardScale:
         return scaled.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
-        """Reset the sums of environments whose episodes restart, booleans `[N]`."""
+        """Reset the sums of environments whose episodes restart, given as booleans `[N]`."""
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
@@ -60,11 +60,11 @@ class RewardScale:
         return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._moments, self._sums = (np.array(state[name], np.float64) for name in ("moments", "sums"))
 
     def _learn(self, sums: Array) -> None:
-        """Update the statistics with some sums (Chan et al. 1979, equation 2.1)."""
+        """Update the statistics with new sums (Chan et al. 1979, equation 2.1)."""
         mean, var, count = self._moments.tolist()
         total, delta = count + len(sums), float(sums.mean()) - mean
         spread = var * count + float(sums.var()) * len(sums) + delta**2 * count * len(sums) / total
@@ -72,7 +72,7 @@ class RewardScale:
 
 
 def scale_of(config: OnPolicyConfig) -> RewardScale | None:
-    """Return the reward scaling of an algorithm's config, or None if rewards stay as they are."""
+    """Return the reward scaling of an algorithm's config, or None if rewards are unchanged."""
     if not config.reward_scale and config.reward_clip is None:
         return None
     return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)

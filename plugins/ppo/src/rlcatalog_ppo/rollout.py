@@ -35,20 +35,20 @@ class Rollout:
         obs: Encoded observations.
         raw_action: Raw actions `[T, N, width]`.
         logp: Log density of the actions when they were drawn.
-        value: Value estimates at the observations; 0 if the algorithm learns from none.
-        reward: Rewards, as the environments gave them.
+        value: Value estimates of the observations; 0 if the algorithm does not use values.
+        reward: Rewards, unchanged from the environments.
         done: Whether the episode ended with this step.
-        bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0. A time limit
+        bootstrap: Discounted value of the last observation where an episode was truncated, otherwise 0. A time limit
             does not end the task, so this value replaces the later rewards.
         last_value: Value estimates `[N]` after the last step.
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None if the environment has none.
-        views: The model's inputs beside the observation, by name; each an array or a structure.
-        starts: Where sequences begin, for a model with memory, else None.
-        memory: The memory that each sequence begins with, `[S, ...]`, environment after environment.
+        views: The model's inputs in addition to the observation, by name; each an array or a structure.
+        starts: Where sequences begin, for a model with memory, otherwise None.
+        memory: The memory at the start of each sequence, `[S, ...]`, one environment after another.
         idle: Steps that only began an episode, or None if there are none. `batch` and `rows` leave them out.
-        scaled: Rewards to learn from, or None if they are those of `reward`.
-        columns: What only a model's `custom_loss` reads, under RLlib's names; empty if the model has none.
+        scaled: Rewards to learn from, or None to use `reward`.
+        columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty without a `custom_loss`.
     """
 
     obs: Array
@@ -74,12 +74,12 @@ class Rollout:
         return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
 
     def rows(self, columns: Any) -> Any:
-        """Return columns `[T, N, ...]` as rows, environment after environment."""
+        """Return columns `[T, N, ...]` as rows, one environment after another."""
         kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
         return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows to learn from, environment after environment, with their sequences, if any.
+        """Return the rows to learn from, one environment after another, with their sequences, if any.
 
         Args:
             gamma: Discount.
@@ -118,7 +118,7 @@ class Episodes:
     Attributes:
         returns: Undiscounted returns of the last 100.
         lengths: Their lengths in steps.
-        total: How many have finished.
+        total: Number of finished episodes.
     """
 
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
@@ -149,18 +149,18 @@ class Episodes:
 class Collector:
     """Collector of rollouts, which steps a vector environment with a policy.
 
-    An environment may reuse the memory of its observations, so an episode's last one must be read before the next
-    episode begins. Under SAME_STEP the vector environment resets first: there the environments themselves must return
-    copies, as those of `rlcatalog_ppo.environments.vector` do.
+    An environment may reuse the memory of its observations, so an episode's last observation must be read before the
+    next episode begins. In mode SAME_STEP, the vector environment resets first, so its members must return copies, like
+    those of `rlcatalog_ppo.environments.vector`.
 
     Args:
         policy: Chooses the actions, itself or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments, and of a frozen policy.
         gamma: Discount, for the value of truncated episodes' last observations.
-        postprocess: Adds columns to each trajectory, which the model may request as views in training, or None.
-        values: Whether the algorithm learns from value estimates. If not, the rollouts' are 0, and what would come
-            after their end or a truncation counts as 0.
+        postprocess: Adds columns to each trajectory that the model may request as training views, or None.
+        values: Whether the algorithm learns from value estimates. If False, values are 0, and rewards after the
+            rollout's end or a truncation count as 0.
         scale: Scaling of the rewards to learn from, or None.
     """
 
@@ -182,7 +182,7 @@ class Collector:
         self._encoded = self._env_errors.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
-        #: Where the next step only begins an episode.
+        #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
         self._trained, self._seed = policy, seed
         #: Whether a frozen policy acts; None: not decided before the first steps.
@@ -214,7 +214,7 @@ class Collector:
 
         Args:
             length: Number of steps.
-            watching: Functions called with the columns of each step.
+            watching: Functions to call with the columns of each step.
 
         Raises:
             NonFiniteError: A reward, an observation or an output of the policy is NaN or infinite; the message names
@@ -261,7 +261,7 @@ class Collector:
         return deepcopy(whole)
 
     def set_state(self, found: Mapping[str, Any]) -> None:
-        """Continue from a state that `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         returns, lengths, total = (found["episodes"][name] for name in ("returns", "lengths", "total"))
         self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
@@ -303,7 +303,7 @@ class Collector:
             "dist_inputs": step.dist_inputs,
         }
         if mask is not None:
-            row["mask"] = mask.copy()  # it may share memory with the environments'
+            row["mask"] = mask.copy()  # it may share memory with the environments
         if step.state is not None and step.state.seen:
             row["views"] = step.state.seen
         if self.autoreset == "next_step":
@@ -343,8 +343,8 @@ class Collector:
         if len(wrong):
             i = int(wrong[0])
             raise NonFiniteError(
-                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode: its reward is"
-                f" {reward[i]}, which is not a finite float32. Mend it in the environment.",
+                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode: the reward is"
+                f" {reward[i]}, which is not a finite float32. Fix it in the environment.",
                 i,
             )
         return rewards
@@ -366,7 +366,7 @@ class Collector:
             return self.gamma * values
 
     def _finish(self, ended: Array, observed: Any) -> Any:
-        """Note the episodes that ended; return the observations, after a reset if the autoreset mode asks for one."""
+        """Record ended episodes; return the observations, after a reset if the autoreset mode requires it."""
         for i in np.flatnonzero(ended):
             self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
         self._returns[ended], self._lengths[ended] = 0.0, 0
@@ -379,6 +379,6 @@ class Collector:
         idle = ended if self.autoreset == "next_step" and ended.any() else None
         before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
         self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
-        if idle is not None:  # actions do nothing in episodes that are over: they belong to the observations before
+        if idle is not None:  # actions have no effect in ended episodes; they belong to the previous observations
             self._encoded[idle] = before[idle]
         self._mask = self.policy.action_mask(observed, idle=idle)

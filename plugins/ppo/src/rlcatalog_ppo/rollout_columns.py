@@ -1,4 +1,4 @@
-"""Optional columns of a rollout: where sequences begin, and views into the future."""
+"""Optional columns of a rollout: starts of sequences, and views of the future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Sequences:
-    """Sequences, which begin at each episode's start and every `max_seq_len` steps, and their initial memory.
+    """Sequences and their initial memory. They begin with each episode and every `max_seq_len` steps.
 
     Args:
         policy: A policy with memory.
@@ -30,7 +30,7 @@ class Sequences:
         self._memory: list[tuple[Array, ...]] = []
 
     def note(self, state: State | None, idle: Array) -> None:
-        """Keep the memory of the environments in which a sequence begins; an idle step begins none."""
+        """Store the memory of environments in which a sequence begins; an idle step does not begin one."""
         assert state is not None
         starts = (self._age % self._longest == 0) & ~idle
         self._starts.append(starts)
@@ -38,23 +38,23 @@ class Sequences:
             self._memory.append(tuple(part[starts] for part in state.memory))
 
     def step(self, over: Array) -> None:
-        """Advance one step; where an episode is over, the next step begins a sequence."""
+        """Advance one step. After the end of an episode, the next step begins a sequence."""
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
         """Return `starts` `[T, N]`, and `memory` with the sequences of one environment after another."""
         starts = np.stack(self._starts)
-        order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were kept by time
+        order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were stored by time
         parts = zip(*self._memory, strict=True)
         return {"starts": starts, "memory": tuple(np.concatenate(part)[order] for part in parts)}
 
 
 class Ahead:
-    """Columns that views into the future read.
+    """Columns for views of the future.
 
     Args:
-        policy: The policy; its model may request none.
-        everything: Whether to keep all columns, not only those the model requests.
+        policy: The policy. Its model may request no such views.
+        everything: Whether to store all columns, not only those that the model requests.
 
     Attributes:
         last_obs: Whether the last observations of all episodes are needed.
@@ -74,12 +74,12 @@ class Ahead:
         """Return the needed columns of a step.
 
         Args:
-            row: Its other columns.
-            step: What the policy returned.
+            row: The step's other columns.
+            step: The policy's return value.
             terminated: Booleans `[N]`.
             truncated: Booleans `[N]`.
-            encoded: What was observed after it.
-            last: The last observations of the episodes that ended with it.
+            encoded: The encoded observations after the step.
+            last: The last observations of the episodes that ended with the step.
         """
         known: dict[str, Callable[[], Any]] = {
             "obs": lambda: row["obs"],
@@ -97,25 +97,25 @@ class Ahead:
         return {name: column for name, column in wanted.items() if column is not None}
 
 
-#: RLlib's form: policy, columns of one trajectory `[t, ...]`, the other agents' (none), the episode (None); it returns
-#: the columns, and may add others.
+#: A function in RLlib's form. Arguments: policy, columns of one trajectory `[t, ...]`, other agents' columns (empty),
+#: the episode (None). It returns the columns and may add others.
 Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping[str, Any]]
 
 
 def added_columns(
     postprocess: Postprocess, policy: Policy, columns: Mapping[str, Array], done: Array, idle: Array | None
 ) -> dict[str, Array]:
-    """Return what a postprocessing function adds to a rollout, `[T, N, ...]`; zeros where a step is idle.
+    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout; zeros for idle steps.
 
     Args:
-        postprocess: The function; it is called for each trajectory: the steps of one episode in the rollout.
+        postprocess: The function. It is called once per trajectory, the steps of one episode in the rollout.
         policy: The policy.
         columns: Column → its values `[T, N, ...]`.
         done: Whether the episode ended with the step.
         idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: It does not return a mapping, or a column has another number of rows than the trajectory.
+        ModelContractError: It does not return a mapping, or a column has a wrong number of rows.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}
@@ -145,7 +145,7 @@ def added_columns(
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:
-    """Return the observation after each step: an episode's last one, not the first of the next episode."""
+    """Return the observation after each step. At an episode's end, it is the episode's last observation."""
     if last is None:
         return encoded
     following = encoded.copy()

@@ -23,24 +23,24 @@ class Optimizer(TFLearner):
     Args:
         policy: The policy.
         config: The algorithm's config.
-        objective: What is minimised.
+        objective: The objective to minimise.
 
     Raises:
-        NotServedError: Variables have half precision.
+        NotServedError: The variables have half precision.
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
         half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
         if half:
             raise NotServedError(
-                f"{config.algorithm}: the model's variables are {half.pop()}, in which Keras' Adam cannot compute:"
-                " 1 - beta_2 and squares of gradients round to 0. Use keras.mixed_precision, which keeps variables in"
-                " float32."
+                f"{config.algorithm}: the model's variables are {half.pop()}, which is too coarse for Keras' Adam:"
+                " 1 - beta_2 and squared gradients round to 0. Use keras.mixed_precision, which keeps"
+                " variables in float32."
             )
         super().__init__(policy)
         self.policy: Policy = policy
         self.config, self.objective = config, objective
-        #: Variables, because numbers would be constants of the trace.
+        #: Variables, because Python numbers would be constants in the trace.
         self.kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
         self.clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._traced: Any = None
@@ -50,7 +50,7 @@ class Optimizer(TFLearner):
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
 
-        A traced step checks only shapes, and always measures.
+        A traced step checks only shapes, and always returns figures.
         """
         self.optimizer.learning_rate.assign(rates.lr)
         self.kl_coeff.assign(rates.kl_coeff)
@@ -77,7 +77,7 @@ class Optimizer(TFLearner):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            dtype = evaluation.logp.dtype  # float64 where the model is; TensorFlow adds like to like only
+            dtype = evaluation.logp.dtype  # float64 if the model is; TensorFlow only adds equal dtypes
             if evaluation.value is not None:
                 evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
@@ -92,22 +92,22 @@ class Optimizer(TFLearner):
         tf.cond(usable, lambda: self.apply(gradients), lambda: None)
         figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
-        # A metric that is a tensor of this trace has no value outside of it.
+        # A metric that is a symbolic tensor has no value outside of the trace.
         return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        """Return the gradients of the weights, zeros where the loss does not depend on one."""
+        """Return the gradients of the weights, zeros for weights that the loss does not depend on."""
         gradients = tape.gradient(loss, self.variables)
         if all(gradient is None for gradient in gradients):
             raise no_gradient(self.policy, self.config.algorithm)
         return [
-            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)  # embeddings' are sparse
+            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)  # sparse for embeddings
             for gradient, variable in zip(gradients, self.variables, strict=True)
         ]
 
 
 def input_ops(reader: Any) -> dict[str, Any]:
-    """Return tensors that hold a new batch of a `Reader` each time the traced function with them runs."""
+    """Return tensors with a new batch of a `Reader` each time the traced function runs."""
     example = reader.next()
     names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
     tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)

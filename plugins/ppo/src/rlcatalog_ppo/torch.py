@@ -24,10 +24,10 @@ class Optimizer(TorchLearner):
     Args:
         policy: The policy.
         config: The algorithm's config.
-        objective: What is minimised.
+        objective: The objective to minimise.
 
     Raises:
-        NotServedError: Weights are float16.
+        NotServedError: The weights are float16.
     """
 
     def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
@@ -40,11 +40,11 @@ class Optimizer(TorchLearner):
         self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`."""
-        self._check_precision()  # models are converted at any time
+        self._check_precision()  # the model may be converted at any time
         entropy = check or measure or bool(self.config.entropy_coeff)
         loss, found, norm = self._descend(batch, rates, check, entropy)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
-            if not entropy:  # the message names it
+            if not entropy:  # the error message contains it
                 _, found, _ = self._descend(batch, rates, False, True)
             self.optimizer.zero_grad()
             figures = self._figures(found, norm).tolist()
@@ -59,7 +59,7 @@ class Optimizer(TorchLearner):
         tensors = self.placed(batch)
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), rates)
-        # One element: RLlib's models go over a list of losses, others add to a scalar.
+        # One element, because RLlib's models iterate over a list of losses, and others add to a scalar.
         returned = self.model.custom_loss(found.total.reshape(1), loss_inputs(self.policy, tensors))
         terms = [term.sum() for term in check_loss(self.policy, returned, torch.is_tensor)]
         loss = terms[0] if len(terms) == 1 else torch.stack(terms).sum()
@@ -70,7 +70,7 @@ class Optimizer(TorchLearner):
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):
             raise NotServedError(
-                f"{self.config.algorithm}: the model's weights are float16, in which Adam's squares of gradients"
+                f"{self.config.algorithm}: the model's weights are float16, where Adam's squares of gradients"
                 " below 2e-4 are 0: steps would be thousands of times too large. Train in float32 (under torch.autocast"
                 " if you like), bfloat16 or float64, and call model.half() for acting."
             )

@@ -1,6 +1,6 @@
-"""Checks of the training state in a checkpoint, whose files may come from anyone.
+"""Checks of the training state in a checkpoint, whose files are not trusted.
 
-`TrainingState` declares the names and types. `check_generators` refuses generator states that make NumPy read out of
+`TrainingState` declares names and types. `check_generators` rejects generator states that make NumPy read out of
 bounds. `check_like` checks that arrays fit the algorithm that resumes.
 """
 
@@ -22,7 +22,7 @@ from rlcatalog_ppo.trees import Array, take_apart
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-#: NumPy's generators that do not check the position in their state: where it is found, and its maximum.
+#: NumPy generators that do not check the position in their state → its key and its maximum.
 _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
 
 
@@ -44,7 +44,7 @@ class Adam(msgspec.Struct):
 
 
 class Learned(msgspec.Struct):
-    """State of a learner beside the weights (see `Learner.get_state`)."""
+    """State of a learner without the weights (see `Learner.get_state`)."""
 
     kl_coeff: _NotNegative
     optimizer: Adam
@@ -59,7 +59,7 @@ class Episodes(msgspec.Struct):
 
 
 class Remembered(msgspec.Struct):
-    """What the policy remembers of the episodes in progress (see `rlcatalog_policy.State`)."""
+    """The policy's memory of the episodes in progress (see `rlcatalog_policy.State`)."""
 
     memory: tuple[Any, ...]
     windows: dict[str, Any]
@@ -69,7 +69,7 @@ class Remembered(msgspec.Struct):
 
 
 class Collected(msgspec.Struct):
-    """State of a collector (see `Collector.get_state`); its arrays are compared with those of a new one."""
+    """State of a collector (see `Collector.get_state`); its arrays are compared with those of a new collector."""
 
     episodes: Episodes
     state: Remembered | None
@@ -83,7 +83,7 @@ class Place(msgspec.Struct):
 
 
 class Settings(msgspec.Struct):
-    """Keys of an algorithm's config that are read before it is parsed."""
+    """Keys of an algorithm's config that are read before parsing."""
 
     num_envs: int
     env_config: dict[str, Any]
@@ -118,15 +118,15 @@ def check_state(state: Any) -> None:
     """Raise unless a structure is the state of an algorithm.
 
     Args:
-        state: What `trees.put_together` returned.
+        state: The result of `trees.put_together`.
 
     Raises:
-        ValueError: It is not; the message says where it differs.
+        ValueError: It is not. The message names the difference.
     """
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
-    if wanted != count:  # so many are made before anything else is compared
-        raise ValueError(f"its config says num_envs={wanted}, and it has the states of {count} environments")
+    if wanted != count:  # this many are made before anything else is compared
+        raise ValueError(f"its config has num_envs={wanted}, but there are states of {count} environments")
     check_generators(state)
 
 
@@ -135,10 +135,10 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Args:
         state: The state.
-        now: The state of the new algorithm, which is to resume from the other.
+        now: The state of the new algorithm, which resumes from `state`.
 
     Raises:
-        ValueError: They are not; the message says which.
+        ValueError: They are not. The message names the arrays.
     """
     kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
     if others := sorted(kept ^ trained):
@@ -162,7 +162,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
-    """Warn if a frozen policy drew the actions, and the policy cannot be frozen here.
+    """Warn if a frozen policy drew the actions, but the policy cannot be frozen here.
 
     Args:
         state: The state that the run resumes from.
@@ -172,7 +172,7 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
     if lost and isinstance(acting, Frozen):
         warn_caller(
             f"the run collected with a frozen policy, which is not possible here: {acting.reason}. It continues with"
-            " the policy itself, whose draws differ.",
+            " the policy itself, which draws different actions.",
             ResumeWarning,
         )
 
@@ -194,9 +194,9 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
 
 
 def check_generators(tree: Any) -> None:
-    """Raise if a structure holds the state of a NumPy generator whose position is out of bounds.
+    """Raise if a structure contains the state of a NumPy generator with a position out of bounds.
 
-    NumPy accepts such a state, and drawing the next number crashes the process.
+    NumPy accepts such states, and then crashes the process at the next draw.
 
     Raises:
         ValueError: A position is out of bounds.
@@ -210,7 +210,7 @@ def check_generators(tree: Any) -> None:
         for part in tree.values():
             check_generators(part)
     elif isinstance(tree, list | tuple):
-        if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:  # of `np.random.RandomState`
+        if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:  # state of `np.random.RandomState`
             _check_position(tree[0], tree[2], _POSITIONS[tree[0]][2])
         for part in tree:
             check_generators(part)
@@ -222,11 +222,11 @@ def _check_position(name: str, position: Any, most: int) -> None:
 
 
 def check_like(value: Any, like: Any, place: str) -> None:
-    """Raise unless a structure of arrays has the names, lengths, shapes and kinds of numbers of another.
+    """Raise unless two structures of arrays have equal names, lengths, shapes and kinds of dtypes.
 
     Args:
         value: The structure.
-        like: The other one.
+        like: The expected structure.
         place: Its path, for the message.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Structures of numbers, strings and arrays: taken apart into JSON and named arrays, put together again, stacked."""
+"""Structures of numbers, strings and arrays: convert them to JSON and named arrays and back, and stack them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
 
 
 def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
-    """Return a structure as JSON data; its arrays are entered into `arrays` under their paths.
+    """Return a structure as JSON data; add its arrays to `arrays` under their paths.
 
     Args:
         tree: Dicts with string keys, lists, tuples, deques, arrays, numbers, strings, bytes, None.
-        arrays: Dict that the arrays are entered into.
+        arrays: Dict that receives the arrays.
         place: Path of the structure, such as `collector/encoded`.
 
     Raises:
-        TypeError: Something in it has another type; the message names its path.
+        TypeError: A value has another type. The message names its path.
     """
     if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
         name = place or "value"
@@ -50,10 +50,10 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
 
 
 def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the structure that `take_apart` took apart.
+    """Return the structure from the output of `take_apart`.
 
     Raises:
-        ValueError: `take_apart` cannot have returned this.
+        ValueError: The data is not an output of `take_apart`.
     """
     if isinstance(data, list):
         return [put_together(part, arrays) for part in data]

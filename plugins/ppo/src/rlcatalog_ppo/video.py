@@ -1,4 +1,4 @@
-"""Videos and windows of an environment that a policy plays."""
+"""Videos and windows that show a policy in an environment."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rlcatalog_runs.evaluation import SIDE_BY_SIDE
 #: Most episodes in a film.
 EPISODES = 5
 
-#: Endings of a film's file: its container, its codec, how pixels are stored, what width and height are multiples of,
-#: the codec's options (measured: a third of the time, and as small).
+#: File suffix → container, codec, pixel format, factor of width and height, codec options (measured: the same file size
+#: in a third of the time).
 _KINDS: dict[str, tuple[str, str, str, int, dict[str, str]]] = {
     ".mp4": ("mp4", "h264", "yuv420p", 2, {"preset": "veryfast"}),
     ".gif": ("gif", "gif", "pal8", 1, {}),
 }
 
-#: What names a display, or says that none is needed.
+#: Environment variables that name a display or say that none is needed.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 
 _Env = gymnasium.Env[Any, Any]
@@ -40,18 +40,18 @@ Maker = Callable[[str | None], Any]
 
 
 class Film:
-    """A film that is encoded frame by frame in memory and written whole, or not at all.
+    """Film that is encoded frame by frame in memory, and written completely or not at all.
 
     Args:
-        path: Its file, which ends in `.mp4` (H.264) or `.gif`; an existing one is replaced.
+        path: Its file, with the suffix `.mp4` (H.264) or `.gif`. An existing file is replaced.
 
     Attributes:
-        fps: Frames a second; set before the first frame.
-        frames: How many frames it has.
-        episodes: How many episodes.
+        fps: Frames per second; set this before the first frame.
+        frames: Number of frames.
+        episodes: Number of episodes.
 
     Raises:
-        ConfigError: The file has another ending, or its folder cannot be made.
+        ConfigError: The file has another suffix, or its folder cannot be created.
         MissingExtraError: The encoder is not installed.
     """
 
@@ -59,19 +59,17 @@ class Film:
         if path.suffix.lower() not in _KINDS:
             raise ConfigError(f"--video {path}: expected a file that ends in {' or '.join(_KINDS)}.")
         if find_spec("av") is None:
-            raise MissingExtraError(
-                "--video: av, which encodes it, is not installed: pip install 'rlcatalog-ppo[video]'."
-            )
+            raise MissingExtraError("--video: the encoder av is not installed: pip install 'rlcatalog-ppo[video]'.")
         if path.is_dir():
-            raise ConfigError(f"--video {path}: a folder; name a file.")
+            raise ConfigError(f"--video {path} is a folder. Pass the path of a file.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--video {path}: its folder cannot be made: {reason(error)}") from error
+            raise ConfigError(f"--video {path}: its folder cannot be created: {reason(error)}") from error
         if not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--video {path}: its folder is not writable.")
         self.path, self.frames, self.episodes = path, 0, 0
-        self.fps = 30.0  # where the environment does not say
+        self.fps = 30.0  # for environments without their own speed
         self._file = io.BytesIO()
         self._stream: Any = None
         self._shape: tuple[int, ...] = ()
@@ -80,10 +78,10 @@ class Film:
         """Add a frame.
 
         Args:
-            frame: `[height, width, 3]` uint8, red, green, blue; the first one's size.
+            frame: `[height, width, 3]` uint8, red, green, blue; all frames have the same size.
 
         Raises:
-            NotServedError: It is something else.
+            NotServedError: The frame has another form.
         """
         if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not self._fits(frame.shape):
             found = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else shown(frame)
@@ -101,9 +99,9 @@ class Film:
         """Write the file.
 
         Raises:
-            OSError: It cannot be written; an existing file stays as it is.
+            OSError: The file cannot be written; an existing file is unchanged.
         """
-        self._container.mux(self._stream.encode())  # what the encoder still holds
+        self._container.mux(self._stream.encode())  # frames still in the encoder
         self._container.close()
         write_file(self.path.parent, self.path.name, self._file.getvalue())
 
@@ -122,7 +120,7 @@ class Film:
 
 
 def _picture(frame: _Frame, pixels: str) -> Any:
-    """Return a frame as the encoder takes it; a GIF's frame with its own palette."""
+    """Return a frame for the encoder; frames of a GIF each have a palette."""
     from av import VideoFrame
     from PIL import Image
 
@@ -137,21 +135,21 @@ def _picture(frame: _Frame, pixels: str) -> Any:
 
 
 def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
-    """Return environments stepped side by side; the first episodes of the first one are filmed.
+    """Return a vector environment; film the first episodes of the first member.
 
-    There are as many that the first one plays 5 episodes, or all of them if there are fewer.
+    The number of members is chosen so that the first one plays 5 episodes, or all if there are fewer.
 
     Args:
         make: Makes an environment in a render mode.
-        name: Its name, for messages.
+        name: The environment's name, for messages.
         film: The film.
-        episodes: How many episodes will be played in all.
+        episodes: Total number of episodes that will be played.
 
     Raises:
-        NotServedError: It renders no frames.
+        NotServedError: The environment does not render frames.
     """
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(driver, "dummy")  # frames need neither display nor sound card, whose absence is printed
+        os.environ.setdefault(driver, "dummy")  # frames need neither display nor sound card
     wanted, fps = min(episodes, EPISODES), _metadata(make, name, ("rgb_array",), "--video").get("render_fps")
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
@@ -160,23 +158,23 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
-    """Return one environment that is shown in a window.
+    """Return a vector environment with one member, shown in a window.
 
     Args:
         make: Makes an environment in a render mode.
-        name: Its name, for messages.
+        name: The environment's name, for messages.
 
     Raises:
-        NotServedError: It has no such mode, or there is no display.
+        NotServedError: The environment has no such render mode, or there is no display.
     """
-    # An accelerated window loads Mesa's LLVM, which ends the process where TensorFlow has brought another.
+    # An accelerated window loads Mesa's LLVM, which crashes the process if TensorFlow has loaded another LLVM.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
-    # Gymnasium shows the frames of those that open no window of their own.
+    # Gymnasium shows the frames of environments that do not open a window.
     _metadata(make, name, ("human", "rgb_array"), "--render")
     if sys.platform.startswith("linux") and not any(map(os.environ.get, _DISPLAYS)):
         raise NotServedError(
-            "--render: there is no display to open a window on: neither DISPLAY nor WAYLAND_DISPLAY is set."
-            " --video FILE.mp4 needs none."
+            "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is set."
+            " Use --video FILE.mp4, which needs no display."
         )
     return vector(lambda: Windowed(make("human")), 1)
 
@@ -212,7 +210,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment, made with `render_mode="rgb_array"`.
         film: The film.
-        episodes: How many episodes.
+        episodes: Number of episodes.
     """
 
     def __init__(self, env: _Env, film: Film, episodes: int) -> None:
@@ -242,7 +240,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that reports why an environment's window does not open.
+    """Wrapper that raises a clear error if an environment's window does not open.
 
     Args:
         env: The environment, made with `render_mode="human"`.
@@ -256,8 +254,8 @@ class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
         with _rendering(self.env, "human"):
             found = self.env.reset(seed=seed, options=options)
-        pygame = sys.modules.get("pygame")  # which draws most environments, and says nothing where it shows nothing
+        pygame = sys.modules.get("pygame")  # pygame draws most environments, and fails silently
         if pygame is not None and pygame.display.get_init() and pygame.display.get_driver() == "offscreen":
-            raise NotServedError(f"--render: no window opens on the display {os.environ.get('DISPLAY', '')!r}.")
+            raise NotServedError(f"--render: no window opened on the display {os.environ.get('DISPLAY', '')!r}.")
         self._open = True
         return found

@@ -20,22 +20,22 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from rlcatalog.errors import CatalogError, ConfigError, EnvironmentFaultError, WorkerError, reason
 from rlcatalog_ppo.env_state import Resumable
 
-#: The info under which a worker reports a fault: an exception that cannot be pickled would not arrive.
+#: Key of the info in which a worker reports a fault, because an exception may not be picklable.
 _FAULT = "rlcatalog_fault"
 
-#: Not fork: threads of PyTorch or TensorFlow may hold locks that a copy of this process would wait for.
+#: Not fork: threads of PyTorch or TensorFlow may hold locks that a forked process would wait for.
 _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's `AsyncVectorEnv` with clear faults; closing it leaves no process behind.
+    """Gymnasium's `AsyncVectorEnv` with clear errors; closing it leaves no process behind.
 
     Args:
-        makes: Functions that make one environment each; cloudpickle sends them to the processes.
+        makes: Functions that each make one environment; cloudpickle sends them to the processes.
 
     Raises:
-        ConfigError: They cannot be pickled.
-        WorkerError: A process ended while its environment was made.
+        ConfigError: The functions cannot be pickled.
+        WorkerError: A process ended while it made its environment.
     """
 
     def __init__(self, makes: Sequence[Callable[[], Any]]) -> None:
@@ -45,17 +45,17 @@ class Workers(AsyncVectorEnv):
         except Exception as error:
             raise ConfigError(
                 f"vector='async': the function that makes the environment cannot be sent to a process: {reason(error)}."
-                " Create what it holds inside the function, or use vector='sync'."
+                " Create the objects that it uses inside the function, or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
         start = partial(super().__init__, makers, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP)
         try:
             try:
                 start(shared_memory=True)
-            except (TypeError, ValueError):  # spaces of variable size, or of a kind that Gymnasium does not know
+            except (TypeError, ValueError):  # spaces of variable size, or of kinds unknown to Gymnasium
                 start(shared_memory=False)
         except BaseException as error:
-            if not getattr(self, "processes", None):  # of the environment that is made to read its spaces
+            if not getattr(self, "processes", None):  # for the environment that is made to read its spaces
                 raise
             if isinstance(error, EOFError | OSError):
                 raise self._ended() from error
@@ -77,9 +77,9 @@ class Workers(AsyncVectorEnv):
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Let the workers close their environments; if one does not answer, end all."""
+        """Let the workers close their environments. If one does not answer, end all processes."""
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
-        self._state = AsyncState.DEFAULT  # what is pending is not waited for
+        self._state = AsyncState.DEFAULT  # do not wait for pending calls
         if not terminate and idle and all(process.is_alive() for process in self.processes):
             try:
                 super().close_extras(timeout)
@@ -89,7 +89,7 @@ class Workers(AsyncVectorEnv):
         super().close_extras(terminate=True)
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return the workers' answer; its last part is the infos, which may report a fault."""
+        """Return the workers' answer; raise if its infos, the last part, report a fault."""
         try:
             answer = ask(*args, **kwargs)
         except (EOFError, OSError) as error:
@@ -100,7 +100,7 @@ class Workers(AsyncVectorEnv):
         return answer
 
     def _ended(self) -> WorkerError:
-        """End all processes; return the error that names those already gone."""
+        """End all processes; return an error that names those that had already ended."""
         for process in self.processes:
             process.join(timeout=0.5)
             if not process.is_alive():
@@ -108,7 +108,7 @@ class Workers(AsyncVectorEnv):
         gone = [f"environment {i} ({_how(p.exitcode)})" for i, p in enumerate(self.processes) if not p.is_alive()]
         self.close(terminate=True)
         return WorkerError(
-            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. See their output on stderr; a"
+            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. See their output on stderr. A"
             " killed one may have run out of memory. In a script, train with vector='async' only under"
             ' `if __name__ == "__main__":`, because each process imports the script.'
         )
@@ -134,15 +134,15 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self._any_obs(), 0.0, False, False, {_FAULT: _told(error)}
 
     def _any_obs(self) -> Any:
-        """Return an observation that nothing reads."""
+        """Return a placeholder observation, which is never read."""
         return self.observation_space.sample() if self.env.obs is None else self.env.obs
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:
-    """Make an environment: in its process, or in the parent, which reads the spaces of one."""
+    """Make an environment in its process, or in the parent, which reads the spaces."""
     if os.getpid() == parent:
         return make()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides what follows
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
     return _Reports(make())
 
 

@@ -35,7 +35,7 @@ class ArrayPreprocessor(Preprocessor):
         def write_vector(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
                 obs = readable(obs)
-            if len(obs) != length:  # of the shapes with this length, NumPy assigns only the right one to the slice
+            if len(obs) != length:  # among shapes of this size, NumPy only assigns the right one to the slice
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
             out[place] = obs
 
@@ -57,7 +57,7 @@ class ArrayPreprocessor(Preprocessor):
 
         def write(batch: Any, out: Array) -> None:
             if isinstance(batch, tuple) and not batch and not len(out):
-                return  # a stacked Sequence without items: a tuple cannot say what shape they would have
+                return  # a stacked Sequence without items, because an empty tuple has no item shape
             array = batch if type(batch) is ndarray and batch.dtype is own else readable(batch)
             if array.shape != (len(out), *shape):
                 raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
@@ -86,7 +86,7 @@ class ArrayPreprocessor(Preprocessor):
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)
-        if self._dtype.kind == "f":  # as it will be stored: the bounds are rounded to the space's dtype, too
+        if self._dtype.kind == "f":  # as stored; the bounds are rounded to the space's dtype too
             with np.errstate(over="ignore"):
                 array = array.astype(self._dtype, copy=False)
         self.check_values(array, expected)
@@ -105,7 +105,7 @@ class ArrayPreprocessor(Preprocessor):
         return np.zeros(self.shape, self._dtype), np.ones(self.shape, self._dtype)
 
     def bounds(self) -> tuple[Array, Array]:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
+        with np.errstate(over="ignore"):  # bounds beyond float32 count as infinite
             low, high = (limit.ravel().astype(np.float32) for limit in self.limits())
         return low, high
 

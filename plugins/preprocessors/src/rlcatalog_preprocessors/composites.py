@@ -15,7 +15,7 @@ from rlcatalog_preprocessors.arrays import as_array
 
 
 class Flattening(Preprocessor):
-    """Children side by side in one float32 vector."""
+    """Concatenated children in one float32 vector."""
 
     structured = True
     #: Whether children stand in an order: a set has none, and that of a dict is of its keys.
@@ -172,7 +172,7 @@ def _in_line(codec: Flattening, method: str, start: int) -> Writer:
     count = itertools.count(1)
 
     def add(codec: Flattening, values: str, start: int) -> None:
-        check = f"len({values}) != {len(codec.children)}"  # with a look-up of each key below: the same keys
+        check = f"len({values}) != {len(codec.children)}"  # together with the look-up of each key below: equal keys
         if codec.in_order:
             check = f"type({values}) is not tuple and not isinstance({values}, (tuple, list)) or {check}"
         lines.append(f"    if {check}: refuse({values}, {len(codec.children)})")

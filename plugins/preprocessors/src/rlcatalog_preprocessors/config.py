@@ -26,7 +26,7 @@ class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
         _Limit, Meta(description="longest text, a number or {path: n}; by default the space's length")
     ] = None
     text_charset: Annotated[
-        str | None, Meta(description="characters of a string space that names none; by default printable ASCII")
+        str | None, Meta(description="characters of a string space without its own; by default printable ASCII")
     ] = None
 
 
@@ -70,7 +70,8 @@ def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: st
     found = limit(options, key, info)
     if found is None:
         raise UnsupportedSpaceError(
-            f"{info.path}: {info.describe()} does not say how many {what} an observation may have. Set the model config"
+            f"{info.path}: {info.describe()} does not limit the number of {what} in an observation. Set the model"
+            " config"
             f' key {key!r}: a number, or {{"{info.path}": number}} for this leaf alone.'
         )
     return int(found)

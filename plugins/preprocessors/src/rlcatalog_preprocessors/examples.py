@@ -51,7 +51,7 @@ def of_simplex() -> list[Example]:
 
 
 def of_onehot() -> list[Example]:
-    """Return choices that do not count from 0, and several at once."""
+    """Return choices that do not start at 0, and several choices."""
     several = spaces.MultiDiscrete(np.array([[3, 4], [2, 5]]))
     return [Example(spaces.Discrete(3, start=-1), _TWO), Example(several, _TWO)]
 

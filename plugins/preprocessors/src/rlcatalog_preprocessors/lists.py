@@ -26,7 +26,7 @@ def check_item(child: Preprocessor, item: Any, path: str) -> None:
 
 
 class RepeatedValuesPreprocessor(Preprocessor):
-    """Repeated and Sequence: the number of items, then the items side by side, padded with zeros."""
+    """Repeated and Sequence: the number of items, then the concatenated items, padded with zeros."""
 
     structured = True
 

@@ -1,4 +1,4 @@
-"""Declarations: which codec serves which kind of space, for observations and for actions."""
+"""Declarations: the codec of each kind of space, for observations and for actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _spec(
 def match_index(request: Request) -> Match:
     """Match integers that the config leaves unencoded."""
     if request.config.get("_disable_preprocessor_api"):
-        return Match(Rank.SPECIFIC, "_disable_preprocessor_api asks for integers as they are")
+        return Match(Rank.SPECIFIC, "_disable_preprocessor_api selects unchanged integers")
     return Match(None, "only with _disable_preprocessor_api")
 
 
@@ -62,8 +62,8 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
         _spec("graph", "graph:GraphPreprocessor", "Graph: padded nodes, edges, links, masks", ("graph",),
               "GraphConfig"),
         _spec("oneof", "composites:OneOfPreprocessor", "OneOf: a tag and the padded branch", ("oneof",)),
-        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the children side by side, by key", ("dict",)),
-        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the children side by side", ("tuple",)),
+        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the concatenated children, by key", ("dict",)),
+        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the concatenated children", ("tuple",)),
     ]  # fmt: skip
 
 
@@ -77,9 +77,9 @@ def _codec(name: str, target: str, summary: str, kinds: tuple[str, ...] = ()) ->
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
     return [
         _codec("discrete", "kinds:DiscreteCodec", "one of n values"),
-        _codec("multi_discrete", "kinds:MultiDiscreteCodec", "several choices at once"),
+        _codec("multi_discrete", "kinds:MultiDiscreteCodec", "several choices"),
         _codec("multi_binary", "kinds:MultiBinaryCodec", "bits"),
-        _codec("box", "kinds:BoxCodec", "numbers, or whole numbers, between bounds"),
+        _codec("box", "kinds:BoxCodec", "numbers or integers between bounds"),
         _codec("simplex", "kinds:SimplexCodec", "probability vectors"),
         _codec("composite", "composites:CompositeCodec", "the codecs of a Tuple's or Dict's parts", ("tuple", "dict")),
     ]

@@ -7,7 +7,7 @@ import lazy_loader
 
 from rlcatalog.frameworks import load_first
 
-# Ray RLlib imports TensorFlow if it is installed, both in the driver and in Ray's workers.
+# Ray RLlib imports TensorFlow if installed, both in the driver and in Ray's workers.
 load_first("triton", before="tensorflow")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -15,9 +15,10 @@ __all__ += ["prepare_worker"]
 
 
 def prepare_worker() -> None:
-    """Import triton before TensorFlow in a Ray worker, which importing this package has done.
+    """Do nothing; importing this package has already loaded triton before TensorFlow in a Ray worker.
 
-    A remote learner or a trial of Ray Tune imports RLlib first, and with it TensorFlow. Ray runs the setup hook before.
+    A remote learner or a trial of Ray Tune imports RLlib, and thereby TensorFlow, first. Ray runs the setup hook
+    earlier.
 
     Example:
         >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})

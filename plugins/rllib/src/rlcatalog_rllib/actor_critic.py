@@ -17,13 +17,13 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     """RLModule with policy and value, for PPO, APPO and IMPALA.
 
-    While acting it draws raw actions and returns their parameters (`action_dist_inputs`). In training it returns the
-    parameters that score the batch's actions under the current weights. One plain distribution scores both, even if the
-    parts of an action depend on one another.
+    While acting, it samples raw actions and returns their parameters (`action_dist_inputs`). In training, it returns
+    the parameters that score the batch's actions under the current weights. A single distribution scores both, even if
+    parts of an action depend on each other.
     """
 
     def setup(self) -> None:
-        """Build the parts; called by Ray."""
+        """Build the parts. Called by Ray."""
         super().setup()
         need_values(self.policy)
 
@@ -48,7 +48,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
         Args:
             batch: The batch.
-            embeddings: The values of the same pass, which `forward_train` returns under that name.
+            embeddings: The values of the same pass, which `forward_train` returns under this name.
         """
         if embeddings is not None:
             found: Tensor = embeddings

@@ -1,4 +1,4 @@
-"""Several agents: each module encodes the observations and adapts the actions of its agents by its recipe."""
+"""Several agents: each module's recipe encodes the observations and adapts the actions of its agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Spaces = tuple[Any, Any]
 
 
 def spaces_of_agents(env: Any) -> Spaces:
-    """Return the observation and action spaces of an environment's agents, a Dict each.
+    """Return the observation and action spaces of an environment's agents, each as a Dict.
 
     Raises:
         ConfigError: The environment has one agent.
@@ -42,7 +42,7 @@ def spaces_of_agents(env: Any) -> Spaces:
 def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
     """Return the observation and action space of each module.
 
-    They come from `policies`, else from the agents that are mapped to the module.
+    They come from `policies`, otherwise from the agents that are mapped to the module.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
@@ -61,11 +61,11 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
     for module_id in config.policies:
         given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
         theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
-        # A mapping may be drawn again for each episode; if all agents are alike, any of them will do.
+        # A mapping may be random per episode; if all agents have equal spaces, any agent will do.
         of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
         if not of and None in theirs:
             raise ConfigError(
-                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Give them:"
+                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Pass them:"
                 f" policies={{{module_id!r}: PolicySpec(observation_space=..., action_space=...)}}."
             )
         own = [agents[agent] for agent in of]
@@ -92,7 +92,7 @@ def _same(a: Any, b: Any) -> bool:
 class EncodeAgents(Encoding):
     """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
 
-    Agents of modules that are not the catalog's keep their observations.
+    Observations for modules of other kinds are unchanged.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
@@ -132,13 +132,13 @@ class EncodeAgents(Encoding):
 class AdaptAgents(ConnectorV2):
     """Last module-to-env connector, which maps raw actions to the environment's, agent by agent.
 
-    Actions of modules that are not the catalog's are mapped to their spaces as in Ray.
+    Actions of modules of other kinds are mapped to their spaces as in Ray.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        normalize_actions: Ray's setting, for those modules.
-        clip_actions: Ray's setting, for those modules.
+        normalize_actions: Ray's setting, for other modules.
+        clip_actions: Ray's setting, for other modules.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class AdaptAgents(ConnectorV2):
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environments' actions to a batch with a dict of raw ones, by agent, for each environment."""
+        """Add the environments' actions to a batch that has a dict of raw actions by agent for each environment."""
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
             for agent, action in raw.items():

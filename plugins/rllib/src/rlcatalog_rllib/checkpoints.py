@@ -1,4 +1,4 @@
-"""Checkpoints of a module: the identity in them, and checks that they fit the module that loads them."""
+"""Checkpoints of a module: the stored identity, and checks that a checkpoint fits the module."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import same_space, space_to_json
 
-#: Entry of a module's state that holds its spaces and parts, as JSON in an array of bytes.
+#: Entry of a module's state with its spaces and parts, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"
-#: Prefix of the weights that only learners have.
+#: Prefix of weights that only learners have.
 _TARGET = "target."
 
 
@@ -29,7 +29,7 @@ def check_same(policy: Policy, found: Any) -> None:
 
     Args:
         policy: The parts here.
-        found: What `identity` returned there, or None if a state has no identity.
+        found: The state's `identity`, or None if it has none.
 
     Raises:
         SavedPolicyError: The spaces or parts differ.
@@ -40,12 +40,12 @@ def check_same(policy: Policy, found: Any) -> None:
     for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
         if not same_space(here[name], there[name]):
             raise SavedPolicyError(
-                f"this checkpoint is of another environment: its {what} is {there[f'{name}_text']}, here it is"
+                f"this checkpoint belongs to another environment: its {what} is {there[f'{name}_text']}, here it is"
                 f" {here[f'{name}_text']}."
             )
     if here["parts"] != there["parts"]:
         raise SavedPolicyError(
-            f"this checkpoint is of another model: its parts are {_listed(there['parts'])}, here they are"
+            f"this checkpoint belongs to another model: its parts are {_listed(there['parts'])}, here they are"
             f" {_listed(here['parts'])}. Use the model config of the run that wrote it."
         )
 
@@ -71,7 +71,7 @@ def _description(policy: Policy) -> dict[str, Any]:
     spaces = {"observation_space": policy.observation_space, "action_space": policy.action_space}
     found: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
     for name, space in spaces.items():
-        data = space_to_json(space)  # None for a plugin's kind, which is compared by its text
+        data = space_to_json(space)  # None for a plugin's kind of space, which is compared by text
         found[name] = str(space) if data is None else data
     found["parts"] = {slot: part.name for slot, part in policy.resolution.components(*MODEL_SLOTS).items()}
     return found

@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what Ray RLlib's runners and learners require of parts; and outputs to compare."""
+"""Checks for the conformance kit: requirements of Ray RLlib's runners and learners, and outputs to compare."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
 
-#: Ray Tune registers environments by name, and never frees a name.
+#: Ray Tune registers environments by name, and never releases a name.
 _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
-#: Environments side by side, and steps of each.
+#: Number of environments, and steps of each.
 _ENVS, _STEPS = 2, 12
 
 
 @kit.check(
     "trunk", "memory", "head", "action_dist", every_framework=False,
-    hint="use every weight in the outputs or the value, and hold it where the model finds it",
+    hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def rllib_moves_every_weight(part: kit.Part) -> None:
-    """One update of RLlib's PPO moves every weight; runner and learner are in this process, and Ray is not started."""
+    """One update of RLlib's PPO changes every weight. Runner and learner are in this process, without starting Ray."""
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
@@ -63,7 +63,7 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 
 
 def outputs(module: Any) -> kit.OutputFunction:
-    """Return a `CatalogRLModule` without memory as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return a `CatalogRLModule` without memory, as an engine for `rlcatalog_testing.check_same_outputs`.
 
     Actions come from `forward_inference`; densities and entropies from Ray's distribution over what `forward_train`
     returns, as Ray's learners compute them; values from `compute_values`.

@@ -1,4 +1,4 @@
-"""The two connectors: one encodes observations for the module, one adapts actions for the environment."""
+"""Connectors: one encodes observations for the module, the other adapts actions for the environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlcatalog_rllib.recipe import Recipe
 
 
 class Encoding(ConnectorV2):
-    """Base class of connectors that encode observations; their state is the filter statistics of each module.
+    """Base class of connectors that encode observations. Their state is each module's filter statistics.
 
     Attributes:
         encoders: The encoder of each module.
@@ -31,7 +31,7 @@ class Encoding(ConnectorV2):
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the statistics: the current ones, and those from the last merge."""
+        """Return the current statistics and those of the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -48,8 +48,8 @@ class Encoding(ConnectorV2):
 class EncodeObservations(Encoding):
     """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    It writes its results into the episodes, so the learner gets them, too. To the encoded observation it adds the
-    columns of the action mask, and the model's views of the past. A filter learns while exploring; its statistics are
+    It writes its results into the episodes, so that the learner gets them too. It adds the columns of the action mask
+    and the model's views of the past to the encoded observation. A filter learns while exploring. Its statistics are
     this connector's state, and Ray merges those of all environment runners.
 
     Args:
@@ -88,10 +88,10 @@ class EncodeObservations(Encoding):
 
 
 class AdaptActions(ConnectorV2):
-    """Last module-to-env connector, which maps raw actions, stored and scored, to the environment's actions."""
+    """Last module-to-env connector, which maps raw actions to the environment's. Ray stores and scores the raw ones."""
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environment's actions to a batch with raw ones `[B]` or `[B, width]`."""
+        """Add the environment's actions to a batch with raw actions `[B]` or `[B, width]`."""
         raw = batch[Columns.ACTIONS]
         batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(raw[:, None] if raw.ndim == 1 else raw)
         return batch
@@ -102,7 +102,7 @@ Pieces = Callable[..., Any]
 
 
 def pieces_of(make: Pieces | None, *given: Any) -> list[ConnectorV2]:
-    """Return the connectors that the user's function makes; none without a function."""
+    """Return the connectors from the user's function; empty without a function."""
     made = [] if make is None else make(*given)
     return list(made) if isinstance(made, list | tuple) else [made]
 
@@ -126,10 +126,10 @@ def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> 
 
 @dataclass(frozen=True)
 class EnvToModule:
-    """Maker of the env-to-module connectors: the user's, then ours, which encodes their results.
+    """Maker of the env-to-module connectors: the user's, then the one from `encode`.
 
     Attributes:
-        encode: Makes ours.
+        encode: Makes rlcatalog's connector.
         own: The user's function for this pipeline, or None.
     """
 
@@ -143,11 +143,11 @@ class EnvToModule:
 
 @dataclass(frozen=True)
 class ModuleToEnv:
-    """Maker of the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, and ours at the end.
+    """Maker of the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, then `adapt`'s.
 
     Attributes:
         own: The user's function for this pipeline, or None.
-        adapt: Makes ours.
+        adapt: Makes rlcatalog's connector.
         by_agent: Whether there are several agents.
     """
 
@@ -168,8 +168,8 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
     """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:
-        model: The model config; the same as the module's.
-        catalog: The catalog of the parts; the same as the module's.
+        model: The model config, equal to the module's.
+        catalog: The catalog of the parts, the same as the module's.
     """
     recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
     return EnvToModule(partial(EncodeObservations, recipe=recipe))
@@ -178,7 +178,7 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
     """Return the module-to-env pipeline; pass this function as `config.env_runners(module_to_env_connector=...)`.
 
-    It needs `add_default_connectors_to_module_to_env_pipeline=False`: it is Ray's pipeline without
-    NormalizeAndClipActions, which would map raw actions into the bounds a second time.
+    It also needs `add_default_connectors_to_module_to_env_pipeline=False`. It is Ray's pipeline without
+    NormalizeAndClipActions, which would map raw actions to the bounds a second time.
     """
     return ModuleToEnv()(env, spaces)

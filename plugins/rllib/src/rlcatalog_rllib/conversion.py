@@ -17,17 +17,17 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     """Return the policy that an algorithm has learned; `policy.save(directory)` saves it.
 
     Args:
-        algo: An algorithm that `configure` set up, or its module if it has no filter.
-        module_id: With several agents, which of its policies.
+        algo: An algorithm set up by `configure`, or its module if it has no filter.
+        module_id: With several agents, the id of a policy.
 
     Raises:
-        UnknownNameError: `module_id` is not one of its policies, or is missing with several policies.
-        ModelContractError: Its module is not the catalog's.
+        UnknownNameError: There is no policy `module_id`, or there are several and it is None.
+        ModelContractError: The module is not from rlcatalog.
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
     module = algo
-    if is_algorithm:  # from a runner's process if this one has none; BC and MARWIL may have no runners
+    if is_algorithm:  # from a remote runner if the driver has none; BC and MARWIL may have no runners
         runs = algo.env_runner_group is not None
         module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):

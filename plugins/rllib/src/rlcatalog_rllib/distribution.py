@@ -18,7 +18,7 @@ from rlcatalog_torch import flat_sample
 class CatalogDistribution(Distribution):
     """The catalog's distribution for the parameters in a batch under `action_dist_inputs`.
 
-    Actions are raw: `[...]` for a single Discrete, else `[..., width]`, with the leading axes of the parameters.
+    Actions are raw: `[...]` for a single Discrete, otherwise `[..., width]`, with the parameters' leading axes.
     `of(policy)` returns the subclass for a policy.
 
     Args:
@@ -29,7 +29,7 @@ class CatalogDistribution(Distribution):
     #: Its `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
-    #: Whether draws are the most likely actions.
+    #: Whether samples are the most likely actions.
     _most_likely = False
 
     def __init__(self, dist: Any, shape: torch.Size) -> None:
@@ -45,37 +45,37 @@ class CatalogDistribution(Distribution):
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
         """Return the distribution for parameters `[..., size]`."""
         policy = cls._policy
-        # Some distributions written for RLlib read the model that made their inputs; it is the module's.
+        # Some distributions for RLlib read the model that made their inputs, here the module's.
         dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
         return cls(dist, logits.shape[:-1])
 
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:
-        """Refuse: the catalog knows this for a policy, not for a space."""
+        """Raise an error, because the size depends on the policy, not only on the space."""
         raise NotServedError("CatalogDistribution: ask the policy, policy.resolution.num_outputs.")
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Draw raw actions; with `return_logp`, also their log density."""
+        """Sample raw actions; with `return_logp`, also return their log density."""
         return self._draw("sample", sample_shape, return_logp)
 
     def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Draw raw actions with gradients, if the distribution supports it."""
+        """Sample raw actions with gradients, if the distribution supports it."""
         return self._draw("rsample", sample_shape, return_logp)
 
     def logp(self, value: Any, **kwargs: Any) -> Tensor:
-        """Return the log density of raw actions, of the leading shape."""
+        """Return the log density of raw actions, with the leading shape."""
         rows = value.reshape(-1) if self._scalar else value.reshape(-1, value.shape[-1])
         return self._with_leading_shape(self.dist.logp(rows))
 
     def entropy(self, **kwargs: Any) -> Tensor:
-        """Return the entropy, of the leading shape; an estimate from one draw if there is no closed form."""
+        """Return the entropy, with the leading shape; without a closed form, an estimate from one sample."""
         return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:
-        """Return the divergence of `other` from this distribution, of the leading shape.
+        """Return the divergence of `other` from this distribution, with the leading shape.
 
         Raises:
-            NoClosedFormError: The distribution has no closed form for it.
+            NoClosedFormError: The divergence has no closed form.
         """
         try:
             return self._with_leading_shape(self.dist.kl(other.dist))
@@ -84,14 +84,14 @@ class CatalogDistribution(Distribution):
             raise
 
     def to_deterministic(self) -> CatalogDistribution:
-        """Return the same distribution with the most likely actions as its draws."""
+        """Return the same distribution, with the most likely actions as its samples."""
         other = copy(self)
         other._most_likely = True
         return other
 
     def _draw(self, method: str, sample_shape: Any, return_logp: bool) -> Any:
         if sample_shape:
-            raise NotServedError(f"sample_shape={tuple(sample_shape)}: draws have the shape of the parameters.")
+            raise NotServedError(f"sample_shape={tuple(sample_shape)}: samples have the shape of the parameters.")
         action = flat_sample(getattr(self.dist, "deterministic_sample" if self._most_likely else method)())
         logp = self._with_leading_shape(self.dist.logp(action)) if return_logp else None
         action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))

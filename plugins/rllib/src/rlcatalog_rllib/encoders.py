@@ -1,4 +1,4 @@
-"""Encoders of a module's observations, with action masks and views of the past."""
+"""Encoders of a module's observations, action masks and views of the past."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = np.ndarray[Any, Any]
 
 
 class EpisodeEncoder:
-    """Encoder of one module's observations, in place in the episodes.
+    """Encoder of one module's observations, which replaces them in the episodes.
 
     Args:
         recipe: The recipe of the module's policy.
-        observation_space: The environment's observation space for it.
+        observation_space: The environment's observation space for the module.
         action_space: Its action space.
 
     Attributes:
@@ -44,7 +44,7 @@ class EpisodeEncoder:
         Args:
             episodes: Ray's episodes, each of one agent.
             learn: Whether a filter learns from the observations.
-            in_step: Whether these are always all episodes of a vector environment; if not, each has a separate past.
+            in_step: Whether these are always all episodes of a vector environment. If False, each has a separate past.
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
@@ -87,7 +87,7 @@ class EpisodeEncoder:
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the filter's statistics: the current ones, and those from the last merge."""
+        """Return the filter's current statistics and those of the last merge."""
         if self.policy.filter is None:
             return {}
         return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
@@ -105,10 +105,10 @@ class EpisodeEncoder:
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner contributes what it learned since its statistics were last set; this one holds the rest.
+        # Each runner contributes its statistics since they were last set; this one has the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
-        self.set_state({"filter": together})  # Ray keeps it nowhere else if the driver has no runner
+        self.set_state({"filter": together})  # without a runner in the driver, Ray stores it nowhere else
         return {"filter": together, "begun": together}
 
 
@@ -123,14 +123,14 @@ class ViewHistory:
         self._views = policy.views
         self._history: Any = None
         self._obs: Array | None = None
-        #: Id and time step of each environment's episode at the last call.
+        #: Id and time step of each environment's episode in the last call.
         self._seen: list[tuple[str, int]] = []
 
     def see(self, episodes: list[Any], obs: Array) -> dict[str, Any]:
-        """Return the current views `[B, ...]`, after recording the last step.
+        """Record the last step, and return the current views `[B, ...]`.
 
         Args:
-            episodes: Ray's episodes, one for each environment.
+            episodes: Ray's episodes, one per environment.
             obs: Their current encoded observations `[B, ...]`.
         """
         rows = len(episodes)

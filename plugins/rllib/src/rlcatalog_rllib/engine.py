@@ -21,10 +21,10 @@ ALGORITHM = "algorithm"
 
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones, and the settings of the run."""
+    """Options of the engine, in addition to the common ones, and settings of the run."""
 
     env_runners: Annotated[
-        int, Meta(ge=0, description="Processes that gather experience, 0: this one; 2 when missing.",
+        int, Meta(ge=0, description="Processes that collect experience; 2 by default. 0: this process.",
                   extra={"metavar": "N"})
     ] = 2  # fmt: skip
     envs: Annotated[int, Meta(ge=1)] = 4
@@ -34,7 +34,7 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class RLlibEngine(Engine):
-    """Engine for Ray RLlib; it imports Ray when it is made, and starts Ray when it learns."""
+    """Engine for Ray RLlib. Creating an instance imports Ray; learning starts Ray."""
 
     options = RLlibOptions
     algorithms = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
@@ -66,7 +66,7 @@ class RLlibEngine(Engine):
             raise ConfigError(f"--set: {name}Config.training() takes no such key: {error}") from error
         config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
-        # A resumed run has another seed, so that its environments do not repeat their first episodes.
+        # A resumed run has a different seed, so that its environments do not repeat their first episodes.
         config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)
@@ -81,7 +81,7 @@ class RLlibEngine(Engine):
         return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": options.model}
 
     def learn(self, session: Session) -> None:
-        """Train iteration by iteration; a signal ends the run after the current one."""
+        """Train iteration by iteration; a signal ends the run after the current iteration."""
         from rlcatalog_rllib import to_policy
 
         with _built(self._config) as trained:
@@ -112,21 +112,21 @@ class RLlibEngine(Engine):
 
 
 def _count_gpus(device: str | None) -> int:
-    """Return how many GPUs a learner gets."""
+    """Return the number of GPUs for a learner."""
     if device in (None, "cpu"):
         return 0
     if device not in ("cuda", "auto"):
-        raise ConfigError(f"--device {device}: Ray places learners by itself. Expected cpu, cuda or auto.")
+        raise ConfigError(f"--device {device}: Ray chooses the GPU itself. Expected cpu, cuda or auto.")
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: PyTorch finds no GPU here. Pass --device cpu or auto.")
+        raise ConfigError("--device cuda: PyTorch found no GPU. Pass --device cpu or auto.")
     return int(torch.cuda.is_available())
 
 
 @contextmanager
 def _built(config: Any) -> Iterator[Any]:
-    """Yield the algorithm of a config, and stop it at the end; start and stop Ray unless it already runs."""
+    """Yield the algorithm of a config, and stop it at the end. Start and stop Ray unless it is already running."""
     import ray
 
     ours, trained = not ray.is_initialized(), None

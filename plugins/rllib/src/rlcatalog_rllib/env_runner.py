@@ -1,4 +1,4 @@
-"""Environment runners that also report to the driver why they cannot run."""
+"""Environment runners that report to the driver why they cannot run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from rlcatalog.errors import CatalogError
 from rlcatalog_rllib.worker_deaths import forget_starts, record_start
 
-#: Entry of a runner's reported spaces: the error, if it has none.
+#: Entry in a runner's reported spaces with its error.
 _FAILURE = "rlcatalog_failure"
 
 
 class _Telling:
-    """A Ray runner that stays alive and reports the error, if parts are missing or its processes die repeatedly.
+    """Ray runner that stays alive and reports an error if parts are missing or its processes die repeatedly.
 
-    If failed runners are restarted (Ray's default), Ray only logs errors of a runner's constructor. It then reads the
-    spaces of the first runner, and fails with an IndexError or waits forever. Here the runner answers with the error,
+    With restarts of failed runners (Ray's default), Ray only logs errors of a runner's constructor. It then reads the
+    spaces of the first runner, and fails with an IndexError or waits forever. This runner returns the error instead,
     and the driver raises it.
 
     Args:
         config: The algorithm's config.
-        **kwargs: Ray's further arguments.
+        **kwargs: Ray's other arguments.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -41,25 +41,25 @@ class _Telling:
             self._failure = error
 
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the runner; if it is complete, an error ends its process, and Ray restarts it."""
+        """Call a function with the runner. An error ends a complete runner's process, and Ray restarts it."""
         if self._failure is not None:
             return func(self, *args, **kwargs)
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
 
     def get_spaces(self) -> dict[str, Any]:
-        """Return the spaces of environment and module, or the error if there are none."""
+        """Return the spaces of environment and module, or the error instead."""
         if self._failure is not None:
             return {_FAILURE: self._failure}
         found: dict[str, Any] = super().get_spaces()  # type: ignore[misc]
         return found
 
     def assert_healthy(self) -> None:
-        """Raise if the runner is unhealthy, which ends its process; one that holds an error stays alive."""
+        """Raise if the runner is unhealthy, which ends its process. A runner with an error stays alive."""
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
     def sample(self, **kwargs: Any) -> Any:
-        """Gather experience, or raise the error of the constructor."""
+        """Collect experience, or raise the constructor's error."""
         if self._failure is not None:
             raise self._failure
         samples = super().sample(**kwargs)  # type: ignore[misc]
@@ -75,11 +75,11 @@ class _Telling:
 
 
 class CatalogEnvRunner(_Telling, SingleAgentEnvRunner):
-    """The runner for one agent."""
+    """Runner for a single agent."""
 
 
 class CatalogAgentsEnvRunner(_Telling, MultiAgentEnvRunner):
-    """The runner for several agents."""
+    """Runner for several agents."""
 
 
 def check_spaces(spaces: Mapping[str, Any] | None) -> None:
@@ -93,7 +93,7 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
 
 
 def check_runners(*, algorithm: Any, **_: Any) -> None:
-    """Raise the error of a remote runner that cannot run; Ray calls this after it has made or restarted runners.
+    """Raise the error of a remote runner that cannot run. Ray calls this after it has created or restarted runners.
 
     Raises:
         CatalogError: The runner's error.

@@ -1,4 +1,4 @@
-"""Environments for Ray: with the plugins' wrappers, and encoded if Ray cannot batch their observations."""
+"""Environments for Ray, with the plugins' wrappers; observations that Ray cannot batch are encoded."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
 
 
 class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with the wrappers of the installed plugins, which `configure` passes to Ray.
+    """Environment with the wrappers of installed plugins, which `configure` passes to Ray.
 
     Args:
         config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
             wrappers; `"catalog"`: the catalog of the wrappers, or None.
 
     Raises:
-        CatalogError: The environment cannot be made here; the message names the node.
+        CatalogError: The environment cannot be created here. The message names the node.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -52,8 +52,8 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that encodes observations before they leave the environment.
 
-    Ray splits a vector environment's batch as nested arrays. Observations of spaces such as Text, Sequence and Graph,
-    or of a plugin's kind, are batched as tuples of values, which Ray would split wrongly.
+    Ray splits a vector environment's batch as nested arrays. Observations of Text, Sequence, Graph and plugins' kinds
+    of spaces are batched as tuples of values, which Ray would split incorrectly.
 
     Args:
         env: The environment.
@@ -63,7 +63,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
         super().__init__(env)
-        # Explained, not resolved: `configure` has already warned of keys that nothing reads.
+        # Explain instead of resolve, because `configure` has already warned of unused keys.
         resolution = catalog.explain(env.observation_space, env.action_space, model, "torch").resolution
         self._encoder = Encoder(catalog, resolution)
         parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
@@ -92,17 +92,17 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
-    """Make one environment, as Ray would.
+    """Create one environment, like Ray.
 
     Args:
-        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike for Ray, that need not take
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray, these need not take
             a config.
         env_config: The environment's config.
         context: The `EnvContext` of the worker, or None.
 
     Raises:
         UnknownNameError: Gymnasium does not know the id.
-        ConfigError: `env` is something else.
+        ConfigError: `env` has another form.
     """
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
               if hasattr(context, name)}  # fmt: skip
@@ -113,7 +113,7 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         what, way = describe_env(env)
         raise ConfigError(
-            f"env: expected an id, a class or a function, because Ray's runners make environments; found {what}."
+            f"env: expected an id, a class or a function, because Ray's runners create the environments; found {what}."
             f" Instead, {way} Set their number with config.env_runners(num_envs_per_env_runner=N)."
         )
     return env(config) if takes_context(env) else make_env(env, config)
@@ -131,14 +131,14 @@ def takes_context(env: Any) -> bool:
 
 
 def is_made_by_ray(env: Any) -> bool:
-    """Return whether Ray can make an environment of this: an id, a name, or a class that takes its config."""
+    """Return whether Ray can create an environment from this: an id, a name, or a class that takes its config."""
     return isinstance(env, str) or (isinstance(env, type) and takes_context(env))
 
 
 def batches_as_arrays(space: Any) -> bool:
     """Return whether a vector environment batches observations of a space as arrays, nested in dicts and tuples."""
     for node in SpaceInfo.read(space).walk():
-        nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker refuses empty ones
+        nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker rejects empty ones
         if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith("gymnasium."):
             return False
     return True

@@ -1,7 +1,7 @@
 """Merging of the statistics of filters that learn in several processes.
 
 A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
-`rlcatalog-filters`. Everything else in it must be equal in all processes.
+`rlcatalog-filters`. Its other entries must be equal in all processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
     all_of_them, before = int(state["n"]), int(begun["n"])
     n = all_of_them - before
     if n <= 0:
-        return {**state, "n": np.array(0, np.int64)}  # `merged` skips it
+        return {**state, "n": np.array(0, np.int64)}  # skipped by `merged`
     mean = (all_of_them * state["mean"] - before * begun["mean"]) / n
     m2 = state["m2"] - begun["m2"] - (mean - begun["mean"]) ** 2 * (n * before / all_of_them)
     return {**state, "n": np.array(n, np.int64), "mean": mean, "m2": np.maximum(m2, 0.0)}

@@ -1,4 +1,4 @@
-"""Recorded episodes: encoded for the learners of BC and MARWIL, as an environment runner would encode them."""
+"""Encoding of recorded episodes for the learners of BC and MARWIL, equal to an environment runner's."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from rlcatalog_rllib.spaces import VIEWS, Array, encoded_rows, rows_of
 
 
 class EncodeEpisodes(ConnectorV2):
-    """Learner connector that encodes the observations of recorded episodes, and turns their actions into raw ones.
+    """Learner connector that encodes the observations of recorded episodes, and converts their actions to raw actions.
 
-    Episodes hold the environment's observations and actions. One that was recorded with the catalog's connectors
-    already holds encoded observations and raw actions, and is left as it is. The trained module's policy encodes.
+    Episodes contain the environment's observations and actions. Episodes that were recorded with the catalog's
+    connectors already contain encoded observations and raw actions, and are not changed. The trained module's policy
+    encodes.
     """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Replace recorded episodes in the list by encoded ones."""
+        """Replace recorded episodes in the list with encoded ones."""
         module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
         self._policy: Any = module.policy
         self._space: Any = module.observation_space
         for number, episode in enumerate(episodes):
             if not isinstance(episode, SingleAgentEpisode):
-                raise NotServedError("EncodeEpisodes: found episodes of several agents; BC and MARWIL train one.")
+                raise NotServedError(
+                    "EncodeEpisodes: found episodes of several agents, but BC and MARWIL train only one."
+                )
             observations = _items(episode.get_observations())
             first = observations[0]
             if self._policy.observation_space.contains(first) or not self._space.contains(first):
@@ -73,7 +76,7 @@ class EncodeEpisodes(ConnectorV2):
 
 @dataclass(frozen=True)
 class EpisodesToLearner:
-    """Maker of the first learner connectors: the user's, then ours, which encodes their results.
+    """Maker of the first learner connectors: the user's, then `EncodeEpisodes`.
 
     Attributes:
         own: The user's function for this pipeline, or None.
@@ -86,7 +89,7 @@ class EpisodesToLearner:
 
 
 def refuse_filter(policy: Any) -> None:
-    """Refuse filters, whose statistics would come from recorded data.
+    """Reject filters, whose statistics would come from recorded data.
 
     Raises:
         NotServedError: The policy has a filter.
@@ -94,12 +97,12 @@ def refuse_filter(policy: Any) -> None:
     if policy.filter is not None:
         raise NotServedError(
             "observation_filter: BC and MARWIL read data in several processes, whose statistics Ray does not"
-            " merge. Leave it out, or normalise the recorded observations beforehand."
+            " merge. Remove it, or normalise the recorded observations beforehand."
         )
 
 
 def _items(column: Any) -> list[Any]:
-    """Return a column as a list of steps: Ray stores a list, or arrays in the structure of one step."""
+    """Return a column as a list of steps. Ray stores either a list, or arrays in the structure of one step."""
     if isinstance(column, list):
         return column
     if isinstance(column, np.ndarray):

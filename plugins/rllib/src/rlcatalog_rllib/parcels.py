@@ -1,4 +1,4 @@
-"""Parcels: send classes of the running program, and catalogs with such classes, to other processes."""
+"""Parcels, which send classes of the running program, and catalogs with such classes, to other processes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rlcatalog.errors import MissingPluginError
 
 cloudpickle: Any = untyped
 
-#: Content of a parcel: a function, and its arguments, that rebuild it.
+#: Function and arguments that rebuild a parcel's content.
 Sent = tuple[Callable[..., Any], tuple[Any, ...]]
-#: Pickled form: names of the classes, and the content twice: classes by name, and by value (or nothing).
+#: Pickled form: names of the classes, the content with classes by name, and with classes by value (or empty).
 Letter = tuple[str, bytes, bytes]
 
 
 class Parcel:
-    """Object that another process imports by its path or, if it cannot, rebuilds from a copy of the code.
+    """Object that another process imports by path or, if that fails, rebuilds from a copy of its code.
 
-    Ray's workers usually run the same modules; a process that restores a checkpoint may not have them.
+    Ray's workers usually have the same modules, but a process that restores a checkpoint may lack them.
 
     Args:
         content: The object in this process.
-        send: Returns a function with arguments that rebuild it in another process.
-        classes: The classes of the running program that it holds.
-        letter: Its pickled form, if it came from another process; it is sent on unchanged.
+        send: Returns a function and arguments that rebuild it in another process.
+        classes: The classes of the running program in it.
+        letter: Its pickled form, if it came from another process, to send on unchanged.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Parcel:
 
     @classmethod
     def of_code(cls, content: Any) -> Parcel:
-        """Return the parcel of a class, or of an instance or a function that makes one."""
+        """Return the parcel of a class, an instance or a function that creates one."""
         return cls(content, lambda: (_itself, (content,)), [_named(content)])
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return the parcel of a catalog, with its registered components that are used."""
+        """Return the parcel of a catalog, with those of its registered components that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
 
     def __deepcopy__(self, memo: Any) -> Parcel:
-        return self  # Ray copies configs, which stay in this process
+        return self  # copies of configs stay in this process
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, self._letter or self._written()
@@ -67,12 +67,12 @@ class Parcel:
 
 
 def content_of(value: Any) -> Any:
-    """Return the content of a parcel; other values unchanged."""
+    """Return the content of a parcel; return other values unchanged."""
     return value.content if isinstance(value, Parcel) else value
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes, and any custom model, in parcels."""
+    """Return a model config with its classes and any custom model in parcels."""
     return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
 
 
@@ -86,7 +86,7 @@ def _is_code(key: str, value: Any) -> bool:
 
 
 def _named(value: Any) -> Any:
-    """Return a class or function itself, or the class of an instance."""
+    """Return a class or function unchanged, or the class of an instance."""
     return value if hasattr(value, "__qualname__") else type(value)
 
 

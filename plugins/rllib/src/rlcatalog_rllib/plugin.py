@@ -16,6 +16,6 @@ def rlcatalog_checks() -> list[CheckSpec]:
         CheckSpec(
             "rllib_moves_every_weight",
             {"checks": "rlcatalog_rllib.checks:rllib_moves_every_weight"},
-            "one update of RLlib's PPO moves every weight",
+            "one update of RLlib's PPO changes every weight",
         )
     ]

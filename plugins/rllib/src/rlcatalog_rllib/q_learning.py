@@ -20,12 +20,13 @@ class CatalogQModule(CatalogModule, QNetAPI):
     """RLModule for DQN with a catalog model.
 
     The model's outputs are the action values. With DQN's `dueling`, they are the advantages, and the model's value
-    estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. Either way the most likely
-    action of the exported policy has the highest value. A masked action has the value -inf, as Ray's learner expects.
+    estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. In both cases, the most
+    likely action of the exported policy has the highest value. A masked action has the value -inf, as Ray's learner
+    expects.
     """
 
     def setup(self) -> None:
-        """Build the parts; called by Ray."""
+        """Build the parts. Called by Ray."""
         super().setup()
         given = self.model_config
         check_q_served(self.policy, given)

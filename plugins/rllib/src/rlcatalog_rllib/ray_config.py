@@ -18,7 +18,7 @@ from rlcatalog_rllib.recipe import RAYS_DEFAULTS
 from rlcatalog_rllib.rl_module import CatalogModule
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfig))
-#: Fields that no catalog net has, or prefixes of their names.
+#: Fields that no catalog net supports, or prefixes of their names.
 _WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
 
 
@@ -27,7 +27,7 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
     Args:
         config: Ray's AlgorithmConfig.
-        action_space: The action space, which decides the default of `action_bounds` and SAC's distribution.
+        action_space: The action space, which determines the default of `action_bounds` and SAC's distribution.
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
@@ -53,7 +53,7 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     """Return the model keys that the user gave in a config, under the catalog's names.
 
     As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec
-    without a module class. In the first, and in a `DefaultModelConfig`, a key with Ray's default counts as not given.
+    without a module class. In the first, and in a `DefaultModelConfig`, keys with Ray's defaults are ignored.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -66,8 +66,8 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     spec = None if config.is_multi_agent else config._rl_module_spec
     if is_the_users(spec):
         raise NotServedError(
-            f"rl_module_spec: configure() would replace {_class_of(spec).__name__} by the catalog's module."
-            " Leave the spec out, and pass your own model to the catalog: model={'custom_model': ...}."
+            f"rl_module_spec: configure() would replace {_class_of(spec).__name__} with the catalog's module. Remove"
+            f" the spec, and pass your own model to the catalog: model={'custom_model': ...}."
         )
     given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
     return _translated(given, config) | given_in_spec(config, spec)
@@ -80,13 +80,13 @@ def spec_of(config: Any, module_id: str) -> Any:
 
 
 def is_the_users(spec: Any) -> bool:
-    """Return whether a spec is for a module that is not the catalog's."""
+    """Return whether a spec is for another kind of module."""
     cls = _class_of(spec)
     return cls is not None and not (isinstance(cls, type) and issubclass(cls, CatalogModule))
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the keys of a spec without a module class; none for a spec that `configure` made.
+    """Return the keys of a spec without a module class; empty for a spec from `configure`.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -116,7 +116,7 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
         if key.startswith(_WITHOUT_EQUAL):
             if same(value, getattr(DefaultModelConfig(), key, None)):
                 continue
-            raise ConfigError(f"model_config: {key}={value!r}: no catalog net supports it. Leave it out.")
+            raise ConfigError(f"model_config: {key}={value!r}: no catalog net supports it. Remove it.")
         if key == "head_fcnet_hiddens" and value and shares:
             raise ConfigError(
                 f"model_config: {key}={value!r} with vf_share_layers=True: Ray builds these layers once for the actions"
@@ -128,7 +128,7 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def _name(key: str) -> str:
-    """Return the catalog's name of a key; Ray's new stack renamed some of the old stack's keys."""
+    """Return the catalog's name for a key. Ray's new stack renamed some keys of the old stack."""
     if key not in _FIELDS:
         return key
     if not key.startswith("conv_"):

@@ -1,4 +1,4 @@
-"""The recipe of a policy, which every worker builds: the model config, and the parts that the driver chose."""
+"""Recipe of a policy, from which every worker builds it: the model config and the parts that the driver chose."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
 
-#: Under this key a module's `model_config` names the chosen parts.
+#: Key of a module's `model_config` with the names of the chosen parts.
 PARTS = "_rlcatalog_parts"
-#: Under this one it has the catalog, if that is not the process's; Ray pickles it for its workers.
+#: Key with the catalog, if it is not the process's; Ray pickles it for its workers.
 CATALOG = "_rlcatalog_catalog"
-#: Under this one it lists the catalog's keys; the others are Ray's.
+#: Key with the list of the catalog's keys; the others are Ray's.
 KEYS = "_rlcatalog_keys"
-#: Keys that Ray's algorithms add to a module's `model_config`; none of them is ours.
+#: Keys that Ray's algorithms add to a module's `model_config`, and which are not rlcatalog's.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
-#: Keys that Ray's algorithms set to the defaults of their own nets.
+#: Keys that Ray's algorithms set to defaults of their own nets.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 
@@ -32,10 +32,10 @@ class Recipe:
 
     Attributes:
         model: The model config.
-        pins: The chosen parts, or None if each process chooses.
-        catalog: The catalog of the parts, or a parcel of it; None for each process's.
-        defaults: Defaults of the algorithm's own nets, for keys that the model config does not give.
-        warned: Whether the driver has already warned of keys that nothing reads.
+        pins: The chosen parts, or None if each process chooses its own.
+        catalog: The catalog of the parts, or a parcel with it. If None, each process uses its own.
+        defaults: Defaults of the algorithm's own nets, for keys that are not in the model config.
+        warned: Whether the driver has already warned of unused keys.
     """
 
     model: Mapping[str, Any]
@@ -60,8 +60,8 @@ class Recipe:
         """Return the recipe as a module's `model_config`.
 
         Args:
-            searched: Keys that Ray Tune searches over. Their values come from the trial's config, and its processes
-                choose the parts.
+            searched: Keys that Ray Tune searches over. Their values come from the trial's config, and the trial's
+                processes choose the parts.
         """
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
         pins = None if self.pins is None or searched else self.pins.as_dict()
@@ -85,12 +85,12 @@ def choose_parts(
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The model config.
-        catalog: The catalog of the parts; the process's when None.
-        defaults: Defaults of the engine, for keys that the model config does not give. The algorithm that runs the
-            recipe sets missing ones of `RAYS_DEFAULTS`.
+        catalog: The catalog of the parts. If None, the process's.
+        defaults: Defaults of the engine, for keys that are not in the model config. The algorithm that runs the recipe
+            adds missing keys of `RAYS_DEFAULTS`.
 
     Returns:
-        The recipe for every worker, and the policy built here.
+        The recipe for all workers, and the policy that was built here.
 
     Raises:
         CatalogError: See `rlcatalog.Catalog.build`.
@@ -101,7 +101,7 @@ def choose_parts(
     # Ray's connectors read max_seq_len.
     decided = {"max_seq_len", *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
-    # Parts that the program registered are sent with the catalog; a class in the config is sent by itself.
+    # Registered parts are sent with the catalog; classes in the config are sent separately.
     own = [component for component in resolution.parts() if component.in_process]
     named = [component for component in own if any(component is c for c in asked.components())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
@@ -119,13 +119,13 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built here; the message names the node, and a missing package.
+        CatalogError: A part cannot be built here. The message names the node and any missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins
     try:
         if pins is not None:
-            pins.check(catalog.registry)  # a missing package is named before its config keys are
+            pins.check(catalog.registry)  # report a missing package before its config keys
         with warnings.catch_warnings():
             if recipe.warned:
                 warnings.simplefilter("ignore", UnreadKeysWarning)
@@ -140,7 +140,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
 
 
 def this_machine() -> str:
-    """Name the machine of this process, and its Ray node, if any."""
+    """Return the name of this process's machine and its Ray node, if any."""
     import ray
 
     if not ray.is_initialized():

@@ -1,4 +1,4 @@
-"""RLModule with a catalog model: building it, reading Ray's batches, running it, checkpoints."""
+"""RLModule with a catalog model: how to build it, read Ray's batches, run it and store checkpoints."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 from rlcatalog_torch import Padding, before_torch_optimizers, values_of
 
-# The process of a learner or a trial imports RLlib and TensorFlow before it reads a config, and with it this module.
-# Ray's seeding of PyTorch, which follows, is the first to need triton.
+# A learner's or trial's process imports RLlib and TensorFlow before it reads a config, which imports this module. Next,
+# Ray's seeding of PyTorch is the first to need triton.
 before_torch_optimizers()
 
 
 @dataclass
 class Rows:
-    """Batch in the form that the model takes.
+    """Batch in the model's form.
 
     Attributes:
         obs: Encoded observations `[N, ...]`.
@@ -39,8 +39,8 @@ class Rows:
         views: The model's views of the past, `[N, ...]` each.
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
         lengths: Lengths of the sequences `[S]`, or None for a model without memory.
-        states: The memory at the start of each sequence.
-        padding: The padding of the sequences, or None if there is none.
+        states: Memory at the start of each sequence.
+        padding: Padding of the sequences, if any.
     """
 
     obs: Tensor
@@ -53,9 +53,9 @@ class Rows:
 
 
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
-    """RLModule with a model that the catalog chose and built.
+    """RLModule with a model that the catalog has chosen and built.
 
-    `model_config` is the flat model config of rlcatalog. `policy` holds the parts; `policy.model` is this module's
+    `model_config` is the flat model config of rlcatalog. `policy` has the parts; `policy.model` is this module's
     `model`.
     """
 
@@ -65,7 +65,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     # --- building --------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Build the parts; called by Ray."""
+        """Build the parts. Called by Ray."""
         recipe = Recipe.of(self.model_config)
         self.policy = build_policy(recipe, original_space(self.observation_space), self.action_space)
         check_served(self.policy)
@@ -74,7 +74,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self.target: Any = None
         self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}
         self._dist_cls = CatalogDistribution.of(self.policy)
-        #: Whether the parameters of a distribution are the model's output, for all actions.
+        #: Whether a distribution's parameters equal the model's output for all actions.
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
         self._acting, self._training = self.policy.views.acting, self.policy.views.training
@@ -112,7 +112,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
         lengths, obs, views = lengths.to(torch.int32), folded(obs), folded(views)
         padding = Padding.of(lengths, obs)
-        if padding is not None:  # Ray pads with zeros; a model must only see real observations
+        if padding is not None:  # Ray pads with zeros, but a model must only see real observations
             obs, views = padding.fill(padding.take(obs)), padding.fill(padding.take(views))
         return Rows(obs, None if mask is None else folded(mask), views, shape, lengths, states, padding)
 
@@ -133,11 +133,11 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return outputs, states
 
     def values_of(self, model: Any, rows: Rows) -> Tensor:
-        """Return the values of a model's last pass, of the batch's shape."""
+        """Return the values of a model's last pass, in the batch's shape."""
         return values_of(model).reshape(rows.shape)
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
-        """Return the memory one step later, by the names of `get_initial_state`."""
+        """Return the memory after one step, under the names of `get_initial_state`."""
         memory, _ = self.policy.memory.after(rows.states, returned, ops=tensor_ops("torch"))
         return dict(zip(self._state_names, memory, strict=True))
 
@@ -153,7 +153,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         raise NotImplementedError
 
     def draw(self, outputs: Tensor, explore: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions as Ray stores them, their log densities, and the parameters they were drawn from."""
+        """Return raw actions as Ray stores them, their log densities, and the parameters of their distributions."""
         actions, logp, params = self.policy.backend.draw(outputs, None, explore)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
@@ -165,9 +165,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
         **kwargs: Any,
     ) -> Tensor:  # fmt: skip
-        """Return the learner's loss, changed by the model's `custom_loss`, and report the model's `metrics`.
+        """Return the learner's loss after the model's `custom_loss`, and report the model's `metrics`.
 
-        The model sees the batch's real rows, without the padding of sequences.
+        The model gets the batch's real rows, without the padding of sequences.
         """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
@@ -176,7 +176,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             steps = {**(folded(steps) if self._state_names else steps), Columns.OBS: rows.obs}
             if rows.padding is not None:
                 steps = rows.padding.take(steps)
-            # One element: RLlib's models go over a list of losses, others add to a scalar.
+            # One element, because RLlib's models iterate over a list of losses, and others add to a scalar.
             found = self.model.custom_loss(loss.reshape(1), {**batch, **steps})
             loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
         if self._has_metrics and (metrics := self.model.metrics()):
@@ -185,7 +185,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return found_loss
 
     def make_target_networks(self) -> None:
-        """Copy the model; called by the learners of APPO and DQN."""
+        """Copy the model. Called by the learners of APPO and DQN."""
         self.target = make_target_network(self.model)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -197,7 +197,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return ["target"]
 
     def __reduce__(self) -> Any:
-        """Pickle the constructor's arguments and the weights."""
+        """Return the constructor's arguments and the weights, for pickling."""
         return _rebuilt, (type(self), self.get_ctor_args_and_kwargs()[1], self.get_state())  # type: ignore[no-untyped-call]
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Set the weights.
 
         Raises:
-            SavedPolicyError: They belong to another environment, or to other parts.
+            SavedPolicyError: They belong to another environment or to other parts.
         """
         weights = dict(state)
         check_same(self.policy, weights.pop(IDENTITY, None))
@@ -230,11 +230,11 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 
 def folded(value: Any) -> Any:
-    """Return `[S, T, ...]` as `[S * T, ...]`; structures part by part."""
+    """Return `[S, T, ...]` as `[S * T, ...]`, for each part of a structure."""
     return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 
-#: Columns with a row for each sequence, not for each step.
+#: Columns with one row per sequence, not per step.
 _PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
 
 
@@ -249,9 +249,9 @@ def need_values(policy: Policy) -> None:
     """Raise unless the model has a value branch.
 
     Raises:
-        ModelContractError: It has none.
+        ModelContractError: It does not.
     """
     if not policy.has_value:
         raise ModelContractError(
-            f"{policy.model_name} has no value_function(), which PPO, APPO and IMPALA train. Implement it."
+            f"{policy.model_name} has no value_function(), which PPO, APPO and IMPALA need. Implement it."
         )

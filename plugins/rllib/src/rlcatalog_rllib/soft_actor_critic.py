@@ -21,10 +21,10 @@ from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):
-    """Critic for choices: a second model like the actor's, whose outputs are the values of all choices.
+    """Critic for discrete actions: a second model like the actor's, whose outputs are the values of all actions.
 
     Args:
-        policy: The policy, whose model is built again.
+        policy: The policy whose model is built again.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -38,10 +38,10 @@ class ChoiceCritic(nn.Module):
 
 
 class NumberCritic(nn.Module):
-    """Critic for actions of numbers, which join a trunk's features before one more hidden layer.
+    """Critic for continuous actions, which are concatenated with a trunk's features before another hidden layer.
 
     Args:
-        policy: The policy, whose trunk is built again.
+        policy: The policy whose trunk is built again.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -66,18 +66,18 @@ class NumberCritic(nn.Module):
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):
-    """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; for choices, Christodoulou 2019).
+    """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete: Christodoulou 2019).
 
     The actor is the catalog's model with its distribution, which must be bounded; the model's value branch is not used.
-    Densities are those of actions between -1 and 1, as in RLlib's module, so that the target entropy means the same.
+    Densities are those of actions between -1 and 1, as in RLlib's module, so that the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:
-        """Build the parts; called by Ray."""
+        """Build the parts. Called by Ray."""
         super().setup()
         check_soft_served(self.policy)
         self.twin_q = bool(self.model_config.get("twin_q", True))
-        # Ray's learner reads the parameters of its optimisers under these names.
+        # Ray's learner reads the optimisers' parameters under these names.
         self.pi, self.qf, self.qf_twin = nn.Identity(), nn.Identity(), nn.Identity()
         self._log_scale = 0.0
         if not self.policy.action_codec.scalar:
@@ -94,12 +94,12 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     @property
     def qf_encoder(self) -> Any:
-        """The first critic, likewise."""
+        """The first critic, under the name that Ray's learner reads."""
         return _Trained(self.critics[0])
 
     @property
     def qf_twin_encoder(self) -> Any:
-        """The second critic, likewise."""
+        """The second critic, under the name that Ray's learner reads."""
         return _Trained(self.critics[1])
 
     # --- acting ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,9 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
-        self.critics.requires_grad_(False)  # the actor's gradient passes through the critics, not into their weights
+        self.critics.requires_grad_(
+            False
+        )  # the actor's gradient passes through the critics, but not into their weights
         found["q_curr"] = _smallest(self._each(now.obs, drawn))
         self.critics.requires_grad_(True)
         with torch.no_grad():
@@ -147,18 +149,18 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     def _log_probs(self, rows: Rows) -> Tensor:
         outputs, _ = self.run_model(self.model, rows, training=True)
-        # Masked logits are the lowest finite number, so masked actions get probability 0 and no NaN.
+        # Masked logits are the lowest finite number, so that masked actions have probability 0 without NaN.
         return torch.log_softmax(outputs, -1)
 
     def _each(self, obs: Tensor, actions: Tensor | None = None, target: bool = False) -> list[Tensor]:
         return [critic(obs, actions) for critic in (self.target if target else self.critics)]
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> Any:
-        """Return the smaller of the critics' values: `[B]` of the batch's actions, or `[B, n]` of all choices."""
+        """Return the smaller of the critics' values: `[B]` for the batch's actions, or `[B, n]` for all actions."""
         return self._q_values(batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:
-        """Return the values of `compute_q_values`, by the target networks."""
+        """Return the same as `compute_q_values`, from the target networks."""
         return self._q_values(batch, target=True)
 
     def _q_values(self, batch: Mapping[str, Any], target: bool = False) -> Tensor:
@@ -166,7 +168,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return _smallest(self._each(self.rows(batch).obs, actions, target))
 
     def make_target_networks(self) -> None:
-        """Copy the critics; called by Ray's learner."""
+        """Copy the critics. Called by Ray's learner."""
         self.target = nn.ModuleList(make_target_network(critic) for critic in self.critics)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:

@@ -1,7 +1,7 @@
-"""Spaces of encoded observations, which Ray passes from the environment to the module.
+"""Spaces of encoded observations, which Ray passes from environments to modules.
 
-An encoded observation is one array, or a dict: `"obs"` is the array, `"mask"` the columns of the action mask, and
-`"views"` the model's views of the past. The space holds the environment's space as `original_space`.
+An encoded observation is an array, or a dict: `"obs"` is the array, `"mask"` the columns of the action mask, and
+`"views"` the model's views of the past. The space has the environment's space as `original_space`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OBS, MASK, VIEWS = "obs", "mask", "views"
 
 
 def encoded_space(policy: Policy) -> Any:
-    """Return the space of the observations that `EncodeObservations` encodes."""
+    """Return the space of observations from `EncodeObservations`."""
     array = policy.encoded_space
     whole: Any = copy.copy(array)
     if isinstance(array, spaces.Box):
@@ -44,12 +44,12 @@ def original_space(space: Any) -> Any:
     """Return the environment's space for an encoded one.
 
     Raises:
-        ConfigError: `EncodeObservations` did not make the space.
+        ConfigError: The space is not from `EncodeObservations`.
     """
     found = getattr(space, "original_space", None)
     if found is None:
         raise ConfigError(
-            f"CatalogRLModule takes observations from rlcatalog's connectors; {space} is not such a space."
+            f"CatalogRLModule takes observations from rlcatalog's connectors; found the space {space}."
             " Use rlcatalog_rllib.configure(config, env, model=...), or pass the three parts yourself:"
             " config.rl_module(rl_module_spec=rlcatalog_rllib.spec(obs_space, action_space, model)) and"
             " config.env_runners(env_to_module_connector=rlcatalog_rllib.env_to_module(model),"
@@ -60,7 +60,7 @@ def original_space(space: Any) -> Any:
 
 
 def _space_of(value: Any) -> Any:
-    """Return a space for views `[1, ...]`, or for a structure of views."""
+    """Return a space for views `[1, ...]` or a structure of views."""
     if isinstance(value, dict):
         return spaces.Dict({name: _space_of(part) for name, part in value.items()})
     if isinstance(value, tuple):
@@ -70,11 +70,11 @@ def _space_of(value: Any) -> Any:
 
 
 def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Return encoded observations one by one: arrays or, with further columns, dicts of both.
+    """Return encoded observations one by one: arrays or, with more columns, dicts of both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.
-        **columns: Further columns, with a row for each: `mask` and `views`.
+        **columns: More columns, `mask` and `views`, with one row per observation.
     """
     beside = {name: column for name, column in columns.items() if column is not None}
     if not beside:
@@ -84,7 +84,7 @@ def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
 
 
 def rows_of(batch: Any, count: int) -> list[Any]:
-    """Return the rows of a structure of arrays `[count, ...]`, one structure each."""
+    """Return the rows of a structure of arrays `[count, ...]`, each as a structure."""
     if isinstance(batch, np.ndarray):
         return list(batch)
     flat = tree.flatten(batch)

@@ -11,24 +11,24 @@ from rlcatalog import Policy
 from rlcatalog.errors import ConfigError
 from rlcatalog_rllib.spaces import encoded_space
 
-#: How many values of a distribution are tried beforehand.
+#: Number of values of a distribution that are tried beforehand.
 _DRAWN = 4
 
 
 def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the keys of a model config that Ray Tune searches over, with values they may take.
+    """Return the keys of a model config that Ray Tune searches over, with possible values.
 
     Args:
         model: The model config; values may be `tune.grid_search([...])` or a distribution such as `tune.choice([...])`.
 
     Raises:
-        ConfigError: A value depends on others (`tune.sample_from`), or there is nothing to choose from.
+        ConfigError: A value depends on others (`tune.sample_from`), or a search is empty.
     """
     found = {}
     for key, value in model.items():
         if isinstance(value, Function):
             raise ConfigError(
-                f"model: {key} is a tune.sample_from, whose values are unknown beforehand. Give Tune a function that"
+                f"model: {key} is a tune.sample_from, whose values are unknown in advance. Pass Tune a function that"
                 " calls rlcatalog_rllib.configure with the values of its trial."
             )
         if isinstance(value, Domain):
@@ -36,20 +36,20 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
         elif isinstance(value, Mapping) and set(value) == {"grid_search"}:
             found[key] = list(value["grid_search"])
             if not found[key]:
-                raise ConfigError(f"model: {key} is a tune.grid_search over nothing.")
+                raise ConfigError(f"model: {key} is an empty tune.grid_search.")
     return found
 
 
 def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]) -> None:
-    """Raise if a search would change how environment runners encode observations or adapt actions.
+    """Raise if a search changes how environment runners encode observations or adapt actions.
 
     Args:
-        options: What `search_options` returned.
+        options: The result of `search_options`.
         policy: The policy with the first value of each key.
-        build: Builds it with other values of some keys.
+        build: Builds the policy with other values of some keys.
 
     Raises:
-        ConfigError: It would.
+        ConfigError: It does.
         CatalogError: A value is invalid.
     """
     for key, values in options.items():
@@ -58,7 +58,7 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
             if _encoding(other) != _encoding(policy):
                 raise ConfigError(
                     f"model: a search over {key} (tried: {value!r}) changes what environment runners pass to the"
-                    " module, which is fixed before the search. Give Tune a function that calls"
+                    " module, which is fixed before the search. Pass Tune a function that calls"
                     " rlcatalog_rllib.configure with the values of its trial."
                 )
 

@@ -1,7 +1,7 @@
-"""Deaths of the processes of one environment runner, counted across Ray's restarts.
+"""Count of an environment runner's process deaths, across Ray's restarts.
 
-Ray restarts a runner's process when it dies, a thousand times by default, and the driver waits for it. If a runner
-always dies in its constructor or its first steps, the run would neither end nor report an error.
+When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver waits. If a runner
+always died in its constructor or first steps, the run would neither end nor report an error.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from rlcatalog.errors import WorkerError
 from rlcatalog_rllib.recipe import this_machine
 
-#: How many processes of one runner may die in a row before one has gathered anything.
+#: Number of processes of a runner that may die in a row before any has collected data.
 LIMIT = 3
-#: Forms of the cause of death in a log: a signal, or a Python error.
+#: Patterns of the cause of death in a log: a signal or a Python error.
 _CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w*(?:\.\w+)*(?:Error|Exception)\b.*)$")
 
 
 def record_start() -> WorkerError | None:
-    """Record that this process starts as a runner; return an error if too many before it have died.
+    """Record the start of this process as a runner; return an error if too many earlier processes died.
 
     The record is in Ray's key-value store, under the actor's id, which a restart keeps.
     """
@@ -31,7 +31,7 @@ def record_start() -> WorkerError | None:
     if len(starts) >= LIMIT:
         last = starts[-1]
         return WorkerError(
-            f"An environment runner's process died {len(starts)} times in a row before it had gathered anything."
+            f"An environment runner's process died {len(starts)} times in a row before it collected any data."
             f" Cause of the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}."
             " Fix the cause. To debug it, set config.env_runners(num_env_runners=0): then it happens in the"
             " driver's process."
@@ -43,7 +43,7 @@ def record_start() -> WorkerError | None:
 
 
 def forget_starts() -> None:
-    """Forget the record: this process has gathered something."""
+    """Clear the record, because this process has collected data."""
     _internal_kv_del(_key())
 
 

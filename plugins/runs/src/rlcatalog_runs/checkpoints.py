@@ -1,8 +1,7 @@
-"""Checkpoints of a run under any engine: folders named by steps, each complete or absent.
+"""Checkpoints of a run under any engine: folders named by steps, each written completely or not at all.
 
-A new checkpoint of a name that is taken is first given the name of a successor. Whenever its writer is killed, the
-former checkpoint or its successor is whole; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
-followed.
+A new checkpoint whose name is taken first gets a successor's name. If its writer is killed, either the old checkpoint
+or its successor is complete; `newest_checkpoint` finds it, and the next writer tidies up. Links are not followed.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from pathlib import Path
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import TEMPORARY, locked, sync_folder
 
-#: Folder of the checkpoints in a run's.
+#: Folder of the checkpoints in a run's folder.
 CHECKPOINTS = "checkpoints"
 
 _STEP = re.compile(r"step-(\d{9,})")
-#: What the name of a successor ends with.
+#: Suffix of a successor's name.
 _NEXT = ".rlcatalog-next"
 
 
 def checkpoint_name(steps: int) -> str:
-    """Return the name of the checkpoint after some environment steps; names are in the order of steps."""
+    """Return the name of a checkpoint after a number of environment steps; names sort by steps."""
     return f"step-{steps:09d}"
 
 
 def checkpoint_steps(path: Path) -> int | None:
-    """Return the environment steps of a checkpoint from its name, or None for another name."""
+    """Return the environment steps in a checkpoint's name, or None for other names."""
     found = _STEP.fullmatch(path.name)
     return None if found is None else int(found[1])
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
-    """Return the checkpoints of a run, by step, without links."""
+    """Return the checkpoints of a run, sorted by step, without links."""
     named = [path for path in _inside(directory) if checkpoint_steps(path) is not None]
     whole = [path for path in named if path.is_dir() and not path.is_symlink()]
     return sorted(whole, key=lambda path: checkpoint_steps(path) or 0)
@@ -59,20 +58,20 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def run_of(directory: Path) -> Path:
-    """Return the folder of a checkpoint's run; the folder itself if it is a run's folder."""
+    """Return the folder of a checkpoint's run, or the folder itself if it is a run's."""
     inside = checkpoint_steps(directory.resolve()) is not None
     return directory.resolve().parent.parent if inside else directory
 
 
 @contextmanager
 def new_checkpoint(folder: Path) -> Iterator[Path]:
-    """Yield a folder for a checkpoint; it gets its final name when everything is on the disk.
+    """Yield a folder for a checkpoint; it gets its final name when all files are on disk.
 
     Args:
-        folder: The checkpoint's folder; a former one of this name is replaced.
+        folder: The checkpoint's folder; an existing one is replaced.
 
     Raises:
-        SavedPolicyError: The files cannot be written; other checkpoints are as they were.
+        SavedPolicyError: The files cannot be written; other checkpoints are unchanged.
     """
     temporary = _beside(folder)
     try:
@@ -80,7 +79,7 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
         _tidy(folder)
         temporary.mkdir()
         try:
-            with locked(temporary):  # tells other writers that it is in use
+            with locked(temporary):  # tells other writers that the folder is in use
                 yield temporary
                 _sync(temporary)
                 _replace(folder, temporary)
@@ -88,16 +87,16 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     except OSError as error:
-        raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are as they were.") from error
+        raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are unchanged.") from error
 
 
 def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> None:
-    """Remove all but the last checkpoints of a run, and unfinished ones of dead processes.
+    """Remove all except the last checkpoints of a run, and unfinished ones of dead processes.
 
     Args:
-        directory: The run's folder, which the caller holds.
-        keep: How many stay.
-        last: The step after which none stays; all may when missing.
+        directory: The run's folder, which the caller has locked.
+        keep: Number of checkpoints to keep.
+        last: If given, also remove checkpoints after this step.
     """
     found = checkpoints_of(directory)
     later = [path for path in found if last is not None and (checkpoint_steps(path) or 0) > last]
@@ -114,7 +113,7 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
 
 
 def _inside(directory: Path) -> list[Path]:
-    """Return what a run's folder of checkpoints holds; where that is a link, nothing."""
+    """Return the contents of a run's folder of checkpoints; empty if it is a link."""
     folder = directory / CHECKPOINTS
     return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
@@ -128,7 +127,7 @@ def _successor(folder: Path) -> Path:
 
 
 def _replace(folder: Path, temporary: Path) -> None:
-    """Give a checkpoint that is on the disk its name."""
+    """Rename a complete checkpoint to its final name."""
     if os.path.lexists(folder):
         temporary.rename(_successor(folder))
         sync_folder(folder.parent)
@@ -139,7 +138,7 @@ def _replace(folder: Path, temporary: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Finish what a killed writer has begun: a successor gets the checkpoint's name, unless a former one has it."""
+    """Finish the work of a killed writer: rename a successor to the checkpoint, unless that exists."""
     successor = _successor(folder)
     if os.path.lexists(folder):
         _discard(successor)
@@ -147,12 +146,12 @@ def _tidy(folder: Path) -> None:
         successor.rename(folder)
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}-") and path.name.endswith(TEMPORARY):
-            with suppress(OSError), locked(path, wait=False):  # its writer is gone
+            with suppress(OSError), locked(path, wait=False):  # its writer has ended
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint, or what has its name. It is renamed first, so a half-removed one does not count."""
+    """Remove a checkpoint or a file of this name. Rename it first, so that a half-removed one does not count."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:
@@ -160,7 +159,7 @@ def _discard(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Write all files of a folder to the disk, where the system can."""
+    """Flush all files of a folder to disk, if the system supports it."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with (Path(parent) / name).open("rb+") as file, suppress(OSError):

@@ -1,6 +1,6 @@
 """Curves of one or several runs, with the interquartile mean over seeds and its interval.
 
-Agarwal et al. (2021) have returns of few seeds reported so.
+Agarwal et al. (2021) recommend this for few seeds.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from rlcatalog_runs.summaries import Row, Run, read_rows, table_in
 
 Array = np.ndarray[Any, Any]
 
-#: Points of a curve.
+#: Number of points of a curve.
 POINTS = 200
-#: Settings that a label shows before it counts on, and characters of one.
+#: Number of settings that a label shows (it counts the others), and characters per setting.
 SHOWN, LONGEST = 3, 60
-#: Settings that stand for themselves in a label.
+#: Settings that a label shows without their name.
 _PLAIN = ("algorithm", "framework")
-#: Share of runs left out at either end, resamplings, and the ends of the interval in percent.
+#: Share of runs that is trimmed at either end, number of resamplings, and the interval's ends in percent.
 CUT, REPEATS, ENDS = 0.25, 2000, (2.5, 97.5)
-#: Numbers resampled at once.
+#: Numbers that are resampled at once.
 _AT_ONCE = 2_000_000
-#: Colours that people who confuse some can tell apart (Okabe and Ito), and what comes after them.
+#: Color-blind safe colors (Okabe and Ito), and line styles for further curves.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _STYLES = ("-", "--", ":", "-.")
 
 
 class Group(NamedTuple):
-    """Runs of one curve.
+    """Group of runs that form one curve.
 
     Attributes:
-        label: What tells them from the others.
+        label: Settings that distinguish them from the others.
         runs: The runs.
         steps: Environment steps, `[points]`.
-        middle: Interquartile mean of their returns at each, `[points]`; the return itself of a single run.
-        interval: Lower and upper end of its 95 % interval, `[2, points]`; None for a single run.
+        middle: Interquartile mean of their returns at each step, `[points]`; for a single run, its return.
+        interval: Lower and upper end of the 95 % interval, `[2, points]`; None for a single run.
     """
 
     label: str
@@ -57,8 +57,8 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
 
     Args:
         runs: Runs of one environment.
-        by: What runs of one curve have in common: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or
-            the model. All but the seed when missing.
+        by: Setting that groups the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or the
+            model. If None, everything except the seed.
 
     Raises:
         ConfigError: The environments differ, a run has no returns yet, or no run has a key called `by`.
@@ -69,7 +69,8 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     late = [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]
     if late:
         raise ConfigError(
-            f"{late[0].folder}: has its first mean return after the shortest run has ended, at {shortest:,.0f} steps."
+            f"{late[0].folder}: has its first mean return only after the end of the shortest run, at {shortest:,.0f}"
+            " steps."
         )
     alike: dict[str, list[int]] = {}
     chosen = [_chosen(run, by, runs) for run in runs]
@@ -93,10 +94,10 @@ def _check_environment(runs: Sequence[Run]) -> None:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
         if run.env is None:
-            raise ConfigError(f"{run.folder}: does not say its environment (its config.json is missing).")
+            raise ConfigError(f"{run.folder}: its environment is unknown, because its config.json is missing.")
         if run.env != runs[0].env:
             raise ConfigError(
-                f"compare: returns of different environments are not one scale: {runs[0].folder} ran {runs[0].env},"
+                f"compare: returns of different environments are not comparable: {runs[0].folder} ran {runs[0].env},"
                 f" {run.folder} ran {run.env}. Compare runs of one environment."
             )
 
@@ -105,7 +106,7 @@ def check_picture(path: Path) -> None:
     """Raise if a picture cannot be written in the format that a path ends with.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -113,7 +114,7 @@ def check_picture(path: Path) -> None:
     ending = path.suffix.lower().lstrip(".")
     if ending not in formats:
         known = ", ".join(f".{name}" for name in sorted(formats))
-        raise ConfigError(f"--out {path}: no format of a picture.{nearest(ending, formats)} Formats: {known}.")
+        raise ConfigError(f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {known}.")
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
@@ -128,7 +129,7 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     """Plot curves in one picture.
 
     Args:
-        path: The picture; its ending says the format.
+        path: The picture; its suffix selects the format.
         groups: The curves.
         title: The title above them.
     """
@@ -145,7 +146,7 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     axes.set_xlim(0, None)
     below = figure.legend(loc="outside lower center", ncols=1, frameon=False)
     for text in below.get_texts():
-        text.set_parse_math(False)  # names of settings, and what they are
+        text.set_parse_math(False)  # names of settings, and their values
     if any(group.interval is not None for group in groups):
         below.set_title("lines: interquartile mean over runs; bands: its 95 % interval", FontProperties(size="small"))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,17 +172,17 @@ def _write_picture(path: Path, figure: Any) -> None:
 
 
 def _curve(run: Run) -> tuple[Array, Array]:
-    """Return steps and mean returns of a run, `[rows]` each, steps rising."""
+    """Return steps (increasing) and mean returns of a run, `[rows]` each."""
     points = {row.timesteps_total: row.episode_return_mean for row in read_rows(run.folder)}
     known = sorted((steps, value) for steps, value in points.items() if value is not None and np.isfinite(value))
     if not known:
-        raise ConfigError(f"{run.folder}: has no mean return yet: no episode had ended.")
+        raise ConfigError(f"{run.folder}: has no mean return yet, because no episode has ended.")
     steps, returns = np.array(known, np.float64).T
     return steps, returns
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return a run's settings, flat and without its seed: algorithm, framework, and all keys."""
+    """Return a run's flat settings without its seed: algorithm, framework, and all keys."""
     algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
@@ -201,7 +202,7 @@ def shown_algorithm(run: Run) -> str:
 
 
 def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return those of a run's settings that tell curves apart."""
+    """Return a run's settings that distinguish curves."""
     settings = settings_of(run)
     if by is None:
         return settings
@@ -211,14 +212,14 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
     known = {key for other in runs for key in settings_of(other)}
     if by not in known:
         raise ConfigError(
-            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Say model, framework,"
+            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Use model, framework,"
             " algorithm, or a key of the algorithm or the model."
         )
     return {by: settings.get(by)}
 
 
 def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what tells each of several settings from the others, short."""
+    """Return short labels that distinguish several settings."""
     names = list(dict.fromkeys(key for settings in found for key in settings))
     if len(names) == 1:
         return [_written(names[0], settings.get(names[0])) for settings in found]
@@ -233,7 +234,7 @@ def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
                 break
         for index, text in zip(alike, told, strict=True):
             labels[index] = ": ".join(filter(None, (label, text)))
-    return [label or "model as by default" for label in labels]
+    return [label or "default model" for label in labels]
 
 
 def _differ(found: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -245,7 +246,7 @@ def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _written(name: str, value: Any) -> str:
-    """Return a setting as labels show it."""
+    """Return a setting's text in labels."""
     text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
@@ -258,7 +259,7 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
 
     Args:
         returns: Returns, the runs along `axis`.
-        axis: The axis of the runs, which the result has not.
+        axis: The axis of the runs, which is removed.
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
     cut = int(CUT * len(ordered))
@@ -268,7 +269,7 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
 def interval(returns: Array) -> Array:
     """Return the 95 % interval of the interquartile mean: percentiles over a bootstrap of the runs, `[2, points]`.
 
-    The draws are the same each time: a picture drawn again is the same picture.
+    The draws are the same each time, so that pictures are reproducible.
 
     Args:
         returns: `[runs, points]`.

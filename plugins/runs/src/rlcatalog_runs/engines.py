@@ -1,4 +1,4 @@
-"""Engines of `rlcatalog train`, and plans: what to train, new or from a checkpoint of a run."""
+"""Engines of `rlcatalog train`, and plans, which describe a new or a resumed run."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from rlcatalog_runs.records import FINISHED, read_record
 if TYPE_CHECKING:
     from rlcatalog_runs.session import Session
 
-#: The engine of `rlcatalog train` where none is named.
+#: The default engine of `rlcatalog train`.
 DEFAULT_ENGINE = "ppo"
-#: The most environment steps that are counted.
+#: Largest number of environment steps.
 MOST = (1 << 53) - 1
 
 
 class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options that every engine takes, kept under `run` in a run's `config.json`. An engine's struct adds its own.
+    """Options that every engine takes, stored under `run` in a run's `config.json`. Engines add options in a subclass.
 
     Attributes:
         engine: The engine's name.
         steps: Environment steps to train for.
-        checkpoint_every: Environment steps between two checkpoints; 0: at the end alone.
-        keep_checkpoints: How many of them stay.
-        eval_every: Environment steps between two evaluations; 0: none.
-        eval_episodes: Episodes of each evaluation.
+        checkpoint_every: Environment steps between two checkpoints; 0: only at the end.
+        keep_checkpoints: Number of checkpoints to keep.
+        eval_every: Environment steps between two evaluations; 0: no evaluations.
+        eval_episodes: Episodes per evaluation.
         stop_at: Mean return that ends the run, or None.
-        log: Names of logs beside `metrics.jsonl`.
+        log: Names of logs in addition to `metrics.jsonl`.
     """
 
     engine: str
@@ -53,19 +53,19 @@ class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of a run for an engine.
+    """Plan of a run for an engine.
 
     Attributes:
-        env_id: The environment; with the module that registers it where the user has asked to import that.
-        options: The options, of the engine's own struct.
+        env_id: The environment, with the module that registers it if the user passed that.
+        options: The options, an instance of the engine's `options`.
         algorithm: The algorithm's name.
-        seed: The seed that the run began with.
-        model: The model config, as it was typed.
-        settings: Keys of the algorithm, as they were typed.
-        typed: Names of the options that were typed now; a resumed run takes the others from its folder.
+        seed: The run's initial seed.
+        model: The model config, as typed.
+        settings: Keys of the algorithm, as typed.
+        typed: Names of the options that were typed; a resumed run reads the others from its folder.
         folder: The folder of a resumed run, or None.
-        checkpoint: The checkpoint that a resumed run continues from, or None.
-        steps: The environment steps that were taken until then.
+        checkpoint: The checkpoint to resume from, or None.
+        steps: The environment steps of that checkpoint.
         config: The `config.json` of a resumed run.
     """
 
@@ -83,20 +83,20 @@ class RunPlan:
 
 
 class Engine:
-    """An engine, which trains one run. The constructor builds everything, new or from the plan's checkpoint.
+    """Base class of engines. An instance trains one run; it builds everything, new or from the plan's checkpoint.
 
-    The constructor runs before the run's folder exists, and raises an error for a run that cannot be trained.
+    The constructor runs before the run's folder exists, and raises if the run cannot be trained.
 
     Attributes:
-        options: Its options: a field with the name of an option of `rlcatalog train` takes that option, and any other
-            field adds one: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the metavar `"PATH"`,
-            each of several seeds gets a separate folder.
+        options: Class of the options. A field with the name of an option of `rlcatalog train` takes that option. Any
+            other field adds one: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the metavar
+            `"PATH"`, each of several seeds gets a separate folder.
         algorithms: Names for `--algo`, the default first.
-        checkpoint: The content of each of its checkpoints.
-        packages: Modules whose versions the record of a run lists, if they are imported.
+        checkpoint: Name of the file or folder that each of its checkpoints contains.
+        packages: Modules whose versions are recorded, if they are imported.
         fixed: Options that a resumed run keeps unchanged.
         reserved: Keys that `--set` does not take → the option that sets them.
-        not_restored: What a resumed run does not restore, as a sentence for the user; empty: nothing.
+        not_restored: Sentence for the user about state that a resumed run does not restore, or empty.
         trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
             `--resume` then also needs `--engine`.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine asks
@@ -121,12 +121,14 @@ class Engine:
 
     def __init__(self, plan: RunPlan) -> None:
         if plan.algorithm not in (self.algorithms or (plan.algorithm,)):
-            raise SavedPolicyError(f"{plan.folder}: a run of {shown(plan.algorithm)}, which its engine has not.")
+            raise SavedPolicyError(
+                f"{plan.folder}: a run of the algorithm {shown(plan.algorithm)}, which its engine does not have."
+            )
         self.plan = plan
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        """Raise if a plan is wrong, without building anything: before there are runs of several seeds."""
+        """Raise if a plan is invalid, without building anything; called before training several seeds."""
 
     @property
     def steps(self) -> int:
@@ -138,13 +140,13 @@ class Engine:
         raise NotImplementedError
 
     def prepare_folder(self, folder: Path) -> None:
-        """Prepare the folder before the run writes into it: remove the files of another run."""
+        """Prepare the folder before the run writes into it, for example remove files of an earlier run."""
 
     def learn(self, session: Session) -> None:
         """Train until `session.options.steps`, or until `session.stopping` has a reason.
 
-        Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`, the
-        last one at the end.
+        Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`,
+        including one at the end.
 
         Args:
             session: The run in progress.
@@ -162,13 +164,13 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
 
 
 def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]) -> RunPlan:
-    """Return the plan of a new run, by default with ten checkpoints.
+    """Return the plan of a new run; by default, it has ten checkpoints.
 
     Args:
         kind: The engine's class.
         engine: The engine's name.
         env_id: The environment.
-        typed: Options by name, those alone that were typed.
+        typed: Options by name, only those that were typed.
 
     Raises:
         ConfigError: A value is wrong.
@@ -191,31 +193,31 @@ def resumed_plan(
 ) -> RunPlan:
     """Return the plan of a resumed run. Nothing is loaded or changed.
 
-    The engine opens files of this folder by name from here on, so links and pipes in it are refused.
+    From here on, the engine opens files in this folder by name, so links and pipes are rejected.
 
     Args:
         kind: The class of its engine, which `engine_of` names.
         directory: The folder of the run or of one of its checkpoints.
         config: Its `config.json`, as `read_config` returns it.
-        typed: Options that take the place of the run's own.
-        imported: Modules that the user has asked to import; see `read_config`.
+        typed: Options that replace those of the run.
+        imported: Modules that the user passed to import; see `read_config`.
 
     Raises:
-        SavedPolicyError: Its config does not say how it was run, it has no checkpoint, or its folder holds a link.
-        ConfigError: Its steps are done, or a value is wrong.
+        SavedPolicyError: Its config lacks the options, it has no checkpoint, or its folder contains a link.
+        ConfigError: All steps are done, or a value is wrong.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
-    check_files(folder, skip=[WANDB])  # it is written into from here on
+    check_files(folder, skip=[WANDB])  # the folder is written to from here on
     try:
         msgspec.convert(run, kind.options)
     except msgspec.ValidationError as error:
-        raise SavedPolicyError(f"{folder}: its config.json does not say how it was run ({error}).") from error
+        raise SavedPolicyError(f"{folder}: its config.json does not contain the run's options ({error}).") from error
     options = _options(kind, run, typed)
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / kind.checkpoint).exists():
         raise SavedPolicyError(f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint}).")
-    # One that was killed after its last step has none left to take, but its end to write.
+    # A run that was killed after its last step has no steps left, but must still finish.
     record = read_record(folder)
     planned = int(run["steps"])
     if steps >= options.steps and (record is None or record["status"] == FINISHED or options.steps < planned):
@@ -239,18 +241,16 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
         config: Its `config.json`.
 
     Raises:
-        SavedPolicyError: It does not say.
+        SavedPolicyError: The config does not name the engine.
     """
     run = config.get("run")
     if not isinstance(run, dict) or not isinstance(run.get("engine"), str):
-        raise SavedPolicyError(
-            f"{folder}: its config.json does not say which engine trained it, so it cannot be resumed."
-        )
+        raise SavedPolicyError(f"{folder}: its config.json does not name its engine, so it cannot be resumed.")
     return str(run["engine"])
 
 
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
-    """Return the options of an engine; what was typed is text where the command does not know the option."""
+    """Return an engine's options; typed values are text if the command does not know the option."""
     values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
     try:
         return msgspec.convert({**begun, **values}, kind.options, strict=False)

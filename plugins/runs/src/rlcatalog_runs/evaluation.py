@@ -1,4 +1,4 @@
-"""Evaluation: play episodes with a policy, without changing the process's random state."""
+"""Evaluation of a policy over episodes, without changing the process's random state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
 
-#: Most environments that play side by side.
+#: Most environments that are stepped together.
 SIDE_BY_SIDE = 20
 
 
@@ -28,15 +28,15 @@ def play(
 ) -> list[float]:
     """Play fresh episodes and return their undiscounted returns.
 
-    Each environment plays its share to the end: taking the first episodes to finish would favour short ones.
+    Each environment plays a fixed share of the episodes, because taking the first to finish would favor short ones.
 
     Args:
         policy: The policy.
-        env: Makes one environment; or a vector environment, which is reset and left open.
+        env: Function that makes one environment, or a vector environment, which is reset and left open.
         episodes: How many.
         seed: Seed of the environments.
-        explore: Sample actions; else take the most likely ones.
-        on_episode: Called with each return as it comes.
+        explore: Whether to sample actions, instead of taking the most likely ones.
+        on_episode: Called with the return of each finished episode.
     """
     if not isinstance(env, VectorEnv):
         copies = [env] * min(episodes, SIDE_BY_SIDE)
@@ -73,7 +73,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
 
     Args:
         returns: Returns of episodes with the most likely actions.
-        sampled: Returns of as many with drawn ones.
+        sampled: Returns of the same number of episodes with sampled actions.
     """
     return {
         "return_mean": statistics.fmean(returns),
@@ -100,7 +100,7 @@ def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def kept(policy: Policy) -> Iterator[None]:
-    """Restore all random generators afterwards."""
+    """Context manager that restores all random generators at the end."""
     state = get_state(policy)
     try:
         yield

@@ -1,8 +1,8 @@
-"""TensorBoard's event files, written with only the standard library.
+"""TensorBoard event files, written with only the standard library.
 
-An event file is a row of records: a length, the bytes of one event, a checksum of each. An event is a message of
-protocol buffers, whose fields are numbered in `event.proto` and `summary.proto` of TensorFlow's core. Packages that
-write such files import PyTorch or TensorFlow where one is installed, which takes seconds.
+An event file is a sequence of records: a length and the bytes of one event, each with a checksum. An event is a
+protocol-buffer message; `event.proto` and `summary.proto` of TensorFlow's core number its fields. Other packages for
+event files import PyTorch or TensorFlow if installed, which takes seconds.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The fields of an event, of its summary, of a value in it, and of the session's log.
+#: Field numbers of an event, its summary, a value of the summary, and the session log.
 _WALL_TIME, _STEP, _VERSION, _SUMMARY, _SESSION = 1, 2, 3, 5, 7
 _VALUE, _TAG, _SIMPLE_VALUE, _STATUS = 1, 1, 2, 1
-_START = 1  # a status: what was written later than this event's step is void
+_START = 1  # a status: events after this event's step are void
 
-#: How a field's content is written: an integer of variable length, 8 bytes, bytes after their length, 4 bytes.
+#: Wire types of fields: integer of variable length, 8 bytes, bytes with their length, 4 bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 class EventFile:
-    """A new event file.
+    """New event file.
 
     Args:
-        folder: Its folder; made if missing. TensorBoard reads the files of a folder in the order they were made.
-        purge_step: TensorBoard hides what earlier files hold from this step on.
+        folder: Its folder; created if missing. TensorBoard reads a folder's files in order of creation.
+        purge_step: TensorBoard hides the events of earlier files from this step on.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        number = len(list(folder.glob("*.tfevents.*")))  # two may be made within one second
+        number = len(list(folder.glob("*.tfevents.*")))  # two files may be created within one second
         self._file = (folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}").open("xb")
         self._write(_bytes(_VERSION, b"brain.Event:2"))
         if purge_step is not None:
@@ -68,13 +68,13 @@ def _bytes(field: int, content: bytes) -> bytes:
 def _single(field: int, number: float) -> bytes:
     try:
         content = struct.pack("<f", number)
-    except OverflowError:  # beyond what 4 bytes hold
+    except OverflowError:  # too large for 4 bytes
         content = struct.pack("<f", float("inf") if number > 0 else float("-inf"))
     return _key(field, _FOUR) + content
 
 
 def _varint(number: int) -> bytes:
-    """Return a number, not below 0, in groups of 7 bits, the lowest first; all but the last have the 8th bit set."""
+    """Return a number >= 0 in groups of 7 bits, lowest first; all groups except the last have the 8th bit set."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)
@@ -83,7 +83,7 @@ def _varint(number: int) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the record's checksum: CRC-32C, turned by 15 bits and moved by a constant."""
+    """Return the record's checksum: CRC-32C, rotated by 15 bits, plus a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -92,7 +92,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _table() -> tuple[int, ...]:
-    """Return CRC-32C's remainder of each byte, by its polynomial read backwards."""
+    """Return the CRC-32C remainder of each byte, computed with the reversed polynomial."""
     rows = []
     for row in range(256):
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""A training run's folder, for any engine: it holds one run, and one process writes it."""
+"""Folder of a training run, for any engine: it contains one run, and one process writes to it."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from rlcatalog_runs.records import RECORD
 
 CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 
-#: Where runs go that nobody gave a folder.
+#: Default folder of runs.
 RUNS = Path("runs")
 
-#: A folder with one of these holds a run; the last two are Stable-Baselines3's.
+#: A folder with one of these contains a run; the last two are Stable-Baselines3's.
 _RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
 _ALSO = (BEST, "wandb-id", "learning_curves.png")
 
-#: The folder that Weights & Biases writes into, which has links in it.
+#: The folder that Weights & Biases writes to, which contains links.
 WANDB = "wandb"
 
-#: Folders that a run may leave besides, and what of them is a run's.
+#: Other folders that a run may create, and the files in them that belong to a run.
 _BESIDE = {
     "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
     WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
 
-#: What makes others import a module: `module:name`, as Gymnasium's ids and import paths are written.
+#: Text that makes other libraries import a module: `module:name`, in Gymnasium's ids and import paths.
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 
 
 def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
-    """Make a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
+    """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
-    Names sort by time. A folder belongs to the run that makes it: a second run in the same second gets another name.
+    Names sort by time. A second run in the same second gets another name.
 
     Args:
-        env_id: The environment as it was typed.
+        env_id: The environment, as typed.
         algorithm: The algorithm, if the command has several; it comes before the seed.
-        seed: The seed; of several runs in one folder, their seeds.
+        seed: The seed, or the seeds of several runs in one folder.
     """
     parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
     parent.mkdir(parents=True, exist_ok=True)
@@ -70,31 +70,31 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise if a folder holds a run and `overwrite` is not set; nothing is made or changed.
+    """Raise if a folder contains a run and `overwrite` is not set; change nothing.
 
     Raises:
-        RunFolderError: It does.
+        RunFolderError: It contains a run.
     """
     taken = [name for name in _RUN if os.path.lexists(folder / name)]
     taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
         raise RunFolderError(
-            f"{folder}: already contains a run ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
+            f"{folder}: already contains a run ({', '.join(taken)}). Pass another folder with --out, or --overwrite to"
             " replace it."
         )
 
 
 @contextmanager
 def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -> Iterator[None]:
-    """Make a folder for a run and lock it; the lock ends with the block, or with the process.
+    """Create a folder for a run and lock it; the lock ends with the block or the process.
 
     Args:
         folder: The folder.
-        overwrite: Remove the run that it holds.
-        resume: Resume the run that it contains: nothing is removed.
+        overwrite: Remove the run in it.
+        resume: Resume the run in it; nothing is removed.
 
     Raises:
-        RunFolderError: It holds a run, or another one is being written into it.
+        RunFolderError: It contains a run, or another run is writing into it.
         SavedPolicyError: There is no run to resume.
     """
     if resume:
@@ -107,7 +107,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
             stack.enter_context(locked(folder, wait=False))
         except BlockingIOError as error:
             raise RunFolderError(
-                f"{folder}: another run is writing into it. Give another folder with --out."
+                f"{folder}: another run is writing into it. Pass another folder with --out."
             ) from error
         try:
             if not resume:
@@ -116,11 +116,11 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
             yield
         finally:
             with suppress(OSError):
-                folder.rmdir()  # where nothing was written
+                folder.rmdir()  # if nothing was written
 
 
 def _clear(folder: Path) -> None:
-    """Remove a run's files, and no others. What is a link is removed itself, not what it points at."""
+    """Remove a run's files, and no others. A link is removed, but not its target."""
     for name in (*_RUN, *_ALSO):
         _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
@@ -128,7 +128,7 @@ def _clear(folder: Path) -> None:
             (folder / name).unlink()
     prune_checkpoints(folder, 0)
     with suppress(OSError):
-        (folder / CHECKPOINTS).rmdir()  # where nothing else is in it
+        (folder / CHECKPOINTS).rmdir()  # if nothing else is in it
     for name, ours in _BESIDE.items():
         path = folder / name
         if not path.is_dir():
@@ -152,8 +152,8 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: Its folder.
-        env_id: The environment as the user typed it. For `module:Id`, only the id is the run's environment; the file
-            notes the module, but nothing imports it because of that.
+        env_id: The environment, as typed. For `module:Id`, only the id is the run's environment; the file records the
+            module, but nothing imports it for that reason.
         config: The rest.
     """
     module, colon, name = env_id.rpartition(":")
@@ -165,7 +165,7 @@ _Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 class _Algorithm(msgspec.Struct):
-    """What is read of the algorithm in a run's config."""
+    """Fields that are read from the algorithm in a run's config."""
 
     name: str | None = None
     seed: _Seed | None = None
@@ -174,7 +174,7 @@ class _Algorithm(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-    """What is read of a run's config."""
+    """Fields that are read from a run's config."""
 
     env: str
     algorithm: _Algorithm
@@ -184,14 +184,14 @@ class _Config(msgspec.Struct):
 
 
 def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the config of a run, without importing what it names.
+    """Read the config of a run, without importing the modules that it names.
 
     Args:
         folder: The folder.
-        imported: Modules that the user has asked to import, whose environments may be named with them.
+        imported: Modules that the user passed to import; environments may be named with them.
 
     Raises:
-        SavedPolicyError: The folder holds no run, its config is damaged, or it names something to import.
+        SavedPolicyError: The folder contains no run, or its config is damaged or contains import paths.
     """
     from gymnasium import registry
 
@@ -207,7 +207,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     if source is not None and source not in imported and config["env"] not in registry:
         raise SavedPolicyError(
             f"{path}: its environment {config['env']!r} was registered by the module {source!r}, which is not imported"
-            f" because a file names it. If you trust that module, type --import {source}."
+            f" because a file names it. If you trust that module, pass --import {source}."
         )
     return config
 
@@ -220,7 +220,7 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
         env_id: An environment, or None.
 
     Returns:
-        The environment, as `module:Id` if one of the modules has registered it now.
+        The environment, as `module:Id` if one of the modules has just registered it.
 
     Raises:
         UnknownNameError: A module cannot be imported.
@@ -240,26 +240,26 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
 
 
 def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:
-    """Raise if a value that a file holds names something to import, as `module:name`.
+    """Raise if a value from a file contains an import path, `module:name`.
 
     Args:
         path: The file.
-        value: The value, as JSON holds it.
-        imported: Modules that the user has asked to import, which may be named.
-        advice: What to do where the module is trusted; `--import` when missing.
+        value: The value, as parsed JSON.
+        imported: Modules that the user passed to import, which are allowed.
+        advice: What to do if the module is trusted. If None, `--import`.
 
     Raises:
-        SavedPolicyError: It does; or it is too deep to be looked through.
+        SavedPolicyError: It contains one, or is nested too deeply to search.
     """
     try:
         paths = _import_paths(value)
     except RecursionError as error:
-        raise SavedPolicyError(f"{path}: its tables are too deep.") from error
+        raise SavedPolicyError(f"{path}: its tables are nested too deeply.") from error
     for text, module in paths:
         if module not in imported:
             raise SavedPolicyError(
                 f"{path}: names the import path {shown(text)}, and nothing is imported because a file names it. If you"
-                f" trust that module, {advice or f'type --import {module}'}."
+                f" trust that module, {advice or f'pass --import {module}'}."
             )
 
 
@@ -274,10 +274,10 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
 
 
 def policy_of(directory: Path) -> Path:
-    """Return the folder of the policy in a run's folder, or the folder itself if it is a saved policy.
+    """Return the policy's folder in a run's folder, or the folder itself if it is a saved policy.
 
     Raises:
-        SavedPolicyError: The run's folder of the policy is a link.
+        SavedPolicyError: The policy's folder is a link.
     """
     policy = directory / POLICY
     if policy.is_symlink():
@@ -286,12 +286,12 @@ def policy_of(directory: Path) -> Path:
 
 
 def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = None) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not store, by name.
+    """Return the environment's spaces that a saved policy cannot store, by name.
 
     Args:
-        manifest: What the policy says about itself.
-        env: The environment, or what makes one (see `rlcatalog.catalog.make_env`).
-        catalog: The catalog whose wrappers are applied; the process's when None.
+        manifest: The policy's manifest.
+        env: The environment, in any form that `rlcatalog.catalog.make_env` takes.
+        catalog: The catalog whose wrappers are applied. If None, the process's.
     """
     names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
     if not names:

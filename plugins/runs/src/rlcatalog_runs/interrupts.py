@@ -1,4 +1,4 @@
-"""Interrupts: Ctrl-C and SIGTERM stop a run, and let it save first."""
+"""Interrupts: Ctrl-C and SIGTERM stop a run after it has saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal requested the end.
+    """Exception for a signal that requested the end.
 
     Args:
         number: The signal.
@@ -23,15 +23,15 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """Exit status of a process ended by a signal, as shells expect it."""
+        """Exit status of a process that a signal ended, as shells expect it."""
         return 128 + self.number
 
 
 class Interrupts:
-    """Requests that arrive while a run cannot stop.
+    """Requests to stop that arrive while a run cannot stop.
 
     Attributes:
-        pending: The signal that has asked for the end, or None.
+        pending: The signal that requested the end, or None.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Interrupts:
         """Raise if the end was requested.
 
         Raises:
-            Interrupted: It was.
+            Interrupted: The end was requested.
         """
         if self.pending is not None:
             raise Interrupted(self.pending)
@@ -49,10 +49,10 @@ class Interrupts:
 
 @contextmanager
 def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
-    """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later ones while that is handled.
+    """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later signals while it is handled.
 
     Args:
-        later: Note the signal, and raise when `check` of the yielded object is called, for code that cannot stop
+        later: Store the signal, and raise when `check` of the yielded object is called. For code that cannot stop
             anywhere.
     """
     interrupts = Interrupts()
@@ -72,9 +72,9 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
 @contextmanager
 def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
-    """Handle signals with a function, if the system has them.
+    """Handle signals with a function, if the system supports them.
 
-    Outside of the main thread, where Python handles no signals, nothing is changed.
+    Outside of the main thread, where Python cannot handle signals, do nothing.
     """
     before = {}
     try:

@@ -1,6 +1,6 @@
 """Logs of a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
 
-A row is what an iteration reports: numbers by name, some in tables of their own (`info`), the environment steps so far
+A row is the report of an iteration: numbers by name, some in nested tables (`info`), with the environment steps so far
 under `timesteps_total`.
 """
 
@@ -30,7 +30,7 @@ from rlcatalog_runs.records import MOST_ROWS, json_line
 
 TABLE, TENSORBOARD = "progress.csv", "tensorboard"
 
-#: Where the id lies under which Weights & Biases knows a run.
+#: File with a run's id in Weights & Biases.
 WANDB_ID = "wandb-id"
 
 _STEPS = "timesteps_total"
@@ -38,39 +38,39 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Writer(Protocol):
-    """Takes the rows of a run, one after another.
+    """Writer of a run's rows, one after another.
 
-    A writer of a resumed run is opened with `after`, the steps it continues from: rows of later steps, which a run
-    had written before it was killed, are taken back.
+    The writer of a resumed run is opened with `after`, the steps to continue from. It removes rows of later steps,
+    which the run wrote before it was killed.
     """
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Write a row.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The row cannot be written.
         """
 
     def close(self) -> None:
-        """End the log."""
+        """Close the log."""
 
 
 def log_names(text: str | None) -> tuple[str, ...]:
-    """Return the logs named after `--log`, checked: each is known, named once, and installed.
+    """Return the names in `--log`, after checking that each is known, unique and installed.
 
     Args:
-        text: Names with commas between them, such as "csv,tensorboard"; None names none.
+        text: Comma-separated names, such as "csv,tensorboard", or None for no names.
 
     Raises:
         ConfigError: A name is unknown or repeated.
-        MissingExtraError: What a log needs is not installed.
+        MissingExtraError: A package that a log needs is not installed.
     """
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for index, name in enumerate(names):
         if name not in LOGS:
             raise ConfigError(
-                f"--log: unknown log {shown(name)}.{nearest(name.lower(), LOGS)} Known: {', '.join(LOGS)}, with commas"
-                " between them."
+                f"--log: unknown log {shown(name)}.{nearest(name.lower(), LOGS)} Known: {', '.join(LOGS)}; separate"
+                " several with commas."
             )
         if name in names[:index]:
             raise ConfigError(f"--log: {shown(name)} is named twice.")
@@ -82,29 +82,29 @@ def log_names(text: str | None) -> tuple[str, ...]:
 def writers(
     names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
 ) -> list[Writer]:
-    """Open the logs of a run: metrics.jsonl, which each run has, and others.
+    """Open the logs of a run: metrics.jsonl, which every run has, and others.
 
     Args:
-        names: The others, as `log_names` returns them.
+        names: Names of the others, as returned by `log_names`.
         folder: The run's folder.
         about: The run's resolved config, for logs that show one.
-        after: For a resumed run: the steps it continues from.
+        after: For a resumed run, the steps to continue from.
 
     Raises:
-        SavedPolicyError: What a run has written cannot be read, so that nothing can be taken back.
-        ConfigError: Weights & Biases does not begin a run.
+        SavedPolicyError: A resumed run's log cannot be read, so later rows cannot be removed.
+        ConfigError: Weights & Biases cannot start a run.
     """
     with ExitStack() as opened:
         found: list[Writer] = []
         for make in (MetricsFile, *(LOGS[name] for name in names)):
             found.append(make(folder, about or {}, after))
             opened.callback(found[-1].close)
-        opened.pop_all()  # all are open: closing them is the caller's now
+        opened.pop_all()  # all are open; now the caller closes them
     return found
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row without tables: the value under `b` in a table `a` gets the name `a/b`."""
+    """Return a row without nested tables: the value under `b` in a table `a` gets the name `a/b`."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -129,7 +129,7 @@ class MetricsFile:
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run: the steps it continues from.
+        after: For a resumed run, the steps to continue from.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -148,10 +148,10 @@ class MetricsFile:
 class CsvFile:
     """`progress.csv`: a column for each flat name, in order of appearance; NaN and infinity are left empty.
 
-    Its rows are those of `metrics.jsonl`. It is written again from there if a column is added, or a run is resumed.
+    It has the rows of `metrics.jsonl`, and is rewritten from there when a column is added or a run is resumed.
 
     Args:
-        folder: The run's folder, whose `metrics.jsonl` gets each row first.
+        folder: The run's folder; each row must already be in its `metrics.jsonl`.
         about: Not used.
         after: Not used.
 
@@ -175,12 +175,12 @@ class CsvFile:
         pass
 
     def _write_anew(self) -> list[str]:
-        """Write the table of all rows so far, and return its columns."""
+        """Write the table with all rows so far, and return its columns."""
         path = self._folder / METRICS
         try:
             rows = [_cells(json.loads(line)) for line in read_file(path, MOST_ROWS).decode().splitlines()]
         except (ValueError, RecursionError) as error:
-            raise SavedPolicyError(f"{path}: a line of it is damaged ({reason(error)}).") from error
+            raise SavedPolicyError(f"{path}: a line is damaged ({reason(error)}).") from error
         text, columns = io.StringIO(), list(dict.fromkeys(name for row in rows for name in row))
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         if columns:
@@ -191,13 +191,13 @@ class CsvFile:
 
 
 class TensorBoard:
-    """A folder `tensorboard` with an event file, for either framework: the row's numbers under their flat names.
+    """A folder `tensorboard` with an event file, for any framework; it has the rows' numbers under their flat names.
 
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run, the steps of its checkpoint. It gets a new file, which makes later steps of earlier
-            files void.
+        after: For a resumed run, the steps to continue from. The run gets a new file, which voids later steps of
+            earlier files.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -211,19 +211,20 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases, whose files are in a folder `wandb`.
+    """A run in Weights & Biases, with its files in a folder `wandb`.
 
-    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project, else it is `rlcatalog`. A
-    resumed run keeps its id; logged later steps stay, because they come again unchanged.
+    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project; the default is
+    `rlcatalog`. A resumed run keeps its id. Later steps that were already logged stay, because the run repeats them
+    unchanged.
 
     Args:
-        folder: The run's folder; its name is the run's.
+        folder: The run's folder; the run has the same name.
         about: The run's config.
-        after: For a resumed run: the steps it continues from.
+        after: For a resumed run, the steps to continue from.
 
     Raises:
-        MissingExtraError: It is not installed.
-        ConfigError: It cannot start a run, for example without an account.
+        MissingExtraError: wandb is not installed.
+        ConfigError: wandb cannot start a run, for example without an account.
         SavedPolicyError: The id in the folder is invalid.
     """
 
@@ -238,12 +239,12 @@ class Wandb:
                 name=folder.resolve().name,
                 project=os.environ.get("WANDB_PROJECT", "rlcatalog"),
                 config=dict(about or {}),
-                settings=wandb.Settings(console="off"),  # standard output stays as it is
+                settings=wandb.Settings(console="off"),  # standard output is not captured
             )
         except wandb.Error as error:
             raise ConfigError(
-                f"--log wandb: no run was begun: {reason(error).rstrip('.')}. `wandb login` sets an account up;"
-                " WANDB_MODE=offline needs none."
+                f"--log wandb: the run could not start: {reason(error).rstrip('.')}. `wandb login` sets up an account;"
+                " WANDB_MODE=offline works without an account."
             ) from error
         write_file(folder, WANDB_ID, f"{self._run.id}\n".encode())
 
@@ -254,7 +255,7 @@ class Wandb:
         self._run.finish()
 
 
-#: What `--log` names.
+#: Logs by name, for `--log`.
 LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
     "csv": CsvFile,
     "tensorboard": TensorBoard,
@@ -264,12 +265,12 @@ LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
 
 def _need_wandb() -> None:
     spec = find_spec("wandb")
-    if spec is None or spec.origin is None:  # a folder `wandb` where the command is typed is no package
+    if spec is None or spec.origin is None:  # a folder `wandb` in the current directory is not the package
         raise MissingExtraError("--log wandb: wandb is not installed: pip install 'rlcatalog-runs[wandb]'.")
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
-    """Return the id of a run: the one it had, if it is resumed, or a new one."""
+    """Return the id of a run: a new one, or the existing id of a resumed run."""
     path = folder / WANDB_ID
     try:
         found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
@@ -294,12 +295,12 @@ def _cell(value: Any) -> str:
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:
-    """Remove rows of later steps from a file, and an incomplete last line.
+    """Remove rows of later steps and an incomplete last line from a file.
 
     Args:
-        path: The file, with a row of JSON on each line; it may be missing.
-        column: Which column holds a row's environment steps.
-        after: The last steps that stay.
+        path: The file, with one JSON row per line; it may be missing.
+        column: Column with a row's environment steps.
+        after: The last steps to keep.
 
     Raises:
         SavedPolicyError: A line is damaged.
@@ -309,13 +310,15 @@ def cut_rows(path: Path, column: str, after: int) -> None:
     except FileNotFoundError:
         return
     try:
-        whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)  # a killed run may end within a line
+        whole = (
+            data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
+        )  # a killed run may have ended within a line
         steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
         kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError) as error:
         raise SavedPolicyError(
-            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot continue it. Move the file away to"
+            f"{path}: a line is damaged ({reason(error)}), so the run cannot append to it. Move the file away to"
             " continue with a new one."
         ) from error
-    # A new file also where all rows stay: the former one may have a second name elsewhere.
+    # Write a new file even if all rows stay, because the old one may have hard links elsewhere.
     write_file(path.parent, path.name, "".join(kept).encode())

@@ -1,4 +1,4 @@
-"""Declarations: the commands that train, look at training runs and export their policies."""
+"""Declarations: the commands that train, list and compare runs, and export policies."""
 
 from __future__ import annotations
 

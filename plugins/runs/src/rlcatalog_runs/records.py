@@ -1,7 +1,7 @@
-"""The record of a run, `run.json`: settings, times and status; and rows of metrics as JSON.
+"""Record of a run, `run.json`: settings, times and status; and rows of metrics as JSON.
 
-It is written when the run begins and completed when it ends. If it says "running" and the folder's lock is held, the
-process is alive. Without the lock, the process died.
+It is written when the run begins and completed when it ends. If its status is "running" and the folder is locked, the
+process is alive. Without the lock, the process has died.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rlcatalog_policy import locked, read_json, write_file
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
-#: Ends of a run, and what one that has none yet is.
+#: Status of a run that has not ended, and statuses of ended runs.
 RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
-#: The most bytes of a run's rows that are read.
+#: Largest size of a run's rows that is read, in bytes.
 MOST_ROWS = 1 << 29
 
 
 class _Record(msgspec.Struct):
-    """What is read of a record again."""
+    """Fields that are read from a record."""
 
     status: str
     started: str | None = None
@@ -48,16 +48,16 @@ def recorded(
 
     Args:
         folder: The run's folder.
-        engine: Who trains, where it is not this project, such as `"sb3"`.
-        packages: Modules whose versions matter too; those that are imported are noted.
-        resumed: The run is resumed: what was noted when it began stays, and this part is added to it.
+        engine: The engine, such as `"sb3"`, if it is not rlcatalog's own.
+        packages: Other modules whose versions are recorded, if they are imported.
+        resumed: Whether the run is resumed; then its record keeps its beginning, and this part is added.
 
     Raises:
         OSError: The record cannot be written.
     """
     begun = time.monotonic()
     before: dict[str, Any] = {}
-    with suppress(SavedPolicyError):  # it has none, or a damaged one
+    with suppress(SavedPolicyError):  # the record is missing or damaged
         before = (read_record(folder) if resumed else None) or {}
     now = _now()
     record: dict[str, Any] = {
@@ -81,14 +81,14 @@ def recorded(
         record["status"], record["ended"] = status, _now()
         record["seconds"] = round(spent + time.monotonic() - begun, 3)
         record["error"] = None if error is None else _first_line(error)
-        record["versions"] |= versions(packages)  # what was imported meanwhile
-        record["hardware"]["gpus"] = hardware()["gpus"]  # named by a framework that has started them meanwhile
+        record["versions"] |= versions(packages)  # modules imported in the meantime
+        record["hardware"]["gpus"] = hardware()["gpus"]  # accelerators that a framework has started in the meantime
         _write(folder, record)
 
     try:
         yield
     except Exception as error:
-        with suppress(OSError):  # a full disk: the error of the run is the one to tell
+        with suppress(OSError):  # such as a full disk; the run's error is more important
             end(FAILED, error)
         raise
     except BaseException as error:
@@ -101,7 +101,7 @@ def recorded(
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Return the record of a run, or None if there is none.
 
-    `status` is `"died"` where the record says `"running"` and no process holds the folder.
+    `status` is `"died"` if the record says `"running"` and no process has locked the folder.
 
     Raises:
         SavedPolicyError: It is damaged.
@@ -127,7 +127,7 @@ def is_held(folder: Path) -> bool:
     try:
         with locked(folder, wait=False):
             return False
-    except OSError:  # held, or not ours to open
+    except OSError:  # locked, or not ours to open
         return True
 
 

@@ -1,4 +1,4 @@
-"""A training run under any engine: its folder, record, logs, evaluations, checkpoints and end."""
+"""Training run under any engine: folder, record, logs, evaluations, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from rlcatalog_runs.logs import Writer, writers
 from rlcatalog_runs.records import recorded
 from rlcatalog_runs.summaries import best_evaluation, read_rows
 
-#: Seed of the environments that policies are evaluated in, and how many training episodes `--stop-at` asks for.
+#: Seed of the evaluation environments, and number of training episodes that `--stop-at` needs.
 _SEED, _EPISODES = 10_000, 100
 
 
 class Session:
-    """A training run in progress, as its engine sees it.
+    """Training run in progress, as the engine sees it.
 
     Args:
         plan: The run.
         folder: Its folder.
-        interrupts: Who has asked for the end.
-        logs: Get each row.
-        show: Gets each row as well.
+        interrupts: Pending requests to stop.
+        logs: Receive each row.
+        show: Also receives each row.
 
     Attributes:
-        stopping: Why the run is to end before its last step, or None.
+        stopping: Why the run should end before its last step, or None.
         saved: The environment steps of the last checkpoint, or None.
     """
 
@@ -61,9 +61,9 @@ class Session:
         """Log and show a row of metrics, evaluate if due, and note whether the run must end.
 
         Args:
-            row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and what else there is.
-            policy: Returns the policy as it is now; None if the engine evaluates and stops by itself.
-            episodes: How many episodes the mean return is of; of fewer than 100 it ends no run.
+            row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and any other numbers.
+            policy: Returns the current policy; None if the engine evaluates and stops by itself.
+            episodes: Number of episodes in the mean return; fewer than 100 do not end a run.
         """
         if policy is not None:
             row = dict(row)
@@ -77,12 +77,12 @@ class Session:
         self._show(row)
 
     def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
-        """Save the policy, and a checkpoint after some environment steps unless it is there.
+        """Save the policy, and a checkpoint at these environment steps unless it exists.
 
         Args:
             steps: The steps.
             policy: The policy.
-            write: Writes what the engine resumes from into the checkpoint's folder.
+            write: Writes the engine's state into the checkpoint's folder.
         """
         policy.save(self.folder / POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(steps)
@@ -94,12 +94,12 @@ class Session:
         self.saved = steps
 
     def is_checkpoint_due(self, steps: int) -> bool:
-        """Return whether a checkpoint is due after some environment steps; the first one always is."""
+        """Return whether a checkpoint is due at these environment steps; the first one always is."""
         every = self.options.checkpoint_every
         return self.saved is None or bool(every and steps // every > self.saved // every)
 
     def _evaluate(self, policy: Policy) -> dict[str, float]:
-        """Play episodes in separate environments, and save the best policy; training is not affected."""
+        """Play episodes in separate environments, and save the best policy. Training is not affected."""
         catalog, episodes = default_catalog(), self.options.eval_episodes
 
         def make() -> Any:
@@ -125,17 +125,17 @@ class Session:
 def train(
     engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
 ) -> Session:
-    """Train to the end or to an interrupt; the folder always holds the whole run.
+    """Train until the end or an interrupt; the folder always contains the complete run.
 
     Args:
-        engine: What trains.
+        engine: The engine.
         folder: The run's folder.
-        show: Gets each row of metrics.
-        overwrite: Replace the run that the folder holds.
+        show: Receives each row of metrics.
+        overwrite: Replace the run in the folder.
 
     Raises:
-        RunFolderError: The folder holds a run, or another process is writing into it.
-        Interrupted: A signal has asked for the end; the run was saved.
+        RunFolderError: The folder contains a run, or another process is writing into it.
+        Interrupted: A signal requested the end; the run was saved.
     """
     plan, options = engine.plan, engine.plan.options
     resumed = plan.checkpoint is not None
@@ -161,7 +161,7 @@ def train(
             with closing(engine):
                 engine.learn(session)
         except BaseException:
-            with suppress(OSError, SavedPolicyError):  # the error that ends the run is the one to tell
+            with suppress(OSError, SavedPolicyError):  # the error that ended the run is more important
                 draw(folder / CURVE, read_rows(folder), title)
             raise
         draw(folder / CURVE, read_rows(folder), title)

@@ -1,4 +1,4 @@
-"""Summaries of runs from their folders, for any engine, running or ended."""
+"""Summaries of running and ended runs of any engine, read from their folders."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rlcatalog_policy import read_file, read_json
 from rlcatalog_runs.folders import CONFIG, METRICS
 from rlcatalog_runs.records import MOST_ROWS, RECORD, read_record
 
-#: Folders inside of folders in which runs are looked for.
+#: Depth of subfolders that are searched for runs.
 DEPTH = 6
 _Value = TypeVar("_Value", str, int, float)
 
-#: Larger numbers are no returns, and cannot be drawn.
+#: Larger numbers are not returns and cannot be drawn.
 _LARGEST = 1e300
 
 
 class Row(msgspec.Struct):
-    """The fields of a line of metrics; others are skipped.
+    """Fields that are read from a line of metrics.
 
     Attributes:
         timesteps_total: Environment steps so far.
         episode_return_mean: Mean return of the last episodes, or None.
-        time_total_s: Seconds so far, where they are noted.
-        evaluation: Figures of an evaluation, where there was one.
+        time_total_s: Seconds so far, if recorded.
+        evaluation: Figures of an evaluation, if any.
     """
 
     timesteps_total: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -41,23 +41,23 @@ class Row(msgspec.Struct):
 
 
 class Run(NamedTuple):
-    """One run.
+    """Summary of one run.
 
     Attributes:
         folder: Its folder.
         env: The environment's id, or None.
         algorithm: The algorithm's name, or None.
-        engine: Who trained it, such as `"sb3"`; None for this project's own algorithms.
+        engine: The engine, such as `"sb3"`; None for rlcatalog's own algorithms.
         framework: The framework, or None.
         seed: The seed, or None.
         steps: Environment steps done.
-        wanted: Environment steps asked for, or None.
+        wanted: Requested environment steps, or None.
         last_return: Mean return of the last episodes, or None.
         best_evaluation: The best mean return of an evaluation, or None.
-        seconds: Seconds taken, or None.
+        seconds: Duration in seconds, or None.
         status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a record.
         error: The first line of its error, or None.
-        started: When it began, in seconds since 1970; 0 without a record.
+        started: Start time in seconds since 1970; 0 without a record.
         config: Its resolved config.
     """
 
@@ -96,7 +96,7 @@ def read_run(folder: Path) -> Run:
     """Return the summary of a run's folder.
 
     Raises:
-        SavedPolicyError: It is damaged.
+        SavedPolicyError: The folder is damaged.
     """
     config, record, rows = _config(folder), read_record(folder) or {}, read_rows(folder)
     algorithm = table_in(config, "algorithm")
@@ -125,7 +125,7 @@ def read_rows(folder: Path) -> list[Row]:
     """Return the metrics of a run, oldest first; empty before the first row.
 
     Raises:
-        SavedPolicyError: They are damaged, apart from a half-written last line.
+        SavedPolicyError: They are damaged, except for an incomplete last line.
     """
     path, found, decoder = folder / METRICS, [], msgspec.json.Decoder(Row)
     try:
@@ -138,7 +138,7 @@ def read_rows(folder: Path) -> list[Row]:
         try:
             found += [decoder.decode(line)] if line else []
         except (msgspec.MsgspecError, RecursionError) as error:
-            if number == len(lines):  # no line end: its writer was stopped, or is writing it
+            if number == len(lines):  # no newline: its writer has stopped or is still writing
                 break
             raise SavedPolicyError(f"{path}: line {number} is damaged: {one_line(str(error))}") from error
     return found
@@ -151,32 +151,32 @@ def best_evaluation(rows: Iterable[Row]) -> float | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """Return the config of a run; an empty one where there is none yet."""
+    """Return the config of a run; empty if it does not exist yet."""
     try:
         config = read_json(folder / CONFIG)
     except FileNotFoundError:
         return {}
     if not isinstance(config, dict):
-        raise SavedPolicyError(f"{folder / CONFIG}: is damaged: it is not a table.")
+        raise SavedPolicyError(f"{folder / CONFIG}: is damaged: not a table.")
     return config
 
 
 def _started(record: Mapping[str, Any]) -> float:
     with suppress(TypeError, ValueError, OverflowError):
         seconds = datetime.fromisoformat(record.get("started")).timestamp()  # type: ignore[arg-type]
-        datetime.fromtimestamp(seconds, UTC)  # it can be written as a date
+        datetime.fromtimestamp(seconds, UTC)  # it can be shown as a date
         return seconds
     return 0.0
 
 
 def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the table of a name in a config, or an empty one."""
+    """Return the table with a name in a config, or an empty one."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def _typed(kind: type[_Value], value: Any) -> _Value | None:
-    """Return a value of a file where it is of a kind, or None."""
+    """Return a value from a file if it has the given type, otherwise None."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:

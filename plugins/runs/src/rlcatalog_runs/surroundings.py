@@ -1,6 +1,6 @@
-"""The environment of a run: versions, code revision, machine.
+"""Surroundings of a run: versions, code revision, machine.
 
-Nothing is imported to find its version, no hook of a repository runs, and neither user nor machine is named.
+No module is imported to find its version, no hooks of a repository run, and names of user and machine are not recorded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from rlcatalog import __version__, default_catalog
 from rlcatalog.frameworks import frameworks
 
-#: Seconds that git may take.
+#: Timeout for git, in seconds.
 PATIENCE = 10
-#: git without what a repository's own settings could make it run, and without locks.
+#: git without locks and without programs that a repository's settings could run.
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 
 
@@ -28,7 +28,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """Return distribution or module → version: Python, the kernel, the plugins, and other imported modules.
 
     Args:
-        packages: Modules beside NumPy, Gymnasium and the frameworks, such as an engine's.
+        packages: Modules in addition to NumPy, Gymnasium and the frameworks, such as an engine's.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
     found |= {record.distribution: record.version for record in default_catalog().plugins if record.status == "loaded"}
@@ -83,7 +83,7 @@ def hardware() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
@@ -110,7 +110,7 @@ def _memory() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA's accelerators; asking starts none of them, which would cost memory and forks."""
+    """Return the names of NVIDIA accelerators, without starting them, which would cost memory and prevent forks."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_initialized():

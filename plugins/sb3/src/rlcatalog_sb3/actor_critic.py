@@ -29,23 +29,23 @@ class ActorCritic:
     """Preprocessor, model and distribution of one lookup, called with the inputs of a Stable-Baselines3 policy.
 
     Args:
-        owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with the spaces that it shows.
-        model_config: The model config; None takes the one the environment was flattened with.
-        catalog: The catalog of the parts; when None, the flattened environment's or the process's.
+        owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
+        model_config: The model config. If None, the one that the environment was flattened with.
+        catalog: The catalog of the parts. If None, the flattened environment's or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
-        algorithm: Name of the algorithm that builds the policy, for messages.
+        algorithm: Name of the algorithm that builds the policy, for error messages.
         frozen: Whether a frozen policy collects; see `FrozenCollector`.
 
     Attributes:
         policy: The rlcatalog policy, for the environment's spaces.
-        given: The given model config, with the keys that the keyword arguments stand for.
+        given: The given model config, with the keys translated from keyword arguments.
         given_catalog: The given catalog.
         observer: Encodes observations and finds their masks.
-        adapts: Whether raw actions pass through `adapt` to the environment.
-        collector: Takes the steps of rollouts.
+        adapts: Whether the environment gets raw actions through `adapt`.
+        collector: Computes the steps of rollouts.
 
     Raises:
-        CatalogError: The parts do not fit, or the algorithm cannot carry what they need; see `refusals`.
+        CatalogError: The parts do not fit, or the algorithm lacks support for them; see `refusals`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ActorCritic:
         if recurrent and self.policy.masks.key is not None and not self.observer.columns:
             raise NotServedError(
                 f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks that are columns of the"
-                " observation can be told from padding. Wrap the environment: for_sb3(env)."
+                " observation differ from padding. Wrap the environment: for_sb3(env)."
             )
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
@@ -82,11 +82,11 @@ class ActorCritic:
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
-        """Return the environment's actions for raw actions of a Box; a flattened environment takes raw ones."""
+        """Return the environment's actions for raw actions of a Box. A flattened environment takes raw actions."""
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions in the shape Stable-Baselines3 sees, value estimates `[B, 1]` and log densities `[B]`.
+        """Return raw actions in Stable-Baselines3's shape, value estimates `[B, 1]` and log densities `[B]`.
 
         Args:
             obs: Observations in the form of Stable-Baselines3.
@@ -111,7 +111,7 @@ class ActorCritic:
         Args:
             obs: Observations in the form of Stable-Baselines3.
             mask: Action masks that are not in the observations.
-            acting: Whether actions will be drawn; if not, stored ones are scored.
+            acting: Whether actions will be sampled. If False, stored actions are scored.
         """
         inputs, _ = self.model({"obs": self.observer.encode(obs), "is_training": not acting}, [], None)
         return self.masked(inputs, obs, mask, acting)
@@ -122,12 +122,12 @@ class ActorCritic:
         return self.dist_class(inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model)
 
     def draw(self, outputs: Tensor, mask: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor]:
-        """Return raw actions drawn from a model's output, as `shape_actions` does, and their log density `[B]`."""
+        """Return raw actions sampled from a model's output, shaped by `shape_actions`, and their log density `[B]`."""
         sample, logp, _ = self.policy.backend.draw(outputs, mask, not deterministic)
         return self.shape_actions(sample), logp
 
     def shape_actions(self, sample: Tensor) -> Tensor:
-        """Return raw actions in the shape of the space Stable-Baselines3 sees.
+        """Return raw actions in the shape of Stable-Baselines3's action space.
 
         Raises:
             ModelContractError: They are not in the action space.
@@ -155,20 +155,20 @@ class ActorCritic:
         return logp
 
     def values(self) -> Tensor:
-        """Return the value estimates `[B, 1]` of the last pass, in the shape that Stable-Baselines3 expects."""
+        """Return the value estimates of the last pass, in Stable-Baselines3's shape `[B, 1]`."""
         return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
-        """Note that the model was moved to a device."""
+        """Record that the model was moved to a device."""
         self.policy.to(str(device))
         self.collector.begin()
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
-    """Refuse action spaces whose raw actions Stable-Baselines3 would pass to the environment without adapting them.
+    """Reject action spaces whose raw actions Stable-Baselines3 would pass to the environment unadapted.
 
     Raises:
-        NotServedError: It is such a space; wrapped with `for_sb3`, the environment takes raw actions.
+        NotServedError: It is such a space. Wrapped with `for_sb3`, the environment takes raw actions.
     """
     codec = policy.action_codec
     info, raw_kind = codec.info, codec.raw_kind
@@ -192,13 +192,13 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
 
 
 def _is_raw(codec: ActionCodec) -> bool:
-    """Return whether the codec leaves choices unchanged, judged by the lowest and the highest."""
+    """Return whether the codec leaves choices unchanged; checks the lowest and the highest."""
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
     try:
         return np.array_equal(np.reshape(codec.adapt(raw), raw.shape), raw)
-    except (TypeError, ValueError):  # not numbers, or another number of values
+    except (TypeError, ValueError):  # not numbers, or a different number of values
         return False
 
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms by name, their policy classes, and policy aliases such as `"CatalogPolicy"`."""
+"""Names of Stable-Baselines3's algorithms, their policy classes, and policy aliases such as `"CatalogPolicy"`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
 
-#: Name → (package, policy of this package); None: their policy over a CatalogExtractor.
+#: Name → (package, policy of this package). None: Stable-Baselines3's policy with a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "PPO": ("stable_baselines3", "CatalogPolicy"),
     "A2C": ("stable_baselines3", "CatalogPolicy"),
@@ -27,7 +27,7 @@ _MODULES = {
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
 }
-#: Algorithms with separate nets for actions and values; the ones not listed above cannot be converted.
+#: Algorithms with separate nets for actions and values. Those not in the table above cannot be converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
@@ -57,10 +57,10 @@ def algorithm_class(name: str) -> Any:
 
 
 def refuse_algorithm(name: str) -> None:
-    """Raise where someone imports one of their algorithms from this package.
+    """Raise if a name that is imported from this package is an algorithm's.
 
     Raises:
-        ImportError: The name is an algorithm's; `from … import …` shows no message of an AttributeError.
+        ImportError: The name is an algorithm's. With an AttributeError, `from … import …` would not show the message.
     """
     if name in ALGORITHMS:
         package, policy = ALGORITHMS[name]
@@ -69,7 +69,7 @@ def refuse_algorithm(name: str) -> None:
             policy = "CatalogExtractor"
             call = f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
         raise ImportError(
-            f"rlcatalog_sb3 has no {name}: it brings nets for the {name} of {package}. Write:\n"
+            f"rlcatalog_sb3 has no {name}; it provides nets for the {name} of {package}. Write:\n"
             f"from {package} import {name}\nfrom rlcatalog_sb3 import {policy}\nmodel = {call}"
         )
 
@@ -81,14 +81,14 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
         name: Its name.
         env: An environment made with `for_sb3`, or a vector environment of those.
         model: The model config.
-        frozen: Whether a frozen policy collects, see `CatalogPolicy`; None for the policy's default.
-        settings: Keyword arguments of the algorithm; `policy_kwargs` are completed.
+        frozen: Whether a frozen policy collects, see `CatalogPolicy`. If None, the policy's default.
+        settings: Keyword arguments of the algorithm; missing `policy_kwargs` are added.
 
     Raises:
         UnknownNameError: There is no such algorithm.
         MissingPluginError: Its package is not installed.
-        ConfigError: It does not take a setting.
-        NotServedError: `frozen` is `"always"`, and the algorithm does not act with a policy that can be frozen.
+        ConfigError: The algorithm does not take a setting.
+        NotServedError: `frozen` is `"always"`, but the algorithm does not act with a policy that can be frozen.
     """
     algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
     policy: Any = "MlpPolicy" if own is None else _own(own)
@@ -108,21 +108,21 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
 
 def _own(name: str) -> Any:
-    """Return this package's object of a name, or None."""
+    """Return this package's object with a name, or None."""
     return getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name) if name in _MODULES else None
 
 
 def enter_names(*, importing: bool) -> None:
     """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
 
-    Algorithms that our policy refuses get its name as well: its refusal helps more than an unknown name.
+    Algorithms that our policy rejects get its name too, because its error helps more than an unknown name.
 
     Args:
-        importing: Whether to import the algorithms; if not, only imported ones get the names.
+        importing: Whether to import the algorithms. If False, only imported ones get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:
-            with suppress(Exception):  # sb3-contrib is an extra; its users see what is wrong with it
+            with suppress(Exception):  # sb3-contrib is optional; an import error is raised where it is used
                 importlib.import_module(package)
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
             if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer

@@ -1,4 +1,4 @@
-"""Checkpoints of Stable-Baselines3's algorithms, in its own format, and rows of its logger."""
+"""Checkpoints of Stable-Baselines3's algorithms in its native format, and rows of its logger."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
 
-#: Entries of a run's folder and of each checkpoint; only off-policy algorithms' checkpoints have the last one.
+#: Entries of a run's folder and of its checkpoints. Only checkpoints of off-policy algorithms have the last one.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
 #: Columns of the logger: environment steps, and the mean return of the last episodes.
 STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
-    """The run has reached its target."""
+    """Exception to end a run that has reached its target."""
 
 
 class CheckpointCallback(BaseCallback):
@@ -52,7 +52,7 @@ class CheckpointCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.session.interrupts.pending is not None and isinstance(self.model, OffPolicyAlgorithm):
-            self.model.num_timesteps -= self.model.n_envs  # nothing of this step is stored yet
+            self.model.num_timesteps -= self.model.n_envs  # this step is not stored yet
         self.session.interrupts.check()
         return True
 
@@ -62,8 +62,8 @@ class CheckpointCallback(BaseCallback):
     def save_early(self) -> None:
         """Save a run that ends early, as it was before the unfinished rollout.
 
-        An off-policy algorithm keeps what it has collected. Within an update, or with weights that are NaN or infinite,
-        nothing is saved: the last checkpoint stays the last.
+        An off-policy algorithm keeps the collected data. During an update, or if weights are NaN or infinite, nothing
+        is saved, and the previous checkpoint remains the last.
         """
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
@@ -75,12 +75,12 @@ class CheckpointCallback(BaseCallback):
 
         Raises:
             NonFiniteError: A weight is NaN or infinite; earlier saves are unchanged.
-            SavedPolicyError: It cannot be written.
+            SavedPolicyError: The files cannot be written.
         """
         steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
-                f"after {steps} steps weights of {type(self.model).__name__} are NaN or infinite. The policy after"
+                f"after {steps} steps, weights of {type(self.model).__name__} are NaN or infinite. The policy after"
                 f" {session.saved or 0} steps is in {session.folder / POLICY}. Try a lower learning rate."
             )
         session.save_checkpoint(steps, policy_of(self.model), self._write)
@@ -92,7 +92,7 @@ class CheckpointCallback(BaseCallback):
 
 
 class RowWriter(KVWriter):
-    """Output of Stable-Baselines3's logger that reports rows to a run.
+    """Output format for Stable-Baselines3's logger that reports rows to a run.
 
     Args:
         session: The run.
@@ -112,26 +112,26 @@ class RowWriter(KVWriter):
         self._session.report(row, lambda: policy_of(self._algorithm), episodes)
 
     def close(self) -> None:
-        """Do nothing: the session closes the logs."""
+        """Do nothing, because the session closes the logs."""
 
 
 def policy_of(algorithm: Any) -> Policy:
-    """Return an algorithm's policy; building a converted one does not change the run's random draws."""
+    """Return an algorithm's policy. If it is built by conversion, the run's random draws do not change."""
     with torch.random.fork_rng(devices=[]):
         return to_policy(algorithm)
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
-    """Return an algorithm from a checkpoint. The files are pickles: reading them runs any code in them.
+    """Load an algorithm from a checkpoint. The files are pickles; loading them runs any code in them.
 
     Args:
         name: The algorithm's name.
         checkpoint: Its folder.
-        env: The environment, made as for the run.
+        env: The environment, created as for the run.
         settings: Arguments that replace the saved ones.
 
     Raises:
-        SavedPolicyError: It cannot be read, or belongs to another environment.
+        SavedPolicyError: The checkpoint cannot be read, or belongs to another environment.
     """
     kind = algorithm_class(name)
     with raised_as(lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")):
@@ -148,10 +148,10 @@ def _is_finite(algorithm: Any) -> bool:
 
 
 def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
-    """Save only the filled part of the replay buffer; the whole array has its full size from the start."""
+    """Save only the filled part of the replay buffer, whose arrays have their full size from the start."""
     buffer: Any = algorithm.replay_buffer
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
-        rows = min(buffer.pos + 1, buffer.buffer_size)  # one may hold the next observation
+        rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may hold the next observation
         algorithm.replay_buffer = copy.copy(buffer)
         for name, value in _columns(buffer):
             setattr(algorithm.replay_buffer, name, map_tensors(value, lambda column: column[:rows]))
@@ -162,7 +162,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
 
 
 def _fill_up(buffer: Any) -> None:
-    """Give a replay buffer its full size."""
+    """Extend a replay buffer to its full size."""
 
     def grown(column: Any) -> Any:
         whole = np.zeros((buffer.buffer_size, *column.shape[1:]), column.dtype)

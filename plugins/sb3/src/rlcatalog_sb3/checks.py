@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: what Stable-Baselines3's loops require of parts; and outputs to compare."""
+"""Checks for the conformance kit: requirements of Stable-Baselines3's loops, and outputs to compare."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rlcatalog_sb3.spaces import origin_of
 
 @kit.check(
     "trunk", "memory", "head", "action_dist", every_framework=False,
-    hint="use every weight in the outputs or the value, and hold it where the model finds it",
+    hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def sb3_moves_every_weight(part: kit.Part) -> None:
-    """One update of Stable-Baselines3's PPO, or RecurrentPPO, moves every weight; what it cannot carry is skipped."""
+    """One update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; unsupported parts are skipped."""
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(part)
@@ -41,9 +41,9 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
 
 
 def outputs(algorithm: Any) -> kit.OutputFunction:
-    """Return a PPO or A2C over a `CatalogPolicy` as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return a PPO or A2C with a `CatalogPolicy` as an engine for `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `algorithm.predict`, densities, entropies and values from `policy.evaluate_actions`.
+    Actions come from `algorithm.predict`; densities, entropies and values from `policy.evaluate_actions`.
 
     Args:
         algorithm: The algorithm; its environment may be flattened (`for_sb3`).
@@ -53,7 +53,7 @@ def outputs(algorithm: Any) -> kit.OutputFunction:
     """
     policy = algorithm.policy
     if not isinstance(policy, CatalogPolicy):
-        raise NotServedError(f"outputs: expected an algorithm over a CatalogPolicy, found {type(policy).__name__}.")
+        raise NotServedError(f"outputs: expected an algorithm with a CatalogPolicy, found {type(policy).__name__}.")
     info = SpaceInfo.read(policy.catalog_policy.observation_space)
     origin = origin_of(policy.observation_space, policy.action_space)
     inside = None

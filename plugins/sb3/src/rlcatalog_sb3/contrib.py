@@ -1,4 +1,4 @@
-"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that passes on the lengths of its sequences."""
+"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that passes sequence lengths to its policy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rlcatalog_torch import Padding
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
     """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
-    Masks come from the observation (`action_mask_key` of the model config), from `env.action_masks()`, or from both; an
-    action must be allowed by both. MaskablePPO asks the environment for masks. If only the observation has them, wrap
+    Masks come from the observation (`action_mask_key` of the model config), from `env.action_masks()`, or from both;
+    then both must allow an action. MaskablePPO calls the environment's method. If only the observation has masks, wrap
     the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
@@ -32,17 +32,17 @@ class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
-    It also works with sb3-contrib's RecurrentPPO, except for models that keep batch statistics: that loop does not say
-    which rows of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics, because that loop does not
+    report which rows of a batch are padding.
 
-    The state of the memory must be vectors that begin as zeros; memories of plugins and of your program work, too. If
-    the config asks for something the loop does not carry (previous actions and rewards, attention, views of the past),
-    an error names the key. The value reads the memory's output; with `vf_share_layers=False` it has a second memory,
-    carried in the same state.
+    The memory's state must be vectors that begin as zeros. Memories of plugins and of your program work too. If the
+    config needs something that the loop does not support (previous actions and rewards, attention, views of the past),
+    an error names the key. The value branch reads the memory's output. With `vf_share_layers=False`, it has a second
+    memory in the same state.
 
     Attributes:
-        seq_lens: Lengths `[S]` of the sequences in the next call of `evaluate_actions`; None if the loop does not pass
-            them.
+        seq_lens: Lengths `[S]` of the sequences in the next call of `evaluate_actions`, or None if the loop does not
+            pass them.
     """
 
     recurrent, adapts = True, False
@@ -52,7 +52,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._packer = StatePacker(self.actor_critic.policy.memory.initial)
-        # RecurrentPPO reads the sizes of its buffers here.
+        # RecurrentPPO reads its buffer sizes here.
         self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=self._packer.size)
         self.lstm_hidden_state_shape = (1, 1, self._packer.size)
 
@@ -112,15 +112,15 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates of padded sequences; the loss masks the padding."""
+        """Return model outputs and value estimates of padded sequences. The loss masks the padding."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
         known, self.seq_lens = self.seq_lens, None
-        if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
+        if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences at the start of an episode
             lengths = self._all_real(count, steps) if known is None else torch.from_numpy(known)
             padding = Padding.of(lengths, encoded)
-            if padding is not None:  # sb3-contrib pads with zeros; a model must only see real observations
+            if padding is not None:  # sb3-contrib pads with zeros, but a model must only see real observations
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
             memory = self._packer.unpack(states, starts[:, 0])
@@ -140,18 +140,18 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
             self._warned = True
             warn_caller(
-                "sb3-contrib's RecurrentPPO does not say which rows are padding, and this model's batch statistics"
-                " count them. Use rlcatalog_sb3.RecurrentPPO instead.",
+                "sb3-contrib's RecurrentPPO does not report which rows are padding, so this model's batch statistics"
+                " would include them. Use rlcatalog_sb3.RecurrentPPO instead.",
                 UserWarning,
             )
         return torch.full((count,), steps, dtype=torch.int32)
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3-contrib's RecurrentPPO, with no padding in the trunk of a `CatalogRecurrentPolicy`.
+    """sb3-contrib's RecurrentPPO, without padding in the trunk of a `CatalogRecurrentPolicy`.
 
-    sb3-contrib passes a policy neither the lengths of sequences nor the padding. Its loss leaves padding out, but a
-    trunk with batch statistics (batch normalisation) would count it as observations.
+    sb3-contrib passes neither sequence lengths nor the padding to a policy. Its loss ignores padding, but a trunk with
+    batch statistics (batch normalisation) would treat padding as observations.
     """
 
     def _setup_model(self) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of a trained Stable-Baselines3 algorithm into a policy that acts without it."""
+"""Conversion of a trained Stable-Baselines3 algorithm into a policy that no longer needs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
-#: SAC clips the log standard deviations here; TD3 has none, and explores with separate noise.
+#: SAC clips log standard deviations to this range. TD3 has none, and explores with separate noise.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
 
@@ -25,16 +25,16 @@ def to_policy(model: Any) -> Policy:
     """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
     It acts on the environment's observations, and `rlcatalog.load(directory)` needs no Stable-Baselines3. With a
-    `CatalogPolicy` it shares its weights with the algorithm. DQN, SAC and TD3 over a `CatalogExtractor` are copied:
-    the layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical, whose most likely
-    action is the greedy one. Actors become squashed Gaussians, TD3's almost without noise. The values of such a policy
-    are 0.
+    `CatalogPolicy` it shares its weights with the algorithm. DQN, SAC and TD3 with a `CatalogExtractor` are copied: the
+    layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical, whose most likely action
+    is the greedy one. Actors become squashed Gaussians, almost without noise for TD3. The value estimates of these
+    policies are 0.
 
     Args:
         model: The algorithm.
 
     Raises:
-        NotServedError: It uses none of the catalog's parts, or cannot be rebuilt from them.
+        NotServedError: It does not use the catalog's parts, or cannot be rebuilt from them.
     """
     normalize = model.get_vec_normalize_env()
     if normalize is not None and normalize.norm_obs:
@@ -47,7 +47,7 @@ def to_policy(model: Any) -> Policy:
         return policy.catalog_policy
     if not any(isinstance(module, CatalogExtractor) for module in policy.modules()):
         raise NotServedError(
-            f"{type(policy).__name__} holds no parts of the catalog; train with CatalogPolicy, or with CatalogExtractor"
+            f"{type(policy).__name__} has no parts of the catalog; train with CatalogPolicy, or with CatalogExtractor"
             " as features_extractor_class."
         )
     hidden, last, head = _layers(policy)
@@ -64,7 +64,7 @@ Layer = tuple[nn.Linear, nn.Module | None]
 
 
 def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
-    """Return the hidden layers after the features, weight and bias of the last ones, and the function of all."""
+    """Return the hidden layers after the features, weight and bias of the last layers, and a function for all."""
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
@@ -89,7 +89,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
 
 
 def _pairs(modules: list[nn.Module]) -> list[Layer]:
-    """Return linear layers with the activation after each."""
+    """Return linear layers, each with the activation after it."""
     found: list[Layer] = []
     for module in modules:
         if isinstance(module, nn.Linear):
@@ -108,7 +108,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
     for key in ("no_final_linear", "free_log_std"):
         if config.get(key):
             raise NotServedError(
-                f"{key}: the layers after the trunk are Stable-Baselines3's and end linearly. Leave it out."
+                f"{key}: Stable-Baselines3's layers after the trunk end with a linear layer. Remove this key."
             )
     if hidden:
         names = {ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
@@ -124,7 +124,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
 
 
 def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
-    """Copy the weights by their canonical names; those of the value layer become zeros."""
+    """Copy the weights by canonical name; set those of the value layer to zero."""
     wanted = weights_of(policy.model)
     trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
@@ -142,7 +142,7 @@ def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer
 
 
 def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:
-    """Raise unless the rebuilt model computes the same as the trunk with its layers."""
+    """Raise unless the rebuilt model has the same outputs as the trunk with its layers."""
     device = next(iter(extractor.parameters())).device
     encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones, and the settings of the run."""
+    """Options of the engine, in addition to the common ones, and settings of the run."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     device: str = "cpu"
@@ -25,7 +25,7 @@ class SB3Options(RunOptions, kw_only=True, frozen=True):
 
 
 class SB3Engine(Engine):
-    """Engine for Stable-Baselines3; it imports PyTorch when it is made."""
+    """Engine for Stable-Baselines3. Creating an instance imports PyTorch."""
 
     options = SB3Options
     algorithms = tuple(ALGORITHMS)
@@ -49,7 +49,7 @@ class SB3Engine(Engine):
         from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = plan.env_id, plan.options
-        seed = (plan.seed + plan.steps) % 2**32  # a resumed run's environments must not start like the first ones
+        seed = (plan.seed + plan.steps) % 2**32  # environments of a resumed run must not repeat the first episodes
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
         env = make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
@@ -60,7 +60,7 @@ class SB3Engine(Engine):
             )
         else:
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
-        self._policy = describe_policy(policy_of(self.algorithm))  # refuses what could not be converted
+        self._policy = describe_policy(policy_of(self.algorithm))  # rejects policies that cannot be converted
 
     @property
     def steps(self) -> int:

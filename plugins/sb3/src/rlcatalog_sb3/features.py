@@ -1,4 +1,4 @@
-"""`CatalogExtractor`: a catalog trunk as features extractor, for DQN, SAC and TD3."""
+"""`CatalogExtractor`: a catalog trunk as a features extractor, for DQN, SAC and TD3."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rlcatalog_sb3.spaces import MASK, Lookup, Origin
 from rlcatalog_torch import before_torch_optimizers
 
 
-# Derived from CombinedExtractor because Stable-Baselines3 tells only its own extractors, with `normalized_image=True`,
+# Derived from CombinedExtractor, because only for its own extractors does Stable-Baselines3 set `normalized_image=True`
 # when it leaves images unscaled.
 class CatalogExtractor(CombinedExtractor):
     """Features extractor with a catalog trunk.
 
     `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
     "features_extractor_kwargs": {"model_config": {...}}})`. The layers after it are Stable-Baselines3's (`net_arch`).
-    Images reach the trunk as the environment emits them, with any value of Stable-Baselines3's `normalize_images`.
+    Images reach the trunk unchanged from the environment, for any value of Stable-Baselines3's `normalize_images`.
 
     Args:
         observation_space: The observation space from Stable-Baselines3.
-        model_config: The model config; None takes the one the environment was flattened with, or the defaults.
-        normalized_image: Set by Stable-Baselines3: images come unscaled (`normalize_images=False`).
-        catalog: The catalog of the trunk; when None, the one the environment was flattened with, or the process's.
+        model_config: The model config. If None, the one that the environment was flattened with, or the defaults.
+        normalized_image: Set by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
+        catalog: The catalog of the trunk. If None, the one that the environment was flattened with, or the process's.
 
     Raises:
-        NotServedError: The config asks for a memory, a head or a filter, or there are action masks.
+        NotServedError: The config selects a memory, a head or a filter, or there are action masks.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CatalogExtractor(CombinedExtractor):
         normalized_image: bool = False,
         catalog: Catalog | None = None,
     ) -> None:
-        before_torch_optimizers()  # the algorithm makes one for the net it builds around this
+        before_torch_optimizers()  # the algorithm adds one to the net that it builds around this
         # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
@@ -55,8 +55,8 @@ class CatalogExtractor(CombinedExtractor):
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
-                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions without a distribution of"
-                " the catalog. Leave it out."
+                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions without a catalog"
+                " distribution. Remove this key."
             )
         resolution = catalog.resolve(lookup.observation_space, lookup.action_space, lookup.config, "torch")
         refuse_filter(resolution)
@@ -73,19 +73,19 @@ class CatalogExtractor(CombinedExtractor):
         trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
         if getattr(trunk, "is_instance", False):
             raise ConfigError(
-                f"custom_model: {type(trunk).__name__} is an instance, and Stable-Baselines3 builds an extractor more"
-                " than once, for target networks too. Pass its class, or a function that makes one."
+                f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an extractor more"
+                " than once, also for target networks. Pass its class, or a function that creates one."
             )
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
-                f"{type(trunk).__name__} announced no width in self.num_outputs; it cannot be a trunk."
+                f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot be a trunk."
             )
         if trunk.get_initial_state():
-            raise NotServedError(f"{type(trunk).__name__} is recurrent; a features extractor carries no state.")
+            raise NotServedError(f"{type(trunk).__name__} is recurrent, but a features extractor has no state.")
         BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
         self.trunk: Any = trunk
         self.catalog = catalog
-        #: The environment's spaces (actions: None if unknown), and the config's keys.
+        #: The environment's spaces (action space: None if unknown) and the config's keys.
         self.own_space = lookup.observation_space
         self.own_actions = origin.action_space if origin is not None else None
         self.config = resolution.config.given
@@ -94,7 +94,7 @@ class CatalogExtractor(CombinedExtractor):
         self._encode = encoder(preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch)
 
     def forward(self, observations: Any) -> Tensor:
-        """Return the features `[B, features_dim]` of observations that Stable-Baselines3 has preprocessed."""
+        """Return the features `[B, features_dim]` of observations preprocessed by Stable-Baselines3."""
         encoded = self._encode(self._undo(observations))
         features: Tensor = self.trunk({"obs": encoded, "is_training": self.training}, [], None)[0]
         return features if features.dim() == 2 else features.flatten(1)
@@ -126,7 +126,7 @@ def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
 
 
 def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
-    """Refuse action masks, and flattened action spaces that the algorithms could not act in.
+    """Reject action masks, and flattened action spaces that the algorithms do not support.
 
     Raises:
         NotServedError: The observation has a mask, or the action space is not supported.
@@ -134,13 +134,13 @@ def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
     found = MASK if origin is not None else key
     if isinstance(space, spaces.Dict) and found in space.spaces:
         raise NotServedError(
-            f"{key}: DQN, SAC and TD3 of Stable-Baselines3 do not mask actions. Take MaskablePPO with"
-            " CatalogMaskablePolicy, PPO with CatalogPolicy, or leave the mask out of the observation."
+            f"{key}: DQN, SAC and TD3 of Stable-Baselines3 do not mask actions. Use MaskablePPO with"
+            " CatalogMaskablePolicy, PPO with CatalogPolicy, or remove the mask from the observation."
         )
     if origin is not None:
         info = SpaceInfo.read(origin.action_space, "action")
         if info.kind != "discrete" and not is_float_box(info):
             raise NotServedError(
-                f"{info.describe()}: DQN takes a Discrete, SAC and TD3 take a Box of floats. Take PPO or A2C with"
+                f"{info.describe()}: DQN needs a Discrete, SAC and TD3 need a Box of floats. Use PPO or A2C with"
                 " CatalogPolicy."
             )

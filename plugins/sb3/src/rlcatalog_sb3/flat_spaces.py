@@ -1,4 +1,4 @@
-"""Environments with flat spaces, for algorithms that require them: `FlattenSpaces`, `for_sb3`."""
+"""Environments with flat spaces for algorithms that require them: `FlattenSpaces`, `for_sb3`."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin
 
 Array = np.ndarray[Any, Any]
 
-#: Config keys of the kernel that shape encoded observations or raw actions.
+#: The kernel's config keys that affect encoded observations or raw actions.
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
 #: A bound that clips nothing.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that gives an environment of any spaces the flat spaces that Stable-Baselines3 needs.
+    """Wrapper that gives an environment with any spaces the flat spaces that Stable-Baselines3 needs.
 
-    It encodes each observation once with the catalog's preprocessor, and adapts the raw actions that the policy drew.
-    The flat spaces hold the environment's spaces, where a `CatalogPolicy` finds them.
+    It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw actions. The flat
+    spaces contain the environment's spaces, where a `CatalogPolicy` finds them.
 
     Args:
-        env: The environment. If it has a method `action_masks()`, as in sb3-contrib, and its observations hold no mask,
-            the masks are added to the observations.
-        model_config: The model config, which shapes observations and actions.
-        catalog: The catalog of the parts, also for policies in this environment; the process's when None.
+        env: The environment. If it has a method `action_masks()`, as in sb3-contrib, and its observations contain no
+            mask, the masks are added to the observations.
+        model_config: The model config, which affects observations and actions.
+        catalog: The catalog of the parts, also for policies in this environment. If None, the process's.
 
     Raises:
-        NotServedError: The config asks for an observation filter.
-        UnsupportedSpaceError: No installed part takes a space.
+        NotServedError: The config selects an observation filter.
+        UnsupportedSpaceError: No installed part supports a space.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         masked = env.has_wrapper_attr("action_masks")
         self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked, catalog)
-        # Masks in the observation win: they always belong to the observation.
+        # Masks in the observation take precedence, because they always match the observation.
         self._outside = self.flattening.masked and self.flattening.masks.key is None
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
@@ -90,38 +90,39 @@ def for_sb3(
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
-        env: A single environment, its Gymnasium id, its class or a function that makes it.
-        model_config: The model config, which shapes observations and actions; see `FlattenSpaces`.
-        catalog: The catalog of the parts, also for policies in this environment; the process's when None.
+        env: A single environment, its Gymnasium id, its class or a function that creates it.
+        model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
+        catalog: The catalog of the parts, also for policies in this environment. If None, the process's.
 
     Raises:
-        ModelContractError: It is a vector environment.
-        ConfigError: It is not an environment and does not make one.
+        ModelContractError: `env` is a vector environment.
+        ConfigError: `env` is not an environment and does not create one.
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
             f"for_sb3: expected a single environment, found {type(env).__name__} of {env.num_envs}. Stable-Baselines3"
-            " takes its own vector environments, made of wrapped ones: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
+            " needs its own kind of vector environment, of wrapped members: make_vec_env(MyEnv, n,"
+            " wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
     return FlattenSpaces(wrapped, model_config, catalog)
 
 
 class Flattening:
-    """Encoder of observations and adapter of raw actions for flat spaces.
+    """Encoder of observations and adapter of raw actions, for flat spaces.
 
     Args:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether observations without action masks get masks from another source.
+        masked: Whether masks come from another source if observations have none.
         catalog: The catalog of the parts; the process's when None.
 
     Attributes:
-        observation_space: An `EncodedBox`; with masks a Dict of it under `"obs"`, and of the mask's columns under
+        observation_space: An `EncodedBox`. With masks, a Dict with it under `"obs"` and the mask's columns under
             `"action_mask"`.
-        action_space: A Discrete for one choice, a MultiDiscrete for several, else a Box of the raw values; its bounds
-            clip only what the action codec would clip.
+        action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the raw values. Its
+            bounds only clip values that the action codec would clip.
         masks: Reads action masks.
     """
 
@@ -153,12 +154,12 @@ class Flattening:
         setattr(self.action_space, ORIGIN, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
-        """Return an observation in the form that Stable-Baselines3 sees.
+        """Return an observation in Stable-Baselines3's form.
 
         Args:
             obs: The environment's observation.
-            mask: Its action mask in Gymnasium's format, if the observation does not hold it.
-            last: Whether the episode is over. No action follows, so a mask may allow nothing.
+            mask: Its action mask in Gymnasium's format, if the observation does not contain it.
+            last: Whether the episode is over. Then no action follows, and a mask may allow nothing.
         """
         flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
@@ -175,7 +176,7 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
     values = resolution.config
     codecs = [component for _, component in preprocessor.components()]
     keys = {key for component in codecs for key in resolution.config_keys(component)}
-    if values["custom_preprocessor"] is not None:  # a user's class may read anything in it
+    if values["custom_preprocessor"] is not None:  # a user's class may read any of it
         keys.add("custom_model_config")
     return {
         "preprocessors": [f"{component.provider}:{component.name}" for component in codecs],
@@ -189,23 +190,23 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
     """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
-        ConfigError: It does not; the message names the first difference.
+        ConfigError: It does not. The message names the first difference.
     """
     own = encoding_of(resolution, preprocessor)
     differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]
     if differs:
         key = differs[0]
         raise ConfigError(
-            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r}, and the policy"
-            f" asks for {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
+            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r}, but the policy has"
+            f" {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
         )
 
 
 def flat_actions(codec: ActionCodec) -> Any:
     """Return a flat space of raw actions.
 
-    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to them
-    anyway.
+    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to them in
+    any case.
     """
     if codec.whole:
         counts = list(codec.counts or ())

@@ -1,4 +1,4 @@
-"""Collection with a frozen policy: a recorded graph computes actions, values and log densities, where that pays."""
+"""Collection with a frozen policy: a recorded graph computes actions, values and log densities if this saves time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 
-#: Measured on CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. An
-#: update of the weights costs the gain of about five steps, so A2C, which learns every five steps, would lose.
-#: Recording the graph takes as long as a thousand steps, so shorter runs do without it.
+#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. An update of the
+#: weights costs as much as five steps gain, so A2C, which learns every five steps, would be slower. Recording the graph
+#: takes as long as a thousand steps, so shorter runs do not use it.
 MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
@@ -23,11 +23,11 @@ class FrozenCollector:
 
     Args:
         policy: The policy.
-        frozen: `"auto"`: on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
-            more; `"always"`; `"never"`.
+        frozen: `"auto"` (on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
+            more), `"always"` or `"never"`.
 
     Attributes:
-        acting: The policy that acts: `policy`, or its frozen form, whose `reason` says why it is not faster.
+        acting: The policy that acts, `policy` or its frozen form. If that is not faster, its `reason` says why.
 
     Raises:
         ConfigError: `frozen` has another value.
@@ -40,24 +40,24 @@ class FrozenCollector:
         self.begin()
 
     def begin(self) -> None:
-        """Start again with the policy itself, whose weights have moved."""
+        """Reset to the policy itself, because its weights have changed."""
         self.acting = self.policy
         model: Any = self.policy.model
         self._weights = [*model.parameters(), *model.buffers()]
-        #: Steps taken before it was frozen, and since the weights changed.
+        #: Number of steps before freezing, and since the weights changed.
         self._steps = self._since = self._stamp = 0
         self._open = self.mode != "never" and self.policy.device == "cpu"
 
     def step(
         self, encoded: Tensor, mask: Tensor | None, deterministic: bool, memory: Sequence[Tensor] = ()
     ) -> Step | None:
-        """Return a step, or None if the policy itself must take it.
+        """Return a step, or None if the policy itself must compute it.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Whether to take the most likely actions.
-            memory: The model's memory of the B episodes; the step's state holds the next one.
+            memory: The model's memory of the B episodes. The step's state contains the next one.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -82,13 +82,13 @@ class FrozenCollector:
         return found
 
     def _frozen(self, rows: int) -> bool:
-        """Freeze the policy if it is time to, and return whether it is frozen."""
+        """Freeze the policy if due, and return whether it is frozen."""
         if self.mode == "auto":
             self._steps += 1
             self._open = rows <= MOST_ENVS
             if not self._open or self._steps <= FIRST_STEPS:
                 return False
-        seed = int(torch.randint(2**31, ()))  # so that one seed of the algorithm gives one run
+        seed = int(torch.randint(2**31, ()))  # so that a seed of the algorithm determines the run
         acting = self.policy.freeze(rows, seed=seed)
         self.acting, self._stamp, self._since = acting, self._now(), SHORTEST_ROLLOUT
         self._open = acting.reason is None
@@ -99,5 +99,5 @@ class FrozenCollector:
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out the frozen policy; a copy freezes its policy again."""
+        """Exclude the frozen policy, because a copy freezes its policy again."""
         return FrozenCollector, (self.policy, self.mode)

@@ -1,4 +1,4 @@
-"""Memories (LSTM, attention, a user's): which ones are supported, and how sb3-contrib's RecurrentPPO carries them."""
+"""Support of memories (LSTM, attention, custom ones), and their states in sb3-contrib's RecurrentPPO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcatalog.frameworks import Array
 States = tuple[Tensor, ...]
 
 
-#: What to train an LSTM with. for_sb3 puts the environment's masks into the observation, where RecurrentPPO finds them.
+#: Advice for an LSTM. for_sb3 puts the environment's masks into the observation, where RecurrentPPO finds them.
 _RECURRENT = (
     "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes action masks as well;"
     " on the command line, --algo RecurrentPPO."
@@ -24,39 +24,39 @@ _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
 def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str) -> None:
-    """Refuse a memory that the algorithm's loop does not carry, and a loop with memory for a model without one.
+    """Reject a memory that the algorithm's loop does not support, and a recurrent loop for a model without memory.
 
     Args:
         policy: The policy.
-        name: The owner of the memory, for messages.
-        where: The keys that ask for it, for messages.
-        recurrent: Whether the loop carries the states of a memory.
+        name: The owner of the memory, for error messages.
+        where: The config keys that select it, for error messages.
+        recurrent: Whether the loop supports states.
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
-        NotServedError: The loop carries no memory, or only vectors that begin as zeros, unlike those of attention.
-        ConfigError: The loop carries states, and the model has none.
+        NotServedError: The loop has no states, or only vectors that begin as zeros, unlike those of attention.
+        ConfigError: The loop needs states, but the model has none.
     """
     initial = policy.memory.initial
     if recurrent and not initial:
         raise ConfigError(
-            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or take CatalogPolicy"
-            " and PPO."
+            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or use CatalogPolicy and"
+            " PPO."
         )
     served = all(part.ndim == 1 and part.dtype.kind == "f" and not part.any() for part in initial)
     if initial and not recurrent:
         asks = where or f"{name} is recurrent (get_initial_state() is not empty): "
         way = _RECURRENT if served else _ELSEWHERE
-        raise NotServedError(f"{asks}{algorithm} carries no state from step to step. {way}")
+        raise NotServedError(f"{asks}{algorithm} keeps no state between steps. {way}")
     if not served:
         raise NotServedError(
-            f"{where}RecurrentPPO carries vectors of floats that begin as zeros, as an LSTM's;"
-            f" {name} carries states of shapes {[part.shape for part in initial]}. {_ELSEWHERE}"
+            f"{where}RecurrentPPO supports states that are float vectors and begin as zeros, as in an LSTM;"
+            f" {name} has states of shapes {[part.shape for part in initial]}. {_ELSEWHERE}"
         )
 
 
 class StatePacker:
-    """Packer of a memory's state vectors into one row of two halves; an LSTM's two vectors stay as they are.
+    """Packer of a memory's state vectors into one row of two halves. The two vectors of an LSTM are unchanged.
 
     Args:
         initial: The state at the start of an episode, vectors `[n]`.

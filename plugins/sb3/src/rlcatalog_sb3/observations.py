@@ -1,4 +1,4 @@
-"""Conversion of observations from Stable-Baselines3 for a model."""
+"""Conversion of Stable-Baselines3's observations for a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class Observer:
     Args:
         policy: The policy, built for the environment's spaces.
         space: The observation space from Stable-Baselines3: flat, with transposed images, or unchanged.
-        origin: Where flat spaces come from, or None.
+        origin: Origin of flat spaces, or None.
 
     Attributes:
-        encode: Maps observations, a tensor or a dict of tensors `[B, ...]`, to encoded ones `[B, *encoded shape]`.
+        encode: Function from observations, a tensor or a dict of tensors `[B, ...]`, to encoded ones `[B, *encoded
+            shape]`.
     """
 
     def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
@@ -34,7 +35,7 @@ class Observer:
         self._numpy = structure(space, layout)
         self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
-        # A mask that is columns of the observation only needs a cast.
+        # Mask columns of the observation only need a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
         bits = policy.resolution.action.kind == "multi_binary"
         self.columns = self.flat or (leaf is not None and leaf.shape == (policy.masks.size,) and not bits)
@@ -44,8 +45,8 @@ class Observer:
 
         Args:
             obs: Observations.
-            given: Masks that are not in the observations, an array or tensor of columns; both must allow an action.
-            check: Whether to refuse rows that allow nothing; False for stored rows, which include padding.
+            given: Masks that are not in the observations, as an array or tensor of columns. Both must allow an action.
+            check: Whether to reject rows that allow nothing; False for stored rows, which include padding.
 
         Raises:
             ActionMaskError: A row allows nothing.
@@ -66,24 +67,24 @@ class Observer:
 def encoder(
     preprocessor: Preprocessor, space: Any, layout: str, flat: bool, preprocess: Callable[[Any], Array]
 ) -> Callable[[Any], Tensor]:
-    """Return a function that encodes observations, by tensor operations where possible, else by NumPy.
+    """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
 
     Args:
         preprocessor: The preprocessor of the environment's space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
         flat: Whether the observations are already encoded, as vectors.
-        preprocess: Encodes a batch of the environment's observations, where tensor operations cannot.
+        preprocess: Encodes a batch of the environment's observations if tensor operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
         return lambda obs: obs[OBS].reshape(-1, *shape)
     if flat:
         return lambda obs: obs.reshape(-1, *shape)
-    # Observations of a Box may reach the model unchanged.
+    # Box observations may reach the model unchanged.
     if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
         if is_transposed(space, layout):
-            # One copy of bytes; in this order, convolutions read floats without another.
+            # A single copy, of bytes; convolutions can read floats in this layout without another copy.
             return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
         return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
     numpy = structure(space, layout)

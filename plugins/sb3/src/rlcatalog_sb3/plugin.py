@@ -16,6 +16,6 @@ def rlcatalog_checks() -> list[CheckSpec]:
         CheckSpec(
             "sb3_moves_every_weight",
             {"checks": "rlcatalog_sb3.checks:sb3_moves_every_weight"},
-            "one update of Stable-Baselines3's PPO moves every weight",
+            "one update of Stable-Baselines3's PPO changes every weight",
         )
     ]

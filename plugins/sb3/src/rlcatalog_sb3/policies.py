@@ -19,32 +19,32 @@ from rlcatalog_torch import before_torch_optimizers
 
 
 class CatalogBasePolicy(BasePolicy):
-    """Base class of this package's policies; do not use it directly.
+    """Base class of this package's policies; not for direct use.
 
     Args:
         observation_space: The observation space from Stable-Baselines3.
         action_space: The action space from Stable-Baselines3.
-        lr_schedule: Learning rate by remaining progress.
-        model_config: The model config; None takes the one the environment was flattened with, or the defaults.
-        model: The model to use, such as a plain `torch.nn.Module`: `"custom_model"` of the model config.
-        catalog: The catalog of the parts; when None, the one the environment was flattened with, or the process's.
-        frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (where that pays), `"always"`
+        lr_schedule: Learning rate as a function of the remaining progress.
+        model_config: The model config. If None, the one that the environment was flattened with, or the defaults.
+        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
+        catalog: The catalog of the parts. If None, the one that the environment was flattened with, or the process's.
+        frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
             or `"never"`.
         use_sde: Not supported.
         optimizer_class: Class of the optimiser.
-        optimizer_kwargs: Its keyword arguments, except the learning rate; when missing, `eps=1e-5` for Adam, as in
+        optimizer_kwargs: Its keyword arguments, except the learning rate. If None, `eps=1e-5` for Adam, as in
             Stable-Baselines3's own policies.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
-            are translated to model config keys of the same meaning; all others are refused.
+            are translated to model config keys of the same meaning; others raise an error.
 
     Raises:
-        CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
-        NotServedError: The algorithm that builds it uses other nets or distributions than PPO.
+        CatalogError: The parts do not fit, or the algorithm does not support them.
+        NotServedError: The algorithm uses other nets or distributions than PPO.
     """
 
-    #: Whether the algorithm carries the states of a memory.
+    #: Whether the algorithm supports the states of a memory.
     recurrent = False
-    #: Whether the algorithm passes actions of a Box through `unscale_action`, instead of clipping them.
+    #: Whether the algorithm passes Box actions through `unscale_action`, instead of clipping them.
     adapts = True
 
     def __init__(
@@ -66,12 +66,12 @@ class CatalogBasePolicy(BasePolicy):
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
-                "use_sde=True: state-dependent exploration needs Stable-Baselines3's own distribution. Leave it"
-                " out, or choose a distribution with custom_action_dist in model_config."
+                "use_sde=True: state-dependent exploration needs Stable-Baselines3's own distribution. Remove it, or"
+                " choose a distribution with custom_action_dist in model_config."
             )
         if optimizer_kwargs is None:
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
-        # Past ActorCriticPolicy, whose constructor would build its own networks.
+        # Skip ActorCriticPolicy, whose constructor would build its own networks.
         BasePolicy.__init__(
             self, observation_space, action_space, optimizer_class=optimizer_class, optimizer_kwargs=optimizer_kwargs,
             normalize_images=False,
@@ -82,7 +82,7 @@ class CatalogBasePolicy(BasePolicy):
             config = origin.config if model_config is None and origin is not None else model_config
             model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
         self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
-        # A policy unscales "squashed" actions, which is the place of the action codec.
+        # Policies unscale "squashed" actions; here, the action codec does that.
         self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model
         before_torch_optimizers()
@@ -92,19 +92,19 @@ class CatalogBasePolicy(BasePolicy):
 
     @property
     def catalog_policy(self) -> Policy:
-        """The rlcatalog policy with the same weights, for `policy.save(directory)` and `policy.act(obs)`."""
+        """The rlcatalog policy, which shares the weights, for `policy.save(directory)` and `policy.act(obs)`."""
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
-        """Return the environment's actions for raw actions of a Box, by the catalog's codec."""
+        """Return the environment's actions for raw Box actions, using the catalog's codec."""
         return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:
-        """Raise: there is no state-dependent exploration."""
+        """Raise an error, because there is no state-dependent exploration."""
         raise NotServedError("reset_noise: the catalog's distributions have no state-dependent exploration (use_sde).")
 
     def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
-        """Raise: the catalog's models have no separate features extractor."""
+        """Raise an error, because the catalog's models have no separate features extractor."""
         raise NotServedError(
             f"{type(self).__name__} has no features extractor; its model is `policy.model`, its parts are in"
             " `policy.catalog_policy`."

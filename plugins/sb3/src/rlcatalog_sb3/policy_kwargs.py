@@ -13,7 +13,7 @@ from rlcatalog.config import activation_name, same
 from rlcatalog.errors import ConfigError, nearest, shown
 from rlcatalog_sb3.spaces import has_images
 
-#: PyTorch modules, without arguments → the catalog's names of activations.
+#: PyTorch modules (without arguments) → the catalog's names for activations.
 ACTIVATIONS: dict[type, str] = {
     nn.Identity: "linear", nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.GELU: "gelu",
     nn.Sigmoid: "sigmoid", nn.Softplus: "softplus", nn.LeakyReLU: "leaky_relu", nn.SELU: "selu",
@@ -24,28 +24,28 @@ _MODEL = (
     " Stable-Baselines3 policy with a CatalogExtractor."
 )
 _SDE = (
-    "it belongs to use_sde, which the catalog does not support. For a distribution within the bounds, set"
+    "it is part of use_sde, which the catalog does not support. For a distribution within the bounds, set"
     " custom_action_dist='squashed_gaussian' in model_config."
 )
-_MEMORIES = "vf_share_layers in model_config says whether actor and critic have one memory (True) or one each (False)."
+_MEMORIES = "in model_config, vf_share_layers selects one memory for actor and critic (True) or one each (False)."
 #: Arguments without a key of the same meaning → what to use instead.
 _REFUSED = {
-    "ortho_init": "it concerns all layers, and the catalog's output layers always begin small (normc of std 0.01), the"
-    " value layer included. For hidden layers like Stable-Baselines3's with ortho_init=True, set"
+    "ortho_init": "it affects all layers, but the catalog's output layers, including the value layer, always start"
+    " small (normc of std 0.01). For hidden layers like Stable-Baselines3's with ortho_init=True, set"
     " fcnet_weights_initializer='orthogonal' and fcnet_weights_initializer_config={'gain': 2**0.5} in model_config;"
-    " PyTorch's default initial values (ortho_init=False) have no name there.",
+    " PyTorch's default initial values (ortho_init=False) are not available there.",
     "features_extractor_class": _MODEL,
     "features_extractor_kwargs": _MODEL,
-    "share_features_extractor": "vf_share_layers in model_config says whether actor and critic share their layers.",
-    "normalize_images": "image_scale in model_config says how images are scaled.",
+    "share_features_extractor": "in model_config, vf_share_layers selects whether actor and critic share their layers.",
+    "normalize_images": "in model_config, image_scale sets how images are scaled.",
     "full_std": _SDE,
     "use_expln": _SDE,
     "squash_output": _SDE,
-    "lstm_hidden_size": "it is lstm_cell_size in model_config, beside use_lstm.",
-    "n_lstm_layers": "the catalog's LSTM has one layer; for more, write a custom_model with a memory.",
+    "lstm_hidden_size": "in model_config, set lstm_cell_size together with use_lstm.",
+    "n_lstm_layers": "the catalog's LSTM has one layer. For more, write a custom_model with a memory.",
     "shared_lstm": _MEMORIES,
     "enable_critic_lstm": _MEMORIES,
-    "lstm_kwargs": "use the keys of model_config that begin with lstm_.",
+    "lstm_kwargs": "in model_config, use the keys that begin with lstm_.",
 }
 
 
@@ -57,7 +57,7 @@ def translated(
     policy: str,
     recurrent: bool,
 ) -> dict[str, Any]:
-    """Return the model config with the keys for keyword arguments of Stable-Baselines3's policies.
+    """Return the model config with keys translated from keyword arguments of Stable-Baselines3's policies.
 
     `net_arch` gives `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` gives `fcnet_activation`, and
     `log_std_init=0.0` gives `free_log_std=True`.
@@ -66,11 +66,11 @@ def translated(
         keywords: The arguments.
         config: The given model config.
         resolve: Looks up the parts for a model config.
-        policy: Name of the policy, for messages.
+        policy: Name of the policy, for error messages.
         recurrent: Whether the policy has a memory.
 
     Raises:
-        ConfigError: An argument has no key of the same meaning here, or the model config says otherwise.
+        ConfigError: An argument has no key of the same meaning, or contradicts the model config.
     """
     if unknown := [name for name in keywords if name not in _TRANSLATIONS]:
         raise _refusal(unknown[0], policy)
@@ -85,13 +85,13 @@ def translated(
                 wanted[key] = meant
             elif not same(_neutral(key, asked[key]), meant):
                 raise ConfigError(
-                    f"policy_kwargs: {name}={_said(value)} means {key}={shown(meant)}, and model_config says"
-                    f" {key}={shown(asked[key])}. Keep one of them."
+                    f"policy_kwargs: {name}={_said(value)} means {key}={shown(meant)}, but model_config has"
+                    f" {key}={shown(asked[key])}. Remove one of them."
                 )
     return wanted
 
 
-#: Keyword arguments of the policies here.
+#: Keyword arguments of this package's policies.
 _OWN = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
@@ -102,16 +102,16 @@ def _refusal(name: str, policy: str) -> ConfigError:
         return ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
     return ConfigError(
         f"policy_kwargs: {policy} takes no {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}. Layers,"
-        " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them all."
+        " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS lists them all."
     )
 
 
 def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the keys for `net_arch`: a stack of layers for the actor, and one like it for the critic."""
+    """Return the keys for `net_arch`: equal stacks of layers for actor and critic."""
     what = f"net_arch={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_hiddens", found, recurrent,
-        image="In model_config, conv_filters sets the convolutions, post_fcnet_hiddens the layers after them.",
+        image="In model_config, conv_filters sets the convolutions and post_fcnet_hiddens the layers after them.",
     )  # fmt: skip
     if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], Mapping):
         (value,) = value  # the form before Stable-Baselines3 1.8
@@ -119,8 +119,8 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         actor, critic = value.get("pi", []), value.get("vf", [])
         if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
             raise ConfigError(
-                f"policy_kwargs: {what}: the catalog's actor and critic have layers of the same widths. Give both the"
-                " same list, or set fcnet_hiddens in model_config. For other nets, write a custom_model."
+                f"policy_kwargs: {what}: the catalog's actor and critic have layers of equal widths. Pass the same"
+                " list for both, or set fcnet_hiddens in model_config. For other nets, write a custom_model."
             )
         value = actor
     widths: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
@@ -134,8 +134,8 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
     what = f"activation_fn={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_activation", found, recurrent,
-        image="In model_config, conv_activation sets the activation of convolutions, post_fcnet_activation that of"
-        " the layers after them.",
+        image="In model_config, conv_activation sets the activation of convolutions and post_fcnet_activation that"
+        " of the layers after them.",
     )  # fmt: skip
     name = ACTIVATIONS.get(value) if isinstance(value, type) else None
     if name is None:
@@ -148,7 +148,7 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
 
 
 def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the key for `log_std_init`: trained log standard deviations that do not depend on the observation."""
+    """Return the key for `log_std_init`: trainable log standard deviations, independent of the observation."""
     what = f"log_std_init={_said(value)}"
     info, dist = found.action, found.component("action_dist")
     single = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
@@ -159,8 +159,8 @@ def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or value != 0:
         raise ConfigError(
-            f"policy_kwargs: {what}: the catalog's begin at 0, with free_log_std=True in model_config. For another"
-            " initial value, set that key, and change the weight 'outputs.free_log_std.log_std' of the"
+            f"policy_kwargs: {what}: in the catalog, they begin at 0, with free_log_std=True in model_config. For"
+            " another initial value, set that key, and change the weight 'outputs.free_log_std.log_std' of the"
             " algorithm's policy.model with get_weights and set_weights."
         )
     return {"free_log_std": True}
@@ -174,7 +174,7 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 
 
 def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
-    """Refuse Stable-Baselines3 layers that have another place in the net than the catalog's dense layers.
+    """Reject Stable-Baselines3 layers whose place in the net differs from that of the catalog's dense layers.
 
     Raises:
         ConfigError: Their place differs, or the model has no such dense layers.
@@ -185,17 +185,17 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
             f" Set {key} in model_config."
         )
     if has_images(found.request.obs):
-        raise ConfigError(f"policy_kwargs: {what}: there are images in the observation. {image}")
+        raise ConfigError(f"policy_kwargs: {what}: the observation contains images. {image}")
     trunk = found.component("trunk")
     if not trunk.undeclared and key not in (keys := found.config_keys(trunk)):
         raise ConfigError(
-            f"policy_kwargs: {what}: {trunk.name}, the model here, reads no {key}. Set its keys in model_config:"
+            f"policy_kwargs: {what}: the model {trunk.name} does not read {key}. Set its keys in model_config:"
             f" {', '.join(keys) or 'it has none'}."
         )
 
 
 def _neutral(key: str, value: Any) -> Any:
-    """Return a value of the model config as a translation would write it."""
+    """Return a value of the model config in the form that translations produce."""
     if key != "fcnet_activation":
         return value
     return ACTIVATIONS.get(value, value) if isinstance(value, type) else activation_name(value, key)

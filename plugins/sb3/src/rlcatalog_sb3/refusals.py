@@ -1,4 +1,4 @@
-"""Refusals of what Stable-Baselines3's loops cannot carry; each names the config key that asks for it."""
+"""Errors for parts that Stable-Baselines3's loops do not support; each names the config key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcatalog_sb3.memories import refuse_memory
 def builder_of(policy: Any) -> type:
     """Return the class of the object that builds a policy; call it in the policy's constructor.
 
-    Stable-Baselines3 does not tell a policy what builds it, so this reads the caller of the constructor.
+    Stable-Baselines3 does not pass this to a policy, so this function reads the constructor's caller.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
@@ -26,28 +26,28 @@ def builder_of(policy: Any) -> type:
 
 
 def algorithm_name(builder: type, policy: Any) -> str:
-    """Return the name of the algorithm that builds a policy, or of the policy's class if none does."""
+    """Return the name of the algorithm that builds a policy, or of the policy's class without an algorithm."""
     return (builder if _engine_classes(builder) else type(policy)).__name__
 
 
 def _engine_classes(builder: type) -> set[str]:
-    """Name the classes of Stable-Baselines3 and sb3-contrib among a class's bases."""
+    """Return the names of the classes from Stable-Baselines3 and sb3-contrib among a class's bases."""
     packages = ("stable_baselines3.", "sb3_contrib.")
     return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
 
 
 def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
-    """Refuse algorithms that act or learn differently from PPO and A2C.
+    """Reject algorithms that act or learn differently from PPO and A2C.
 
-    Without this, Stable-Baselines3 fails only after it has filled a buffer.
+    Without this check, Stable-Baselines3 fails only after it has filled a buffer.
 
     Args:
         policy: The policy, in its constructor.
-        builder: The class that builds it.
-        observation_space: The observation space it shows.
+        builder: The class that builds the policy.
+        observation_space: The policy's observation space.
 
     Raises:
-        NotServedError: Such an algorithm builds it.
+        NotServedError: The algorithm is one of these.
     """
     theirs = _engine_classes(builder)
     name, own = builder.__name__, type(policy).__name__
@@ -64,25 +64,27 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         raise NotServedError(f"{name} takes no {own}: it builds separate nets for actions and values. Instead, {way}")
     if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
-            f"RecurrentPPO takes no {own}, which carries no state. Give it CatalogRecurrentPolicy, with use_lstm or"
+            f"RecurrentPPO takes no {own}, which has no state. Use CatalogRecurrentPolicy, with use_lstm or"
             " another memory in model_config."
         )
     if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
         raise NotServedError(
-            f"{name} takes no {own}: it carries no state from step to step. Train it with rlcatalog_sb3.RecurrentPPO."
+            f"{name} takes no {own}: it keeps no state between steps. Train with rlcatalog_sb3.RecurrentPPO."
         )
     if "TRPO" in theirs:
         raise NotServedError(
-            f"TRPO takes no {own}: it needs classes of torch.distributions, and the catalog has others. Take"
+            f"TRPO takes no {own}: it needs classes of torch.distributions, unlike the catalog's. Use"
             f" PPO(CatalogPolicy, env, target_kl=0.01), which bounds the divergence as well, or {way}"
         )
 
 
 def refuse_filter(resolution: Resolution) -> None:
-    """Refuse an observation filter: the loop stores observations unfiltered, so training would see others than acting.
+    """Reject an observation filter: training would see other inputs than acting.
+
+    Stable-Baselines3's loop stores unfiltered observations.
 
     Raises:
-        NotServedError: The config asks for one.
+        NotServedError: The config selects a filter.
     """
     if resolution.choices["filter"].component is not None:
         name = resolution.config["observation_filter"]
@@ -94,24 +96,24 @@ def refuse_filter(resolution: Resolution) -> None:
 
 
 def asking(resolution: Resolution, slot: str) -> str:
-    """Name the config keys that ask for the part in a slot, or the part."""
+    """Return the config keys that select the part in a slot, or the part's name."""
     component = resolution.component(slot)
     own = set(resolution.config_keys(component)) - set(component.declaration.reads)
     return ", ".join(key for key in resolution.config.given if key in own) or component.name
 
 
 def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
-    """Refuse models that need more than a loop gives them.
+    """Reject models that need features that a loop does not have.
 
     Args:
         policy: The policy that holds the model.
-        recurrent: Whether the loop carries the states of a memory.
+        recurrent: Whether the loop supports the states of a memory.
         algorithm: Name of the algorithm whose loop it is.
 
     Raises:
         NotServedError: There is a filter, or the model requests views or states, or has a `custom_loss`.
-        ModelContractError: It has no value branch.
-        ConfigError: The loop carries states, and the model has none.
+        ModelContractError: The model has no value branch.
+        ConfigError: The loop needs states, but the model has none.
     """
     refuse_filter(policy.resolution)
     memory, name, where = policy.resolution.choices["memory"].component, policy.model_name, ""
@@ -123,8 +125,9 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(
-            f"{where}{name} asks for the views {views}; Stable-Baselines3 shows a policy only the current step. Leave"
-            " them out, or put them into the observation in an environment wrapper."
+            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the current step to a"
+            " policy. Remove"
+            " them, or add them to the observation in an environment wrapper."
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(

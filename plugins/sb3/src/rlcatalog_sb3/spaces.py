@@ -1,4 +1,4 @@
-"""The flat spaces that Stable-Baselines3 sees, and the environment's spaces that they come from."""
+"""Flat spaces for Stable-Baselines3, and the environment's spaces that they come from."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlcatalog import Catalog, SpaceInfo, default_catalog
 
 #: Keys of the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
-#: Attribute of a flat action space for its origin; wrappers of vector environments replace only observation spaces.
+#: Attribute of a flat action space with its origin. Wrappers of vector environments only replace observation spaces.
 ORIGIN = "rlcatalog_origin"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of flat spaces; two are equal if spaces and encoding are.
+    """Origin of flat spaces. Origins are equal if their spaces and encodings are.
 
     Attributes:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
-        config: The model config the environment was flattened with.
-        encoding: The settings that shape the flat observations and actions, as plain data to compare.
-        catalog: The catalog it was flattened with; None for the process's.
+        config: The model config that the environment was flattened with.
+        encoding: The settings that affect flat observations and actions, as plain data to compare.
+        catalog: The catalog that it was flattened with; None for the process's.
     """
 
     observation_space: Any
@@ -37,7 +37,7 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Space of encoded observations as flat vectors; equal only if their origins are equal.
+    """Space of encoded observations as flat vectors. Spaces are equal only if their origins are.
 
     Args:
         low: Lowest values `[size]`.
@@ -70,14 +70,14 @@ def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None
 
 
 class Lookup(NamedTuple):
-    """Inputs of a lookup, for spaces from Stable-Baselines3.
+    """Inputs of a lookup for spaces from Stable-Baselines3.
 
     Attributes:
         origin: Origin of flat spaces, or None.
         catalog: The catalog of the parts: the given one, a flattened environment's, or the process's.
         config: The model config: the given one, or a flattened environment's.
         values: The parsed config.
-        layout: Its `image_layout`.
+        layout: The config's `image_layout`.
         observation_space: The environment's observation space.
         action_space: The environment's action space.
     """
@@ -110,7 +110,7 @@ class Lookup(NamedTuple):
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
     """Return defaults of the model config that match Stable-Baselines3's own nets.
 
-    Actor and critic have separate nets for vectors, and share one for images (`ActorCriticPolicy`, `net_arch`). The
+    Actor and critic have separate nets for vectors, and share a net for images (`ActorCriticPolicy`, `net_arch`). The
     standard deviations of a Gaussian do not depend on the observation (`DiagGaussianDistribution`).
     """
     found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
@@ -125,13 +125,13 @@ def has_images(info: SpaceInfo) -> bool:
 
 
 def is_transposed(space: Any, layout: str) -> bool:
-    """Return whether a space has images whose channels were moved to the front.
+    """Return whether a space has images with channels moved to the front.
 
-    Stable-Baselines3 moves them (`VecTransposeImage`) in images of uint8 with channels last. A config with
-    `image_layout="chw"` expects them in front.
+    Stable-Baselines3 moves them (`VecTransposeImage`) in uint8 images with channels last. A config with
+    `image_layout="chw"` expects channels first.
 
     Args:
-        space: The space that Stable-Baselines3 passes to a policy.
+        space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
     """
     from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
@@ -140,7 +140,7 @@ def is_transposed(space: Any, layout: str) -> bool:
 
 
 def untransposed(space: Any, layout: str) -> Any:
-    """Return an observation space with the channels of its images last again; see `is_transposed`."""
+    """Return an observation space with the channels of its images moved back to the end; see `is_transposed`."""
     if isinstance(space, spaces.Dict):
         leaves = {key: untransposed(child, layout) for key, child in space.spaces.items()}
         changed = any(leaves[key] is not child for key, child in space.spaces.items())

@@ -1,4 +1,4 @@
-"""Check: one requirement of a contract, a function of one `Part` that raises where the part breaks it."""
+"""Check: one requirement of a contract, as a function of a `Part` that raises if the part breaks it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExampleError(AssertionError):
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise an AssertionError that says `what` unless it holds; unlike an `assert`, under `python -O` too."""
+    """Raise an AssertionError with the text `what` unless a condition holds, even with `python -O`."""
     if not holds:
         raise AssertionError(what)
 
@@ -36,16 +36,16 @@ class Check:
     """One requirement of a contract.
 
     Attributes:
-        name: What it is called: `output_width`.
+        name: Its name, such as `output_width`.
         kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: Advice for authors.
-        run: Raises where a part breaks it.
-        each: What of a part `run` is called with, one by one, each the argument or a tuple of them; None: the part. A
-            check applies to a part if it does to one of these.
+        run: Function that raises if a part breaks the requirement.
+        each: The arguments that `run` is called with, one by one, each an argument or a tuple of arguments; None: the
+            part. A check applies to a part if it does to one of these.
         every_framework: Whether it runs once per framework of the part; otherwise once.
         where: Whether the check can apply to a part, judged by the part's declaration; nothing is built for that.
-        stops: Whether the checks behind it are skipped where it fails: they would fail for the same reason.
+        stops: Whether a failure skips the following checks, which would fail for the same reason.
     """
 
     name: str
@@ -90,7 +90,7 @@ def check(
     return lambda run: Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
 
 
-#: What is shared by the checks of the part that was built last.
+#: Data that the checks of the last built part share.
 _LATEST: list[dict[Any, Any]] = []
 
 
@@ -102,7 +102,7 @@ class Part:
         component: The part.
         catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
-        shared: What its checks keep for one another, in every framework: examples, policies, and their own.
+        shared: Data that its checks share, in every framework, such as examples and policies.
     """
 
     component: Component
@@ -198,6 +198,6 @@ class Part:
     def policy(self, example: Example, **config: Any) -> Policy:
         """Return a policy of the example that checks share, without changing its config or shapes."""
         if _LATEST and _LATEST[0] is not self.shared:
-            _LATEST[0].clear()  # cases are kept for as long as pytest runs, and what they have built is not
+            _LATEST[0].clear()  # cases live as long as pytest runs, but the parts that they built do not
         _LATEST[:] = [self.shared]
         return self.once((self.framework, str(example), str(config)), lambda: self.build(example, **config))

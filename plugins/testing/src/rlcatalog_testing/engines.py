@@ -35,7 +35,7 @@ class PolicyOutputs(NamedTuple):
     value: Array
 
 
-#: `outputs(observations, raw_actions)`: what an engine says, by its own code, of the environment's observations.
+#: `outputs(observations, raw_actions)`: an engine's outputs, by its own code, for observations of the environment.
 OutputFunction = Callable[[Any, Array], PolicyOutputs]
 
 
@@ -68,7 +68,7 @@ def check_same_outputs(
         tolerance: Absolute and relative tolerance.
 
     Raises:
-        AssertionError: The results of an engine differ; the message names it and what differs.
+        AssertionError: The results of an engine differ. The message names the engine and the difference.
     """
     raw_actions = reference.act(observations).raw_action
     expected = outputs_of(reference)(observations, raw_actions)
@@ -127,7 +127,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
     """Raise unless an update has moved every array of weights, and left all of them finite.
 
     Args:
-        before: What `trained_weights` returned before the update.
+        before: The result of `trained_weights` before the update.
         after: The same after it.
 
     Raises:
@@ -142,7 +142,7 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
 
 @contextmanager
 def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
-    """Skip the check if an engine raises its own typed error: this is not the part's fault."""
+    """Skip the check if an engine raises a typed error, because this is not the part's fault."""
     try:
         yield
     except refusals as error:
@@ -153,6 +153,6 @@ def update_example(part: Part) -> Example:
     """Return the example with which an engine trains a part.
 
     Raises:
-        NotApplicable: It is a distribution that leaves nothing to chance: no log density moves what actions come from.
+        NotApplicable: It is a deterministic distribution, so no log density changes the weights of actions.
     """
     return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]

@@ -25,7 +25,7 @@ class Example:
     Attributes:
         obs: The observation space.
         action: The action space.
-        config: Keys of the model config that the part is chosen by, beside its name.
+        config: Keys of the model config to select the part, in addition to its name.
         draw: `draw(rng)` returns an observation, for a part that not every one of the space will do for; None: any.
     """
 
@@ -87,7 +87,7 @@ def kind_of(component: Component) -> str:
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
     """Return the declared examples of a part, and a few standard ones with all the spaces that it fits.
 
-    A part that is only chosen by name does not declare what it fits: its declared examples are all.
+    A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
 
     Raises:
         PartError: The declared function raised, or returned something else.
@@ -128,7 +128,7 @@ def _declared(component: Component) -> list[Example]:
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
         )
-    # Named, a codec would be asked for the whole observation, and not for the part of it that is of its kind.
+    # By name, a codec would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
     return [named(component, example) if by_name else example for example in found]
 

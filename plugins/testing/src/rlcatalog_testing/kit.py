@@ -35,7 +35,7 @@ class ConformanceError(CatalogError, AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One check of one part, to be called; it raises where the contract is broken.
+    """One check of one part. Calling it raises if the contract is broken.
 
     Attributes:
         check: The check.
@@ -60,7 +60,7 @@ class Case:
             ConformanceError: The part breaks the contract.
             NotApplicable: The check does not apply to this part.
         """
-        __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
+        __tracebackhide__ = True  # of pytest's reports, because the message shows the failure
         for check in self.after:
             if self.part.once(("fails", check.name, self.part.framework), Case(check, self.part)._fails):
                 raise NotApplicable(f"{check.name} fails, which comes first")
@@ -73,7 +73,7 @@ class Case:
         except BaseException as error:
             ours = isinstance(error, AssertionError | CatalogError)
             what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
-            # What the part's own code raised is not what the check's hint is about.
+            # The check's hint does not apply to errors in the part's own code.
             own = isinstance(error, PartError) and error.__cause__ is not None
             raised = not ours or own or isinstance(error, ExampleError)
             hint = "" if raised else f" Hint: {self.check.hint}."
@@ -129,12 +129,12 @@ def cases(
     if not components:
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
-        # Where it is asked first, all that it fits is tried, and not only what the listed parts leave.
+        # If it is asked first, try everything that it fits, not only what listed parts leave.
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()
     for whole in (Part(component, catalog) for component in components):
-        # Once per installed framework that it has code for, or once where it needs none.
+        # Once per installed framework that it supports, or once if it needs none.
         for part in [whole.within(name) for name in whole.frameworks] or [whole]:
             found += _cases_of(part, checks)
     names = [str(case) for case in found]

@@ -158,7 +158,7 @@ class ModelTrial:
         if not views:
             return {}
         if views.ahead or any(repeat != 1 for repeat in views.training.values()):
-            raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
+            raise NotApplicable("it requests views that only a finished rollout has, or that skip rows")
         return dict(views.see(views.start(len(encoded)), encoded))
 
     def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
@@ -201,7 +201,7 @@ class ModelTrial:
         """Return `Kit.gradients` of a loss over log density, value and outputs.
 
         Args:
-            largest: What encoded observations are cut to, in size; None: nothing.
+            largest: Largest absolute value of encoded observations, which are clipped to it; None: no limit.
         """
         batch = self.batch()
         if largest is not None:
@@ -243,7 +243,7 @@ def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T
     for make in makers:
         made = []
         for framework in filter(has_kit, part.frameworks):
-            with suppress(NotApplicable, NoMatchError, NotServedError):  # nothing around the part serves the framework
+            with suppress(NotApplicable, NoMatchError, NotServedError):  # no part around it supports the framework
                 made.append(make(part.within(framework)))
         for other in made[1:]:
             tried = True

@@ -18,7 +18,7 @@ class PluginEntryPoint:
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
         distribution: Name of the distribution that it replaces.
-        name: Entry-point name; the distribution's when missing.
+        name: Entry-point name. If None, the distribution's name.
         version: The distribution's version.
         requires: Its `Requires-Dist` lines.
     """
@@ -50,7 +50,7 @@ def plugin_of(**hooks: Any) -> ModuleType:
     """Return a plugin module without a file.
 
     Args:
-        **hooks: What each hook returns, or the function that is the hook.
+        **hooks: The return value of each hook, or its function.
 
     Example:
         >>> catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-resnet"))
@@ -69,7 +69,7 @@ def isolated_catalog(
 
     Args:
         *plugins: Entry points, or names of installed distributions.
-        environ: Environment variables; none when missing.
+        environ: Environment variables. If None, empty.
         prefer: Distributions that win a tie.
     """
     installed = {normalize(entry_point.dist.name): entry_point for entry_point in scan()}

@@ -1,7 +1,7 @@
 """Scaffold of `rlcatalog new`: a working plugin package that passes the conformance kit.
 
-The files are templates in `templates/`, a folder for each kind of part beside the one they have in common;
-`kinds.toml` there says what there is to begin.
+The files are templates in `templates/`, with a folder for each kind of part and one for all kinds. `kinds.toml` lists
+the kinds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kind:
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: What `templates/kinds.toml` holds: the kinds of part, and what each file of a package is for.
+#: Content of `templates/kinds.toml`: the kinds of part, and the purpose of each file of a package.
 _TABLE = tomllib.loads((_TEMPLATES / "kinds.toml").read_text(encoding="utf-8"))
 KINDS = {
     name: Kind(**{**kind, "keys": tuple(Key(**key) for key in kind.get("keys", ()))})
@@ -71,7 +71,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
     Args:
         kind: A name of `KINDS`.
         name: The distribution's name.
-        frameworks: Those of `FRAMEWORKS` it serves, all when None.
+        frameworks: The names in `FRAMEWORKS` that it supports. If None, all.
 
     Returns:
         Path within the package's folder → text.
@@ -99,7 +99,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
         tests: f"{kind}/tests.py",
     }
-    # What its tests need: the kit, the command line, codecs, distributions, and a plain model.
+    # Packages for its tests: the kit, the command line, codecs, distributions, and a plain model.
     around = public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
     contents = [(f"{source}/{stem}", what) for stem, what in _TABLE["files"].items() if f"{source}/{stem}" in templates]
     values = {
@@ -111,7 +111,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
         "parts": around,
-        "contents": [*contents, (tests, "the tests: the conformance kit, and what only this part does")],
+        "contents": [*contents, (tests, "the tests: the conformance kit, and tests of this part's own behaviour")],
     }
     return _render(templates, values)
 
@@ -158,7 +158,7 @@ def check_owners(kind: str, name: str) -> None:
     """Raise if the name of a new package, or a name that it would declare, belongs to another package.
 
     Raises:
-        DuplicateNameError: It does; the message says to whom.
+        DuplicateNameError: It does. The message names the owner.
     """
     from importlib.metadata import distributions
 
@@ -193,7 +193,7 @@ def kernel_bound(version: str) -> str:
 
 
 def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
-    """Return the frameworks that a new package serves, in the order of `FRAMEWORKS`.
+    """Return the frameworks that a new package supports, in the order of `FRAMEWORKS`.
 
     Raises:
         UnknownNameError: There is no such framework, or the kind is written for none.

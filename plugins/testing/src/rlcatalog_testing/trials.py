@@ -90,7 +90,7 @@ class Trial:
         return self.array(params_given(dist, self.actions(raw)))
 
     def stored(self, dist: Any, raw: Array) -> Any:
-        """Return the distribution that engines rebuild from what they stored beside raw actions."""
+        """Return the distribution that engines rebuild from the inputs stored with raw actions."""
         return self.policy.stored_dist(self.ops.tensor(self.params(dist, raw)), self.policy.model)
 
     def pieces(self) -> Iterator[tuple[ActionCodec, slice]]:
@@ -166,7 +166,7 @@ check_chance_trials = partial(check, "action_dist", each=chance_trials)
 def contains(space: Any, action: Any) -> bool:
     """Return whether an action, one row of a batch, is in a space."""
     if hasattr(space, "low") and not isinstance(action, np.ndarray):
-        action = np.asarray(action)  # of rank 0 it comes as a number
+        action = np.asarray(action)  # rank 0 is returned as a number
     return bool(space.contains(action))
 
 
@@ -176,7 +176,7 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
     columns = trial.codec.mask_taken(drawn)
-    if columns is None:  # which of them an action needs, only the codec knows
+    if columns is None:  # only the codec knows which of them an action needs
         return np.ones_like(mask)
     np.put_along_axis(mask, columns, True, axis=1)
     return mask

@@ -32,7 +32,7 @@ class TFBackend:
         self.device = "/cpu:0"
         #: The random generator of distributions.
         self.generator: Any = new_generator(self.device)
-        #: Whether acting is traced; else it runs eagerly.
+        #: Whether acting is traced. Otherwise it runs eagerly.
         self._traces = True
         self._attach(policy.model)
 
@@ -47,7 +47,7 @@ class TFBackend:
         self._traced: dict[tuple[bool | None, bool], Any] = {}
         #: The memory that the last step returned, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
-        if unbuilt(model):  # what is traced or trained must have its variables
+        if unbuilt(model):  # tracing and training need the variables
             inputs, memory = self._example()
             self.step(inputs, memory, None, True)  # a distribution need not have a deterministic sample
             self._follow(dtype_of(model))
@@ -228,7 +228,7 @@ class TFBackend:
         """Run the model on one step of each episode."""
         lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
         outputs, returned = self.model({**inputs, "is_training": False, "single_steps": True}, list(memory), lengths)
-        if len(returned) == len(memory):  # what comes back at the next step must be what was traced
+        if len(returned) == len(memory):  # the state of the next step must match the trace
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
         return outputs, returned if memory else []
 

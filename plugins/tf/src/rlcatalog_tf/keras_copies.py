@@ -29,7 +29,7 @@ def copied_layer(layer: Any) -> Any:
     """
     layers = list(layer._flatten_layers())
     rules: dict[Any, Any] = {type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers}
-    rules[types.ModuleType] = lambda module: module.__name__  # as a name: a copy has the same one
+    rules[types.ModuleType] = lambda module: module.__name__  # by name, because a copy has the same name
     names = {cls.__name__: cls for cls in rules}
     locked = [part._tracker for part in layers if part._tracker.locked]
     what = f"{type(layer).__name__} cannot be copied, which a second model needs (a target network, a copied policy)"

@@ -100,7 +100,7 @@ def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
 def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
     """Reorder the gates: reset, update, new in PyTorch; update, reset, new in Keras."""
     if not layer.reset_after:
-        return None  # it computes something else
+        return None  # it computes another function
     weights = [
         Layout((f"weight_{which}{end}",), to=lambda value: (_gates(value).T,), back=lambda one: _gates(one.T))
         for which in ("ih", "hh")

@@ -28,7 +28,7 @@ def before_tensorflow() -> None:
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow is None or tensorflow.executing_eagerly():
         return
-    try:  # where a function is being traced, it is on already
+    try:  # already on while a function is being traced
         tensorflow.compat.v1.enable_v2_behavior()
     except ValueError as error:
         raise NotServedError(

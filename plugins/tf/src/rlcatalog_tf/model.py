@@ -145,4 +145,4 @@ class TFSeparateValue(SeparateValue, TFModelV2):
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers
 
-    value_function = SeparateValue.value_function  # which `TFModelV2` completes in the classes that define it
+    value_function = SeparateValue.value_function  # `TFModelV2` completes it in subclasses that define it

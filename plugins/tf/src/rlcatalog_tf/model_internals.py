@@ -73,7 +73,7 @@ class TFInternals(ModelInternals):
     def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         if not tf.is_tensor(rows) or not rows.shape.rank:
-            return rows  # `check_values` says what is wrong
+            return rows  # `check_values` raises the error
         timed = tf.reshape(rows, tf.concat([[steps, sequences], tf.shape(rows)[1:]], axis=0))
         turned = tf.transpose(timed, [1, 0, *range(2, rows.shape.rank + 1)])
         return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
@@ -88,7 +88,7 @@ def variables_of(model: Any) -> list[NamedVariable]:
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]
-    for outer, path in models:  # what a trunk has registered is registered
+    for outer, path in models:  # a trunk's variables are already registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
         variables += [
             NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable) for i, v in enumerate(extra)
@@ -96,7 +96,7 @@ def variables_of(model: Any) -> list[NamedVariable]:
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
-            if is_model(inner):  # it may be kept where nobody finds it
+            if is_model(inner):  # it may be stored where it cannot be found
                 hidden = [item for item in find_variables(inner) if id(item.variable) not in known]
                 variables += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
                 known |= {id(item.variable) for item in hidden}

@@ -33,14 +33,14 @@ def flat_sample(sample: Any) -> Any:
     if parts is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
-    if len({part.dtype for part in rows}) > 1:  # float32 holds whole numbers that half precision would not
+    if len({part.dtype for part in rows}) > 1:  # float32 represents integers that half precision does not
         wide = tf.float64 if any(part.dtype == tf.float64 for part in rows) else tf.float32
         rows = [tf.cast(part, wide) for part in rows]
     return tf.concat(rows, axis=1)
 
 
 def _side_by_side(pieces: list[Any]) -> Any:
-    if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
+    if len({piece.dtype for piece in pieces}) > 1:  # half precision does not represent all integers
         pieces = _alike([to_float32_at_least(piece) for piece in pieces])
     return tf.concat(pieces, axis=1)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 #: Algorithm of the generators: its number in TensorFlow's operations.
 _PHILOX = 1
-#: Dtype → its binary digits: whole numbers below 2 to that power are exact.
+#: Dtype → number of its binary digits n: integers below 2**n are exact.
 _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
 #: The generator of the policy that is running in this thread, or a replacement with the same methods.
 _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)

@@ -136,7 +136,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
-    """Yield a layer's variables: canonical ones, those of its inner layers, then the rest with their own names."""
+    """Yield a layer's variables: canonical ones, those of its inner layers, then the others under their names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []

@@ -128,7 +128,7 @@ class TorchBackend:
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
         before = _versions(inputs) if given else {}
-        with torch.no_grad() if given else torch.inference_mode():  # which forbids to learn from what is returned
+        with torch.no_grad() if given else torch.inference_mode():  # so the results cannot be used in training
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(inputs, states, allowed, explore, rows)
             if given or views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
@@ -249,14 +249,14 @@ class TorchBackend:
         Raises:
             ModelContractError: A sample carries a gradient, or an unregistered weight would not be trained.
         """
-        if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
+        if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
         for leaf in leaves_of(terms):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
                 self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):  # as if nothing was drawn
+        with torch.random.fork_rng(devices):  # as if nothing had been drawn
             drawn = self.dist_class(inputs, self.model).sample()
         if flat_sample(drawn).requires_grad:
             self.contract.refuse_gradient("sample")
@@ -286,7 +286,7 @@ class TorchBackend:
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
-        self._last = (None, [])  # those are where the model was
+        self._last = (None, [])  # they are on the model's previous device
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:

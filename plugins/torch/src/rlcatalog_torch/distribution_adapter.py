@@ -76,7 +76,7 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
         if "logits" in wanted:
             wanted.pop("probs", None)
         transforms = {name: transform_to(constraint) for name, constraint in wanted.items()}
-    except (AttributeError, NotImplementedError):  # they depend on one another, or on the instance
+    except (AttributeError, NotImplementedError):  # they depend on each other or on the instance
         transforms = {}
     required = {n for n, p in parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
     alternatives = [n for n in transforms if n in parameters and parameters[n].default is None]
@@ -84,7 +84,7 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
         return transforms
     name = source.__name__
     raise ModelContractError(
-        f"{name} does not say by arg_constraints how model outputs become its arguments"
+        f"{name} does not define in arg_constraints how model outputs become its arguments"
         f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that takes the outputs"
         f" [B, n] and returns a {name}, and say how many: register_action_dist(name, function, num_inputs=n)."
     )
@@ -225,7 +225,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
     if action.is_empty:
         raise action.without_values(cls.__name__)
     if action.is_composite:
-        raise UnsupportedSpaceError(f"{action.path}: {cls.__name__} serves single parts, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}.")
     codec = action_codec(action, config.get("action_bounds", "clip"), {action.path: cls.raw_kind})
     raw, shapes = () if codec.scalar else (codec.width,), []
     for size, make in _ways(cls, action, codec, raw):
@@ -286,7 +286,7 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
     """
     try:
         support: Any = probe.support
-    except NotImplementedError:  # it does not say; what it draws is checked
+    except NotImplementedError:  # unknown; its samples are checked
         return None
     space = copy.deepcopy(codec.info.space)
     space.seed(0)

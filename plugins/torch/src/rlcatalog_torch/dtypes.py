@@ -30,7 +30,7 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     the first parameter and takes one microsecond.
     """
     module: Any = model
-    while module is not None:  # in most models, the first of the first modules has weights
+    while module is not None:  # in most models, the first submodule has weights
         for parameter in module._parameters.values():
             if parameter is not None and parameter.dtype in _SERVED:
                 return parameter.dtype  # type: ignore[no-any-return]

@@ -162,7 +162,7 @@ class TorchLearner:
         self.policy = policy
         self.model: Any = policy.model
         self.parameters: list[Tensor] = list(self.model.trainable_variables())
-        before_torch_optimizers()  # ours needs no triton; one in the user's model or beside this run does
+        before_torch_optimizers()  # ours does not need triton, but one in the user's model or program may
         self.optimizer = Adam(self.parameters, eps=eps)
 
     @staticmethod

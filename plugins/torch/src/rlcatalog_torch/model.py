@@ -98,7 +98,9 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled.
-        kept = {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}  # it calls self
+        kept = {
+            name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"
+        }  # this calls self
         for name, value in kept.items():
             if isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference()):
                 kept[name] = None

@@ -18,7 +18,7 @@ from rlcatalog_torch.sequences import Padding
 class TorchInternals(ModelInternals):
     """Kernel-side state of a PyTorch model."""
 
-    in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, asked as nn.Module asks it
+    in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, queried like in nn.Module
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with nn.Module's hooks if there are any, and compiled after `model.compile()`."""
@@ -57,7 +57,7 @@ class TorchInternals(ModelInternals):
     def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         if not isinstance(rows, torch.Tensor) or rows.shape[:1] != (steps * sequences,):
-            return rows  # `check_values` says what is wrong
+            return rows  # `check_values` raises the error
         return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:

@@ -30,13 +30,13 @@ def flat_sample(sample: Any) -> Tensor:
     if isinstance(sample, Tensor):
         return sample
     parts = [flatten_rows(part) for part in parts_of(sample) or []]
-    if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
+    if len({part.dtype for part in parts}) > 1:  # float32 represents integers that half precision does not
         parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
     return torch.cat(parts, dim=1)
 
 
 def _side_by_side(pieces: list[Tensor]) -> Tensor:
-    if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
+    if len({piece.dtype for piece in pieces}) > 1:  # half precision does not represent all integers
         pieces = [piece.float() if piece.dtype in HALF else piece for piece in pieces]
     return torch.cat(pieces, 1)
 

@@ -39,7 +39,9 @@ class TorchModules:
         """Return the module inside a result of `torch.compile`, which is then used to run it."""
         if (inner := getattr(module, "_orig_mod", None)) is None:
             return module
-        vars(inner)["_rlcatalog_compiled"] = module  # not as an attribute: a module inside a module has weights
+        vars(inner)["_rlcatalog_compiled"] = (
+            module  # not as an attribute, because a module's weights would be registered
+        )
         return inner
 
     def copied(self, module: nn.Module) -> nn.Module:

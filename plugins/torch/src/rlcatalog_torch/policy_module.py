@@ -125,7 +125,7 @@ class ActorDistribution(torch.distributions.Distribution):
         """The most likely raw actions."""
         return self._shaped(flat_sample(self.dist.deterministic_sample()))
 
-    deterministic_sample = mode  # as TorchRL calls it
+    deterministic_sample = mode  # TorchRL's name
 
     @property
     def variance(self) -> Tensor:
@@ -151,7 +151,7 @@ def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[T
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.
     """
-    policy.as_module()  # which refuses what a module cannot do
+    policy.as_module()  # raises for features that a module cannot have
     if not policy.has_value:
         raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
     return _Part(policy, 0), _Part(policy, 1), partial(ActorDistribution, policy.dist_class, policy.model)

@@ -4,5 +4,5 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-#: What the rules know of names, from `tables.toml`.
+#: The rules' knowledge of names, from `tables.toml`.
 TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ def port(
 ) -> None:
     """Rewrite code written for RLlib: its imports, gym's, and lines that TensorFlow 2, Keras 3 and NumPy 2 forbid.
 
-    What cannot be ported is listed with its line and the reason, and the exit status is 1.
+    If code cannot be ported, it is listed with its line and the reason, and the exit status is 1.
     """
     from libcst import ParserSyntaxError
 

@@ -23,7 +23,7 @@ class Note:
     Attributes:
         line: Its line in the file as it was.
         what: The code there.
-        why: Why it stays, and what to do.
+        why: Why the code is unchanged, and what to do.
     """
 
     line: int
@@ -73,7 +73,7 @@ class Context:
         notes: Places that could not be ported.
         classes: The classes around the place, from the outside in.
         gym: Name → the path below gym that it stands for; `""` for gym itself.
-        patched: Dotted names that the file assigns to: they are its own from then on.
+        patched: Dotted names that the file assigns to, which then belong to the file.
         makers: Functions of the file that return symbolic tensors whatever they are given.
         own_shapes: Whether a class of the file defines `shape` or `get_shape`, which no rule may change.
         hidden: Parameters of the functions around the place; they hide modules of the same name.

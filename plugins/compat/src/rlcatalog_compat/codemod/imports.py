@@ -11,13 +11,13 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
-#: Statements, and what of an import stays, with reasons.
+#: Statements, and the parts of imports that are unchanged, with reasons.
 Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
-#: What `rlcatalog_compat` has beside the mirror's modules.
+#: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
 _UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
-_NO_GYM = "Gymnasium has no such name; its migration guide says what to use instead"
-#: What Gymnasium has instead of what it gave up.
+_NO_GYM = "Gymnasium has no such name; see its migration guide for a replacement"
+#: Gymnasium's replacements for removed names.
 _GYM = {
     "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or RecordEpisodeStatistics",
     "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame in render()",
@@ -30,7 +30,7 @@ def why_not(path: str, name: str = "") -> str | None:
 
     Args:
         path: The module, `ray.` left out; `""` is `ray` itself.
-        name: The name; the module itself is meant where it is missing.
+        name: The name. If None, the module itself.
     """
     whole = f"{path}.{name}".strip(".")
     if whole in known() or whole in ("", *OWN):
@@ -45,7 +45,7 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
 
     Args:
         path: The module, `gym.` left out; `""` is `gym` itself.
-        name: The name; the module itself is meant where it is missing.
+        name: The name. If None, the module itself.
     """
     module, found = "gymnasium", importlib.import_module("gymnasium")
     for part in filter(None, (*path.split("."), *name.split("."))):
@@ -56,8 +56,8 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
             except ModuleNotFoundError as error:
                 if error.name == module or not isinstance(found, ModuleType):
                     return _GYM.get(module.removeprefix("gymnasium."), _NO_GYM)
-                return None  # it is there, and needs what is not installed
-            except Exception:  # as above: a module of Gymnasium's that cannot run here
+                return None  # it exists, but needs packages that are not installed
+            except Exception:  # likewise: a Gymnasium module that cannot run here
                 return None
         found = getattr(found, part)
     return None
@@ -143,5 +143,5 @@ def _rename(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
     new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
     if alias.asname is not None:
         return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
-    # Without a name of its own the root is bound, from which its modules are found by themselves.
+    # Without `as`, the root is bound, and its modules are found as attributes.
     return alias.with_changes(name=cst.Name(new), asname=as_name(root))

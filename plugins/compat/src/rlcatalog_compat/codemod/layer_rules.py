@@ -61,7 +61,7 @@ def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
 
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
     """Convert a shape that is one number in parentheses to a tuple."""
-    # A name may be a tuple already; one in parentheses of its own was meant to be made one.
+    # A name may already be a tuple; one in parentheses was meant to become one.
     is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
     if not (is_name or isinstance(shape, cst.Integer)):
         return shape  # type: ignore[no-any-return]

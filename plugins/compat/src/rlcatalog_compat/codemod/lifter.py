@@ -1,7 +1,7 @@
 """Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers.
 
-A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
-symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes
+A layer computes at each call of its model, but the operation was computed once. Therefore, what the operation reads
+besides symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
 `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
@@ -22,7 +22,7 @@ _APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operati
 _EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
 #: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
-#: What binds names or suspends its function, which a lambda cannot do for it.
+#: Expressions that bind names or suspend their function, which is impossible in a lambda.
 _BINDING = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
@@ -116,10 +116,10 @@ class Lifter(Rewriter):
 
 
 class Parts(cst.CSTTransformer):
-    """An expression taken apart: symbolic tensors, values that are read at once, and what is computed of both.
+    """Parts of an expression: symbolic tensors, values that are read at once, and the computation.
 
     Args:
-        lifter: Knows what is symbolic.
+        lifter: Identifies symbolic expressions.
         node: The expression.
 
     Attributes:
@@ -167,7 +167,7 @@ class Parts(cst.CSTTransformer):
         return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
 
     def _walks(self, node: cst.BaseExpression) -> bool:
-        """Enter an expression as one of the parts; return whether its own parts are to be looked at instead."""
+        """Add an expression as one of the parts; return whether to look at its own parts instead."""
         if self._bound & names_in(node) or is_operation(self._lifter.context, node):
             return True
         if self._lifter.is_symbolic(node) and self._is_given(node):

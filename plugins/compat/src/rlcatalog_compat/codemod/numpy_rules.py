@@ -10,10 +10,10 @@ import numpy as np
 from rlcatalog_compat.codemod import TABLES
 from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, name_node, with_names
 
-#: Name → NumPy's name today, the built-in it was, or the number it was; and calls → what they are today.
+#: Name → NumPy's current name, built-in or number; and old calls → current calls.
 _RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls"))
 _FLOATS = ("float16", "float32", "float64", "float", "float_", "double", "single", "half")
-GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
+GONE = "NumPy 2 has no {}; see its migration guide for a replacement"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:

@@ -23,15 +23,15 @@ _OLD_CALL = "gym's older interface: in Gymnasium step() returns terminated and t
 _UNNAMED = (
     "a layer whose name, or an argument, is not known; make it in __init__ with tf.keras.layers, call it in forward()"
 )
-_BROKEN = "what the rules made of this file is no Python; it stays as it was. Please report it"
-#: What a file must hold for any rule to change or note something.
+_BROKEN = "the rules' result for this file is not valid Python, so the file is unchanged. Please report this"
+#: A file must contain one of these for any rule to apply.
 _WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
 _LAYERS = "self.kept_layers = rlcatalog_compat.layers.start()"
 
 
-#: What runs its body more than once.
+#: Statements that run their body more than once.
 _LOOPS = (cst.For, cst.While, cst.CompFor, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.SetComp)
 _Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
@@ -50,7 +50,7 @@ class Ported:
 
 
 def port(content: bytes) -> Ported:
-    """Rewrite a Python file; what needs no change stays as it is, comments and layout included.
+    """Rewrite a Python file; unaffected code is unchanged, including comments and layout.
 
     Args:
         content: The file.

@@ -21,11 +21,11 @@ _KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
 _KEPT = _TABLE["kept"]
 GRAPH = "code for TensorFlow 1's graphs; make the layers in __init__ with tf.keras.layers and call them in forward()"
 _DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and is the share that is dropped: name it"
-#: What stands around layers that a model keeps: TensorFlow 2 has it below `compat.v1`.
+#: Scopes around layers that a model keeps, which TensorFlow 2 has in `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
 _EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-_ANEW = "a scope without a name of its own, which TensorFlow names anew at each call: give it a name"
+_ANEW = "a scope without a name, for which TensorFlow creates a new name at each call: give it a name"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
@@ -54,7 +54,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
 
     Args:
         context: Context of the file.
-        node: An attribute, a subscript or a call, its parts rewritten.
+        node: An attribute, a subscript or a call, with rewritten parts.
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
         return node
@@ -98,7 +98,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         once: Whether the call runs once per pass of the model: only then a layer needs no name.
 
     Returns:
-        None if nothing here does what it does.
+        None if there is no replacement.
     """
     name = context.stands_for(node.func)[1]
     function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
@@ -121,7 +121,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         args.append(arg)
     context.helpers.add("rlcatalog_compat.layers")
     if args:
-        end = node.args[-1]  # what stood behind the last argument now stands behind this one
+        end = node.args[-1]  # text after the last argument now follows this one
         comma = cst.MaybeSentinel.DEFAULT if args[-1].keyword is None and end is not args[-1] else end.comma
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=end.whitespace_after_arg)
     whole = [cst.Arg(cst.Name("self")), cst.Arg(text), *args]
@@ -129,7 +129,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
 
 
 def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:
-    """Return a call's arguments by the names that a kept layer has for them; None if they cannot be told."""
+    """Return a call's arguments under a kept layer's names for them; None if unknown."""
     if any(arg.star for arg in node.args):
         return None
     words = _KEPT[name].split()
@@ -174,7 +174,7 @@ def graph_code(context: Context, node: cst.Attribute) -> str | None:
 
 
 def is_graph_code(name: str) -> bool:
-    """Return whether only graphs have a name, or what it begins with."""
+    """Return whether a name, or its prefix, only exists in graphs."""
     return any(name == start or name.startswith(f"{start}.") for start in _TABLE["graphs"])
 
 

@@ -21,9 +21,9 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
     """Convert arrays and numbers, or a structure of them, to tensors; float64 becomes float32.
 
     Args:
-        x: Anything; None, and arrays of objects or texts, stay what they are.
+        x: Any value; None and arrays of objects or texts are unchanged.
         device: Device of the tensors.
-        pin_memory: Whether their memory is pinned, where there is a GPU.
+        pin_memory: Whether to pin their memory if there is a GPU.
     """
 
     def convert(leaf: Any) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 
 from rlcatalog_export.onnx_operations.table import FORMS, Recording, Value, dtype_of, form_of, value_of
 
-#: How far Stirling's series moves its argument up, to where a few terms are as exact as float64 holds.
+#: Shift of the argument of Stirling's series, after which a few terms are exact to float64 precision.
 _SHIFT = 8
 #: log Γ(z) = (z - 1/2) log z - z + log(2π)/2 + (t₀ + t₁/z² + t₂/z⁴ + …)/z
 _TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 
 
 def _log_gamma(a: Value) -> Value:
-    """Return log Γ(x) for x > 0, in float64: Stirling's series at x + 8, less the logs of what lies between."""
+    """Return log Γ(x) for x > 0, in float64: Stirling's series at x + 8, minus the logs of the factors between."""
     x = between = a.cast("float64")
     for i in range(1, _SHIFT):
         between = between * (x + i)
@@ -91,7 +91,7 @@ def _either(numbers: str, booleans: str) -> Callable[..., Value]:
     return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
 
 
-#: PyTorch's name of an operation → what it computes from its arguments, in the dtype of what it returns.
+#: PyTorch's name of an operation → function of its arguments, in the dtype of its result.
 FORMULAS: dict[str, Callable[..., Value]] = {
     **{name: _operation(operator) for name, operator in {
         "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos",

@@ -106,6 +106,6 @@ def _avg_pool(
     count_include_pad: bool = True, divisor: Any = None,
 ) -> str:  # fmt: skip
     if divisor is not None:
-        raise r.refused("avg_pool2d() with a divisor of its own")
+        raise r.refused("avg_pool2d() with divisor_override")
     window = _window(kernel, stride, padding, ceil_mode)
     return r.graph.add("AveragePool", r.name(a), count_include_pad=int(count_include_pad), **window)

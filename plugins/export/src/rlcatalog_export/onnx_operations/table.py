@@ -1,8 +1,8 @@
 """The table of PyTorch operations in ONNX, and helpers for its entries.
 
 Shapes are known numbers. A form is a function that adds nodes to a recording and returns their output, or outputs: it
-gets the recording, what PyTorch returned, and the operation's own arguments. Tensors among them are named by
-`recorder.name`, which brings them into a dtype where one is given.
+gets the recording, PyTorch's result, and the operation's arguments. Tensors among them are named by `recorder.name`,
+which converts them to a dtype if given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def form_of(*names: str) -> Callable[[_Made], _Made]:
 
 
 class Nodes(Protocol):
-    """A graph under construction: `Graph`, or that of another converter, with its own names."""
+    """Graph under construction: `Graph`, or the class of another converter, with other names."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output and return that."""

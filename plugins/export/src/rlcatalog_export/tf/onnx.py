@@ -30,7 +30,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that TensorFlow cannot trace, that draws by itself, or that ONNX has no
             operation for.
     """
-    import tf2onnx  # which imports TensorFlow: after the kernel has
+    import tf2onnx  # this imports TensorFlow, so only after the kernel has
 
     constants = importlib.import_module("tensorflow.python.framework.convert_to_constants")
     function = TFPolicyFunction(policy)
@@ -89,7 +89,7 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
 
 
 #: Operations of TensorFlow's that tf2onnx has no form of, or one that is wrong at the edges: it chooses between tensors
-#: by multiplying with 0 and 1, which infinite numbers do not survive.
+#: by multiplying with 0 and 1, which fails for infinite numbers.
 CONVERTED = {
     operation: _converter(FORMULAS[name])
     for operation, name in

@@ -32,8 +32,8 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     function = TFPolicyFunction(policy)
     module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
     module.held = list(function.program.graph.variables)
-    # TensorFlow has errors of its own of what it cannot track, and would say where files were written, which is not yet
-    # their place.
+    # TensorFlow raises its own errors for objects it cannot track, and would print where files were written, which is
+    # not yet their place.
     no_form = raised_as(lambda why: NotServedError(f"export: this policy has no form as a SavedModel: {why}"), OSError)
     with no_form, quiet_converters("tensorflow"):
         tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
@@ -64,7 +64,7 @@ class SavedModelRunner:
             raise SavedPolicyError(f"{path}: not a policy that rlcatalog exported: {error}") from error
         self.checked = check_folder(path, _CHECKSUMS)
         with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
-            self._module = tf.saved_model.load(str(path))  # which the signature does not keep alive
+            self._module = tf.saved_model.load(str(path))  # the signature does not keep it alive
             self._run = self._module.signatures[_SIGNATURE]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:

@@ -1,6 +1,6 @@
 """Freezing a PyTorch policy: its acting step is recorded as a graph that onnxruntime runs.
 
-The graph is made operation by operation while the policy acts, which takes milliseconds where a whole export takes
+The graph is recorded operation by operation while the policy acts, which takes milliseconds, while a full export takes
 seconds. It holds one number of rows, and the weights as inputs, so that it acts with those of now.
 """
 
@@ -27,8 +27,8 @@ _MOST = 16
 class FrozenTorch:
     """Backend of a frozen policy: recorded graphs, one for each number of rows.
 
-    Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
-    see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
+    Each graph is compared with the policy at its first, second, fourth, eighth … step: what a recording cannot see,
+    such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
 
     Args:
         policy: The policy.
@@ -72,7 +72,7 @@ class FrozenTorch:
         weights = weights_of(self._policy)
         for key, graph in list(self._graphs.items()):
             if graph is not None and not graph.refresh(weights):
-                del self._graphs[key]  # of another shape now: it is recorded anew
+                del self._graphs[key]  # its shape has changed: record it again
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of the generator for sampling actions."""
@@ -89,7 +89,7 @@ class FrozenTorch:
         obs, mask = observations(policy, rows, rng)
         mask = None if policy.masks.key is None else mask
         reward = np.zeros(rows, np.float32)
-        # A model may raise anything where it stumbles over what is recorded.
+        # A model may raise any error on recorded tensors.
         with raised_as(lambda why: NotServedError(f"freeze: the policy cannot be recorded: {why}"), CatalogError):
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             graph = self._graphs[rows, True, given["mask"] is None] = StepGraph(policy, given, True)
@@ -106,13 +106,13 @@ class FrozenTorch:
             try:
                 given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
                 graph = StepGraph(self._policy, given, key[1])
-            except Exception as error:  # as above
+            except Exception as error:  # see above
                 self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
         self._graphs[key] = graph
         return graph
 
     def _compare(self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a graph's outputs, or the policy's where they differ."""
+        """Return a graph's outputs, or the policy's if they differ."""
         right = graph.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
         fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
@@ -124,16 +124,16 @@ class FrozenTorch:
             if self._doubts < 2:
                 return outputs
         self.reason = (
-            f"freeze: the recorded graph no longer does what the policy does: {difference} in step {graph.steps}; the"
-            " policy itself acts from now on. Call update() after each change of the weights. What a model or a"
-            " distribution keeps beside its parameters and buffers, such as a counter in Python, is not recorded."
+            f"freeze: the recorded graph no longer matches the policy: {difference} in step {graph.steps}; the"
+            " policy itself acts from now on. Call update() after each change of the weights. State of a model or"
+            " distribution outside its parameters and buffers, such as a Python counter, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._graphs = dict.fromkeys(self._graphs)
         return right
 
 
-#: What depends on random numbers.
+#: Operations that depend on random numbers.
 _DRAWN = ("raw_action", "logp")
 
 

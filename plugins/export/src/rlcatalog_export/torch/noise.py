@@ -62,7 +62,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 
-# --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
+# --- replacements of PyTorch's functions ---------------------------------------------------------------------
 
 
 def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
@@ -98,7 +98,7 @@ def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = F
     if count > 1 and not replacement:
         raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
-    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # of rates `probs`: the first to ring is drawn
+    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)  # rates `probs`: the first to ring is drawn
     return clocks.argmin(dim=-1)
 
 
@@ -107,7 +107,7 @@ def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> A
     return drawn / drawn.sum(-1, keepdim=True)
 
 
-#: A function of PyTorch's → what stands in its place. Where it takes a generator, that is left as it is.
+#: PyTorch function → its replacement. If it takes a generator, it is not replaced.
 _DRAWS: dict[Any, Callable[..., Any]] = {
     torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(_sized(args, size), _dtype(dtype)),
     torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(_sized(args, size), _dtype(dtype)),

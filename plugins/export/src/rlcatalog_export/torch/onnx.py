@@ -74,7 +74,7 @@ def _searchsorted(ordered: Any, values: Any, *, out_int32: bool = False, right: 
     return places.cast("int32" if out_int32 else "int64").name
 
 
-#: What PyTorch's exporter has no form of.
+#: Operations that PyTorch's exporter does not support.
 _TRANSLATED: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.lgamma.default: _lgamma, torch.ops.aten.searchsorted.Tensor: _searchsorted,
 }  # fmt: skip

@@ -37,7 +37,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         nn.Module.__init__(self)
-        with torch.random.fork_rng([]):  # a model is built; what the policy draws next must not depend on it
+        with torch.random.fork_rng([]):  # building a model must not change the policy's next draws
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
@@ -59,7 +59,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
         outputs = self.run(given, TorchNoise(None, given.get("noise"), self.widths, self.suspects.lines))
         ordered = (outputs[port.name] for port in self.interface.outputs)
-        # Whatever is an input as it is must be a tensor of its own.
+        # Inputs that are passed through must be separate tensors.
         return tuple(x.clone() if any(x is tensor for tensor in tensors) else x for x in ordered)
 
 
@@ -68,14 +68,14 @@ def export_program(function: TorchPolicyFunction) -> Any:
 
     Raises:
         NotServedError: PyTorch cannot export it; the message names the line of the model or distribution that stopped
-            it, where that is known.
+            it, if known.
     """
     ports, rng = function.interface.inputs, np.random.default_rng(0)
     examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
-        # It warns of what models remember of their last pass, which is the copy's.
+        # It warns of tensors that models store from their last pass, which belong to the copy.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:

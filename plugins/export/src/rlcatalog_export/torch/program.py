@@ -17,7 +17,7 @@ from rlcatalog_policy import Policy
 
 #: Name of the interface among the file's extra files.
 INTERFACE = "rlcatalog.json"
-#: What stands before the checksum in the archive's comment, its last bytes.
+#: Text before the checksum in the archive's comment, its last bytes.
 _MARK = b"rlcatalog sha256 "
 
 

@@ -18,14 +18,14 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_export.onnx_graph import Graph, type_of
 from rlcatalog_export.onnx_operations import FORMS, dtype_of
 
-#: What makes a tensor like another, and does not look at its numbers.
+#: Operations that create a tensor like another, without reading its numbers.
 _FRESH = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
     "new_empty_strided",
 }  # fmt: skip
 #: The end of the name of a weight that is read transposed.
 TURNED = ".t"
-#: What hands numbers over to Python.
+#: Operations that return numbers to Python.
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
@@ -203,7 +203,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._names[id(tensor)] = name
 
 
-#: What says where and in what form a new tensor is, which the tensor itself says as well.
+#: Arguments for the device and dtype of a new tensor, which the tensor itself has as well.
 _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
 
 
@@ -217,12 +217,12 @@ def _ordered(whole: Tensor | None, part: Tensor) -> bool:
 def record(
     function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
 ) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
-    """Record what a function does with its inputs.
+    """Record a function's operations on its inputs.
 
     Args:
         function: Called with the inputs by name; returns its outputs by name.
         inputs: Its inputs, none of which it changes.
-        weights: What else it may read and not take for constant.
+        weights: Other tensors that it may read and must not treat as constants.
 
     Returns:
         The recording, and its outputs for `Graph.model`.

@@ -20,7 +20,7 @@ from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
-#: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
+#: As constants, weights are packed once, and new weights need a new session. By measurement, this pays off for
 #: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
 _SIZE, _ROWS = 200_000, 4
 _NOTHING = np.zeros(0, np.float32)
@@ -42,7 +42,7 @@ class _StepNoise(TorchNoise):
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """Return one-hots; PyTorch's own function looks at the numbers first."""
     if num_classes < 0:
-        raise NotServedError("freeze: one_hot() must be told num_classes.")
+        raise NotServedError("freeze: pass num_classes to one_hot().")
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
 
 
@@ -51,7 +51,7 @@ class StepGraph:
 
     Args:
         policy: The policy, on the CPU.
-        given: What the backend is given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
+        given: The backend's inputs by name, `obs`, `views`, `memory`, `mask`: arrays and structures of arrays.
         explore: Sample; otherwise take the most likely action.
 
     Raises:
@@ -87,11 +87,11 @@ class StepGraph:
         #: How many steps were taken.
         self.steps = 0
         size = sum(tensor.numel() for tensor in self._recording.used.values())
-        #: Whether the weights are constants of the session, which is then made anew for others.
+        #: Whether the weights are constants of the session, so that new weights need a new session.
         self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
         # A parameter may be converted, and is the same object still.
         self._forms = {name: _form(tensor) for name, tensor in self._recording.used.items()}
-        #: What the weights are read from.
+        #: Tensors that the weights are read from.
         self._weights: dict[str, Array] = {}
         self.refresh(weights)
 

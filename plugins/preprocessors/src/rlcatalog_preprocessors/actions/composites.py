@@ -16,7 +16,7 @@ from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
 
 class CompositeCodec(ActionCodec):
-    """The codecs of a Tuple's or Dict's children side by side, in the space's order."""
+    """The codecs of a Tuple's or Dict's children, concatenated in the space's order."""
 
     lowered = LoweredComposite
 
@@ -104,7 +104,7 @@ class CompositeCodec(ActionCodec):
             if isinstance(masks, Mapping) or len(masks) != len(self.children):
                 raise self._bad_mask(
                     f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
-                    f" columns of them all side by side, [B, {self.mask_width}]",
+                    f" concatenated columns of all masks, [B, {self.mask_width}]",
                     masks,
                 )
             given = list(masks)
@@ -139,10 +139,10 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Join raw actions along their columns; integers alone stay integers; beside floats they become floats."""
+    """Join raw actions along their columns. Integers stay integers, but with floats present they become floats."""
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
-        dtype = np.result_type(*floats)  # which holds the whole numbers there may be beside floats
+        dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats
     else:
         wide = any(raw.dtype == np.uint64 for raw in raws)
         dtype = np.dtype(np.uint64 if wide else np.int64)

@@ -60,7 +60,7 @@ class DiscreteCodec(_EntryByEntry):
             whole = given.astype(np.int64)
             counted: Array = whole - self.info.start
         inside = (whole == given) & (counted >= 0) & (counted < self.n)
-        self._check_inside(inside, given, f"whole numbers from {self.info.start} to {self.info.start + self.n - 1}")
+        self._check_inside(inside, given, f"integers from {self.info.start} to {self.info.start + self.n - 1}")
         return counted[:, None]
 
     def inputs(self, raw: Array) -> Array:
@@ -105,7 +105,7 @@ class _CountedCodec(_EntryByEntry):
     def _count(self, low: Array, span: Array) -> None:
         """Set the lowest values, and the distance of the highest to them.
 
-        uint64 holds the distance of any two integers; sums are modulo 2^64, as those of all dtypes are.
+        uint64 represents the distance of any two integers; sums are modulo 2^64, as for all integer dtypes.
         """
         self.low, self.span = low, span
         self._first = low.astype(np.uint64)
@@ -123,11 +123,11 @@ class _CountedCodec(_EntryByEntry):
         return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
 
     def invert(self, action: Any) -> Array:
-        given, expected = self._exact(action), f"whole numbers of {self.info.space}"
+        given, expected = self._exact(action), f"integers of {self.info.space}"
         try:
             with np.errstate(invalid="ignore"):
                 whole = given.astype(self.low.dtype)
-        except (OverflowError, ValueError):  # of Python's own numbers
+        except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
         counted: Array = whole.astype(np.uint64) - self._first
         inside = (whole == given) & (counted <= self.span)  # below the lowest, it comes out too high
@@ -142,7 +142,7 @@ class _CountedCodec(_EntryByEntry):
 
 
 class MultiDiscreteCodec(_CountedCodec):
-    """Several choices at once, in C order; each raw value counts from 0."""
+    """Several choices, in C order; each raw value counts from 0."""
 
     whole = True
     lowered = lowering.LoweredChoices
@@ -170,7 +170,7 @@ class MultiDiscreteCodec(_CountedCodec):
 class MultiBinaryCodec(_EntryByEntry):
     """Bits; a mask has two columns for each, whether it may be 0 and whether it may be 1.
 
-    In Gymnasium's format a mask has one value for each: 0 and 1 say what it has to be, 2 leaves both.
+    In Gymnasium's format, a mask has one value for each: 0 and 1 require this value, 2 allows both.
     """
 
     whole = True
@@ -209,7 +209,7 @@ class BoxCodec(_EntryByEntry):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         self._dtype = np.dtype(info.dtype or "float32")
-        # What lies within the bounds already is not moved.
+        # Values within the bounds are unchanged.
         self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
         finite = np.isfinite(info.low) & np.isfinite(info.high)
         low, high = (
@@ -217,7 +217,7 @@ class BoxCodec(_EntryByEntry):
         )
         self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2
         self._finite = finite
-        # Without bounds, what the dtype can hold bounds the value; it is cut before it is cast.
+        # Without bounds, the dtype's range bounds the value; clip before casting.
         limits = np.finfo(self._dtype)
         self.lowest, self.highest = np.maximum(info.low, limits.min), np.minimum(info.high, limits.max)
 
@@ -288,7 +288,7 @@ class SimplexCodec(_EntryByEntry):
     def invert(self, action: Any) -> Array:
         given = self._given(action)
         sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
-        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # as the space itself is content with
+        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # like the space itself
         self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
         return given.reshape(len(given), self.width)
 
@@ -302,7 +302,7 @@ _BELOW_2_64 = np.nextafter(2.0**64, 0)
 
 
 def _whole(raw: Array) -> Array:
-    """Return raw values as integers from 0, uint64; floats, as they are stored beside floats, are rounded."""
+    """Return raw values as integers from 0, uint64; round floats, which mixed actions store."""
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
     return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)

@@ -57,7 +57,7 @@ class LoweredCounted(LoweredActions):
 
 
 class LoweredChoices(LoweredCounted):
-    """Several choices at once."""
+    """Several choices."""
 
     def inputs(self, raw: Any) -> Any:
         counts = np.array(self.codec.counts, np.int64)
@@ -85,7 +85,7 @@ class LoweredBox(LoweredActions):
         ops, codec = self.ops, self.codec
         low, high, dtype = codec.lowest, codec.highest, codec.info.dtype or "float32"
         value = ops.rows(raw, low.shape)
-        if codec.affine or dtype == "float64":  # as NumPy widens it
+        if codec.affine or dtype == "float64":  # like NumPy's promotion
             value = ops.as_type(value, "float64")
         wide = "float64" if codec.affine or dtype == "float64" else "float32"
         if codec.affine:
@@ -97,7 +97,7 @@ class LoweredBox(LoweredActions):
 
 
 class LoweredComposite(LoweredActions):
-    """The children of a Tuple or Dict side by side."""
+    """The concatenated children of a Tuple or Dict."""
 
     def __init__(self, codec: Any, ops: TensorOps) -> None:
         super().__init__(codec, ops)

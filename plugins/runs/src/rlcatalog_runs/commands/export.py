@@ -1,4 +1,4 @@
-"""The command `export`: a saved policy, or a run's, as one file."""
+"""The command `export`: export a saved policy, or the policy of a run, as one file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_confi
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or of a saved policy.")],
+    run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run or of a saved policy.")],
     format: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default that of --out.")
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default from the suffix of --out."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -43,6 +44,6 @@ def export(
 
 
 def _make_env(run: Path, modules: list[str]) -> Any:
-    """Make the environment of a run."""
+    """Make a run's environment."""
     config = read_config(run, modules)
     return make_env(config["env"], config["algorithm"]["env_config"])

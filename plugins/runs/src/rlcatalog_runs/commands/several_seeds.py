@@ -1,4 +1,4 @@
-"""The same run with several seeds: one process per seed, as many at once as there are cores, and one picture."""
+"""The same run with several seeds: one process per seed, as many in parallel as cores, and one picture."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from rlcatalog_runs.interrupts import signal_handler
 from rlcatalog_runs.summaries import Run, read_run
 from rlcatalog_runs.surroundings import usable_cores
 
-#: The picture of all seeds, in the folder that holds their runs.
+#: The picture of all seeds, in the folder of their runs.
 CURVES = "learning_curves.png"
-#: Seeds that one call may name, and the largest.
+#: Largest number of seeds in one call, and largest seed.
 MOST, LARGEST = 1000, 2**32 - 1
-#: Seconds between two looks at the processes, how many of those pass between two at their folders, and bytes of a log
-#: that are searched for its error.
+#: Seconds between checks of the processes, number of these checks per check of their folders, and bytes at the end of a
+#: log that are searched for an error.
 _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
 class _Child(NamedTuple):
-    """One seed in its process."""
+    """One seed and its process."""
 
     seed: int
     process: subprocess.Popen[bytes]
@@ -48,10 +48,10 @@ def parse_seeds(text: str) -> list[int]:
     """Return the seeds that `--seeds` names: numbers and ranges, such as `0,1,2` or `0-4,10`.
 
     Args:
-        text: What was typed.
+        text: The typed text.
 
     Raises:
-        ConfigError: It is something else, names a seed twice, or too many.
+        ConfigError: The text has another form, repeats a seed, or names too many.
     """
     seeds: list[int] = []
     for part in text.split(","):
@@ -62,9 +62,9 @@ def parse_seeds(text: str) -> list[int]:
         twice = [seed for seed in seeds if first <= seed <= last]
         for is_wrong, why in (
             (last > LARGEST, f"{last} is too large; seeds are 0 to {LARGEST}"),
-            (last < first, f"the range {first}-{last} is empty; say {last}-{first}"),
+            (last < first, f"the range {first}-{last} is empty; write {last}-{first}"),
             (len(seeds) + last - first >= MOST, f"more than {MOST} seeds"),
-            (twice, f"{min(twice, default=0)} stands there twice"),
+            (twice, f"{min(twice, default=0)} is repeated"),
         ):
             if is_wrong:
                 raise ConfigError(f"--seeds {shown(text)}: {why}.")
@@ -84,21 +84,21 @@ def train_seeds(
 ) -> None:
     """Run the command once per seed, each in a separate process and folder, and plot their curves.
 
-    The folder holds `seed-0`, `seed-0.log`, … and `learning_curves.png`. A seed that fails ends no other one. SIGINT,
-    SIGTERM and SIGHUP are passed on to the runs, which are waited for; a second one ends them at once.
+    The folder holds `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue. SIGINT,
+    SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
 
     Args:
         context: The context of the command, which takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
         seeds: The seeds.
         folder: The folder for all of them.
-        threads: Threads of one run: so many fewer run at once.
-        overwrite: Replace the runs that are there.
-        per_seed: Names of further options that name a folder; each seed gets one of its own inside.
+        threads: Threads of one run; more threads mean fewer parallel runs.
+        overwrite: Replace existing runs.
+        per_seed: Names of other options with a folder; each seed gets a separate subfolder.
         resume: Returns the command that resumes the run in a folder.
 
     Raises:
-        RunFolderError: A folder holds a run, or another process is writing into it.
-        FailedRunsError: A run has failed; the others have ended.
+        RunFolderError: A folder contains a run, or another process is writing into it.
+        FailedRunsError: Runs failed; all others have ended.
         Exit: A signal requested the end.
     """
     for seed in seeds:
@@ -137,7 +137,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
         ConfigError: It does.
     """
     for name, why in (
-        ("seed", "names one seed, and --seeds several. Pass one of them."),
+        ("seed", "names one seed, --seeds several. Pass one of them."),
         ("resume", "resumes one run. Resume the runs of several seeds one by one."),
     ):
         if name in context.params and is_given(context, name):
@@ -149,7 +149,7 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
 
     Args:
         context: Its context.
-        without: Names of parameters to leave out.
+        without: Names of parameters to omit.
     """
     options: list[str] = []
     rest: list[str] = []
@@ -175,7 +175,7 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
-    """Start `rlcatalog` in a separate process group: Ctrl-C reaches it once, through this process."""
+    """Start `rlcatalog` in a separate process group, so that Ctrl-C reaches it only once, through this process."""
     here = "" in sys.path or os.getcwd() in sys.path
     command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
     group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
@@ -183,10 +183,10 @@ def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
 
 
 def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
-    """Run all seeds to their ends and return seed → error of those that failed.
+    """Run all seeds until they end, and return seed → error of those that failed.
 
     Raises:
-        Interrupted: A signal has asked for the end, and all runs have ended.
+        Interrupted: A signal requested the end, and all runs have ended.
     """
     waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
     errors: dict[int, str] = {}
@@ -210,14 +210,14 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
                     for child, task in tasks.items():
                         if (found := _look(child)) is not None:
                             bars.update(task, total=found[0].wanted, completed=found[0].steps, value=found[1])
-        except Exception:  # of the start of one, such as a full disk
+        except Exception:  # such as a full disk while starting one
             _end(list(tasks), [signal.SIGTERM])
             raise
     return errors
 
 
 def _bars(quiet: bool) -> Progress:
-    """Return a bar for each run in progress, in a terminal; elsewhere, and where it is quiet, nothing is shown."""
+    """Return progress bars for the runs. Without a terminal, or if quiet, they are not shown."""
     columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
     console = Console()
     return Progress(
@@ -227,7 +227,7 @@ def _bars(quiet: bool) -> Progress:
 
 
 def _look(child: _Child) -> tuple[Run, str] | None:
-    """Return what a run's folder says, and its mean return as text; None while it is being written."""
+    """Return a run's summary and its mean return as text; None while the folder is being written."""
     with suppress(SavedPolicyError, OSError):
         run = read_run(child.log.with_suffix(""))
         return run, "-" if run.last_return is None else f"{run.last_return:.1f}"
@@ -235,9 +235,11 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
-    """Ask processes to end and wait for them; a further signal kills them."""
+    """Ask processes to end and wait for them; another signal kills them."""
     name = signal.Signals(asked[0]).name
-    print(f"{name}: waiting for {len(children)} runs to save and end; once more ends them at once", file=sys.stderr)
+    print(
+        f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once", file=sys.stderr
+    )
     for child in children:
         _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)
     while any(child.process.poll() is None for child in children):
@@ -252,13 +254,13 @@ def _send(child: _Child, number: int) -> None:
         if os.name == "nt":
             child.process.terminate()
         elif number == getattr(signal, "SIGKILL", None):
-            os.killpg(child.process.pid, number)  # with the processes of its environments
+            os.killpg(child.process.pid, number)  # including its environments' processes
         else:
             child.process.send_signal(number)
 
 
 def _error(child: _Child) -> str:
-    """Return why a run failed: the error it printed, else how its process ended."""
+    """Return why a run failed: its printed error, or otherwise how its process ended."""
     code = child.process.returncode
     how = describe_exit(code)
     with suppress(OSError):
@@ -279,7 +281,7 @@ def _outcome(child: _Child) -> str:
 
 
 def _draw(folder: Path, seeds: Sequence[int]) -> None:
-    """Draw the curves of the runs that did not fail, and say where they end."""
+    """Draw the curves of the runs that did not fail, and print where they end."""
     if not seeds:
         return
     try:
@@ -294,11 +296,11 @@ def _draw(folder: Path, seeds: Sequence[int]) -> None:
 
 
 def _told(errors: dict[int, str], count: int, folder: Path) -> str:
-    """Return the errors of seeds, those that failed alike together."""
+    """Return the errors of seeds, grouped by message."""
     alike: dict[str, list[int]] = {}
     for seed in sorted(errors):
         alike.setdefault(errors[seed].removeprefix("error: "), []).append(seed)
     lines = [
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {text}" for text, seeds in alike.items()
     ]
-    return "\n".join([f"{len(errors)} of {count} seeds failed; what they printed is in {folder}/seed-N.log.", *lines])
+    return "\n".join([f"{len(errors)} of {count} seeds failed; their output is in {folder}/seed-N.log.", *lines])

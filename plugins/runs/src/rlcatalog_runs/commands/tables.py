@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`: the folders of runs as a table and as a picture."""
+"""The commands `runs` and `compare`: show the folders of runs as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rlcatalog_runs import comparison, json_line
 from rlcatalog_runs.summaries import Run, find_runs, read_run
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "died": "red", "interrupted": "yellow"}
-#: Columns whose values are numbers.
+#: Columns with numbers.
 _NUMBERS = ("seed", "steps", "return", "best evaluation", "time", "runs", "final return")
-#: Wider than any line: nothing is wrapped or cut.
+#: Wider than any line, so that nothing is wrapped or cut.
 _WIDE = 100_000
 
 
@@ -48,16 +48,16 @@ def runs(
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that hold such folders.")
+        list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that contain them.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="File of the picture; its suffix selects the format.")
+        Path, typer.Option("--out", "-o", metavar="PATH", help="File for the picture; its suffix selects the format.")
     ] = Path("comparison.png"),
     by: Annotated[
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="What runs of one curve have in common; by default everything but the seed.",
+            help="Group runs by this; by default everything except the seed.",
         ),
     ] = None,
 ) -> None:
@@ -97,20 +97,20 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
         made = [json_line({"seed": run.seed, **comparison.settings_of(run)}) for run in group.runs]
         twice = next((run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None)
         if twice is not None:
-            print(f"{group.label}: seed {twice.seed} stands there more than once; the interval is too narrow.")
+            print(f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too narrow.")
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the named runs and those in named folders, and the folders of damaged ones with the problem.
+    """Return the named runs and those in named folders, and damaged folders with their problem.
 
     Raises:
-        SavedPolicyError: A path holds no run.
+        SavedPolicyError: A path contains no run.
     """
     folders: dict[Path, Path] = {}  # each once
     for path in paths:
         inside = list(find_runs(path))
         if not inside:
-            what = "holds no run" if path.is_dir() else "no such folder"
+            what = "contains no run" if path.is_dir() else "no such folder"
             raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` makes one in runs.")
         for folder in inside:
             folders.setdefault(folder.resolve(), folder)
@@ -165,7 +165,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _print_table(cells: Sequence[dict[str, str]]) -> None:
-    """Print rows: a table if it fits, else two lines each, and plain lines without a terminal; nothing is cut."""
+    """Print rows as a table if it fits, otherwise as two lines each. Without a terminal, print plain, uncut lines."""
     rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
     for row in rows:
         if (status := row.get("status")) is not None:

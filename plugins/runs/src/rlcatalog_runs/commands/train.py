@@ -1,4 +1,4 @@
-"""The command `train`: one for all engines."""
+"""The command `train`, for all engines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
-    """Train a policy; its folder holds the policy, the best policy, checkpoints, metrics and a picture."""
+    """Train a policy, and write it to a folder with the best policy, checkpoints, metrics and a picture."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
@@ -39,7 +39,7 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
         _resume(typed, modules)
         return
     if env_id is None or registered_id is None:
-        raise ConfigError("train: name an environment, such as CartPole-v1, or a run to resume: --resume PATH.")
+        raise ConfigError("train: pass an environment, such as CartPole-v1, or resume a run with --resume PATH.")
     name, out, overwrite = options["engine"], options["out"], options["overwrite"]
     kind = engine_class(name)
     refuse_foreign(typed, name, kind)
@@ -49,7 +49,7 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
     if "seeds" in typed:
         refuse_with_seeds(context)
         seeds = parse_seeds(typed["seeds"])
-        default_catalog().parse_config(plan.model)  # once, before there are many runs
+        default_catalog().parse_config(plan.model)  # check once, before starting many runs
         kind.check(plan)
         threads = getattr(plan.options, "threads", 1)
         folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
@@ -57,7 +57,7 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
                     per_seed=folders, resume=partial(_resume_line, name, kind))  # fmt: skip
         return
     if out is not None:
-        refuse_taken(out, overwrite)  # before anything is built
+        refuse_taken(out, overwrite)  # report errors before building anything
     engine = kind(plan)
     _run(engine, out or default_folder(env_id, label, plan.seed), options["quiet"], overwrite)
 
@@ -74,13 +74,13 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
         raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
     if kind.trusts_checkpoints and "engine" not in typed:
         raise ConfigError(
-            f"--resume {directory}: a run of engine {name}, whose checkpoints are pickles: reading one runs whatever"
-            f" its writer put in it. If the run is your own: --resume {directory} --engine {name}."
+            f"--resume {directory}: a run of engine {name}, whose checkpoints are pickles, which can run any code. If"
+            f" you trust the run: --resume {directory} --engine {name}."
         )
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
     plan = resumed_plan(kind, directory, config, typed, modules)
-    log_names(",".join(plan.options.log) or None)  # those of the file are no better than typed ones
+    log_names(",".join(plan.options.log) or None)  # values from the file are checked like typed ones
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
     print(f"resuming after {plan.steps:,} steps{why}")
@@ -94,11 +94,11 @@ def _resume_line(name: str, kind: type[Engine], folder: Path | str) -> str:
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
     for name in sorted(names):
-        raise ConfigError(f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Leave {flag_of(name)} out.")
+        raise ConfigError(f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove {flag_of(name)}.")
 
 
 def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> None:
-    """Train, show it, and say what is where."""
+    """Train with progress, and print where the results are."""
     plan = engine.plan
     try:
         with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:
@@ -120,7 +120,7 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     print(f"learning curve: {folder / CURVE}")
 
 
-# The options are those of the frame, and what the installed engines add.
+# The options are the common ones and those of the installed engines.
 _OPTIONS = parameters()
 _FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
 train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]

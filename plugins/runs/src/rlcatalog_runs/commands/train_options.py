@@ -1,4 +1,4 @@
-"""The options of `train`: common ones, those of several engines, and those of single engines."""
+"""The options of `train`: common options, and those of one or several engines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Option(NamedTuple):
     Attributes:
         name: The parameter's name.
         kind: Its type.
-        metavar: What stands for its value.
-        help: What it does.
-        default: Its value where it is not typed.
-        flags: How it is typed; `--name` when empty.
-        bounds: The least and the largest number.
+        metavar: Placeholder for its value in the help.
+        help: Its description.
+        default: Its value if it is not passed.
+        flags: Its flags; `--name` if empty.
+        bounds: The smallest and the largest number.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Option(NamedTuple):
         return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
     def parameter(self, group: str) -> inspect.Parameter:
-        """Return it as a parameter of a typer function, shown in a group."""
+        """Return the option as a parameter of a typer function, in a group of the help."""
         least, most = self.bounds
         told = typer.Option(
             self.flag, *self.flags[1:], metavar=self.metavar, help=self.help, min=least, max=most,
@@ -55,7 +55,7 @@ class Option(NamedTuple):
         )
 
 
-#: The options of several engines, by their group.
+#: The options of several engines, by group.
 COMMON = {
     "Run": (
         Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or a plugin's engine.", DEFAULT_ENGINE,
@@ -64,7 +64,7 @@ COMMON = {
                ("--out", "-o")),
         Option("overwrite", bool, None, "Replace the run in the folder.", False),
         Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. Runs of sb3"
-               " and rllib are pickles, which can run code: they also need --engine."),
+               " and rllib are pickles, which can run code, so they also need --engine."),
         Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
         Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
         Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
@@ -72,7 +72,7 @@ COMMON = {
         Option("quiet", bool, None, "Show no progress.", False),
     ),
     "Training": (
-        Option("algo", str, "NAME", "Algorithm of the engine; by default its first one."),
+        Option("algo", str, "NAME", "Algorithm of the engine; by default the first one."),
         Option("framework", str, "NAME", "torch or tf; by default that of a custom class."),
         Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
         Option("settings", list[str], "KEY=VALUE", "Set a key of the algorithm, such as gamma=0.9; repeatable.", None,
@@ -86,27 +86,27 @@ COMMON = {
         Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
     ),
     "Checkpoints, evaluation and logs": (
-        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default a tenth of --steps; 0: only"
+        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default a tenth of --steps. 0: only"
                " at the end.", bounds=(0, None)),
         Option("keep_checkpoints", int, "N", "Keep this number of checkpoints.", 2, bounds=(1, None)),
-        Option("eval_every", int, "N", "Steps between evaluations in separate environments; 0: none.", 0,
+        Option("eval_every", int, "N", "Steps between evaluations in separate environments. 0: no evaluations.", 0,
                bounds=(0, None)),
         Option("eval_episodes", int, "N", "Play this number of episodes per evaluation.", 10, bounds=(1, None)),
         Option("stop_at", float, "RETURN", "End at this mean return, of evaluations if there are any."),
-        Option("log", str, "NAMES", f"Write logs beside metrics.jsonl: {', '.join(LOGS)}."),
+        Option("log", str, "NAMES", f"Write logs in addition to metrics.jsonl: {', '.join(LOGS)}."),
     ),
 }  # fmt: skip
 
-#: Options that each engine takes; the others are taken by engines whose struct has a field of that name.
+#: Options that every engine takes. The others are for engines whose options have a field of that name.
 OF_ALL = frozenset({"env_id", "engine", "out", "overwrite", "resume", "seed", "seeds", "modules", "quiet", "algo",
                     "model", "settings"})  # fmt: skip
-#: Options that a resumed run has fixed.
+#: Options that a resumed run cannot change.
 FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
 _FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {"env_id": "ENV_ID"}
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Return the options as parameters of a typer function, with those that the installed engines add."""
+    """Return the options as parameters of a typer function, including those of the installed engines."""
     kinds = engines()
     added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
     found: dict[str, inspect.Parameter] = {}
@@ -123,7 +123,7 @@ def engines() -> dict[str, type[Engine]]:
     """Return the installed engines by name; those that cannot be imported are left out."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
-        with suppress(CatalogError):  # whoever names it is told
+        with suppress(CatalogError):  # naming it raises an error
             found[registry.name_of(component)] = component.load("engine")
     return found
 
@@ -140,7 +140,7 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def own_options(kind: type[Engine]) -> list[Option]:
-    """Return the options that an engine adds; their values are text until its struct converts them."""
+    """Return the options that an engine adds; their values are text until its options class converts them."""
     found = []
     for name, hint in get_type_hints(kind.options, include_extras=True).items():
         meta = next((part for part in getattr(hint, "__metadata__", ()) if part.description), None)
@@ -155,10 +155,10 @@ def flag_of(name: str) -> str:
 
 
 def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
-    """Raise if an option is typed that an engine does not have, or `--set` with a key that is one of its options.
+    """Raise if the engine does not have an option, or if `--set` has a key that is one of its options.
 
     Raises:
-        ConfigError: It is; the message names the engines that have it, or the option.
+        ConfigError: The message names the engines that have the option, or the option to use.
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
         raise ConfigError(f"--set does not take {key!r}. Use its option instead: {kind.reserved[key]}.")
@@ -166,5 +166,5 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
             having = [other for other, one in engines().items() if name in one.options.__struct_fields__]
             raise ConfigError(
-                f"{flag_of(name)}: engine {engine} has no such option. It is an option of: {', '.join(having)}."
+                f"{flag_of(name)}: engine {engine} has no such option. Engines with it: {', '.join(having)}."
             )

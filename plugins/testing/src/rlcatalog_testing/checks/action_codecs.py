@@ -79,7 +79,7 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
 check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 
-@check_action_codecs(hint="let invert undo adapt, or raise NotServedError where that cannot be")
+@check_action_codecs(hint="let invert undo adapt, or raise NotServedError if that is impossible")
 def actions_are_inverted(trial: ActionTrial) -> None:
     """Converting a raw action into an environment action and back gives the same, and the other way round."""
     codec = trial.codec
@@ -103,7 +103,7 @@ def _equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_equal, one, other))
     try:
         return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):  # no numbers
+    except (TypeError, ValueError):  # not numbers
         return bool(np.array_equal(one, other))
 
 
@@ -149,7 +149,7 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     require(given == shown, f"{trial}: {given} different actions become {shown} inputs of models")
 
 
-@check_action_codecs(hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
+@check_action_codecs(hint="return data that distinguishes spaces from space_to_json, and read it in space_from_json")
 def the_space_is_written_down(trial: ActionTrial) -> None:
     """The space's plain data gives an equal space, for saved policies."""
     space = trial.codec.info.space
@@ -160,11 +160,13 @@ def the_space_is_written_down(trial: ActionTrial) -> None:
     require(again == space, f"{space}: it came back as {again}")
 
 
-@check_action_codecs(hint="let `choices` say how many values each choice has, in the order of the mask's columns")
+@check_action_codecs(
+    hint="let `choices` return the number of values of each choice, in the order of the mask's columns"
+)
 def masks_become_columns(trial: ActionTrial) -> None:
     """A mask can be passed as columns; no mask allows everything, and another width raises an error.
 
-    Each action takes one column of each choice, where the codec says which.
+    Each action has one column of each choice, if the codec defines columns.
     """
     codec, width = trial.codec, trial.codec.mask_width
     if not width:
@@ -190,7 +192,7 @@ def masks_become_columns(trial: ActionTrial) -> None:
             require(False, f"{trial}: a mask of another form was taken: {np.shape(wrong)}")
 
 
-@check_action_codecs(hint="ask self.info alone: inside a Tuple or Dict the codec serves a child, with a longer path")
+@check_action_codecs(hint="use only self.info: inside a Tuple or Dict, the codec is for a child, with a longer path")
 def nested_actions_are_those_alone(trial: ActionTrial) -> None:
     """Inside a Tuple and a Dict it adapts and shows its slice as alone."""
     codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()

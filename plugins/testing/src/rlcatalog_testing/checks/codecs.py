@@ -23,9 +23,9 @@ from rlcatalog_testing.passes import Array, alike
 ROWS = 5
 #: Further observations, of which some differ wherever the space leaves a choice.
 MANY = 20
-#: What stands before and behind a codec's slice.
+#: Values before and after a codec's slice.
 CANARIES = 3
-#: What the author of a codec for which no standard space will do is asked for.
+#: Advice for codecs that no standard space fits.
 DECLARE = (
     "declare examples='package.module:function', which returns a list of rlcatalog_testing.Example with a space of its"
     " kind"
@@ -105,7 +105,7 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     )
 
 
-@check_codecs(hint="let writer and batch_writer compute the same; leave batch_writer out where it is not faster")
+@check_codecs(hint="let writer and batch_writer compute the same; leave out batch_writer if it is not faster")
 def single_is_batch(trial: CodecTrial) -> None:
     """Alone, in a list and in a vector environment's batch an observation is encoded the same, as float32."""
     codec, observations = trial.codec, trial.observations
@@ -121,7 +121,7 @@ def single_is_batch(trial: CodecTrial) -> None:
     require(none.shape == (0, *codec.shape), f"{trial}: of no observation it makes {none.shape}")
 
 
-@check_codecs(hint="ask self.info, not the whole observation: inside a Dict or Tuple the codec serves a child")
+@check_codecs(hint="use self.info, not the whole observation: inside a Dict or Tuple, the codec is for a child")
 def nested_is_alone(trial: CodecTrial) -> None:
     """Inside a Dict or a Tuple it encodes as alone, into its slice."""
     part, vector, tried = trial.part, spaces.Box(-1, 1, (2,), np.float32), False
@@ -153,7 +153,7 @@ def writes_only_its_slice(trial: CodecTrial) -> None:
     trial.codec.writer(start)(trial.observations[0], one)
     for name, found in (("batch_writer", out), ("writer", one[None])):
         outside = np.delete(found, slice(start, stop), axis=1)
-        require(bool((outside == np.float32(1e30)).all()), f"{trial}: its {name} writes beside its slice")
+        require(bool((outside == np.float32(1e30)).all()), f"{trial}: its {name} writes outside its slice")
         alike(found[:, start:stop], encoded[: len(found)], f"{trial}: its {name}'s slice", 1e-6)
 
 
@@ -167,7 +167,7 @@ def encodes_within_its_bounds(trial: CodecTrial) -> None:
     require(codec.observation_space.shape == codec.shape, f"{trial}: observation_space has another shape")
 
 
-@check_codecs(hint="write what is in the observation: different observations should be encoded differently")
+@check_codecs(hint="encode the whole observation: different observations should be encoded differently")
 def tells_observations_apart(trial: CodecTrial) -> None:
     """Different observations, and different values of each part, have different encodings."""
     codec, info = trial.codec, trial.codec.info
@@ -204,7 +204,7 @@ def _wrong(space: Any) -> Iterator[Any]:
     """Yield values outside a space."""
     for candidate in (None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan):
         inside = False
-        with suppress(Exception):  # a space need not know what to say of everything
+        with suppress(Exception):  # a space may raise on unknown values
             inside = bool(space.contains(candidate))
         if not inside:
             yield candidate
@@ -223,7 +223,7 @@ def leaves_observations_alone(trial: CodecTrial) -> None:
     require(is_unchanged(first, kept), f"{trial}: transform() returns an array that the next call writes into")
     for given, made in ((observations[0], first), (batch, many)):
         if isinstance(given, np.ndarray):
-            require(not np.shares_memory(given, made), f"{trial}: what is returned shares memory with the observation")
+            require(not np.shares_memory(given, made), f"{trial}: the result shares memory with the observation")
 
 
 @check_codecs(hint="let leaves(start) return Leafs that follow one another from start to start + self.size")

@@ -1,4 +1,4 @@
-"""Checks of commands: what `rlcatalog NAME --help` does, in a separate process."""
+"""Checks of commands: `rlcatalog NAME --help` in a separate process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _ask_for_help(part: Part) -> Iterator[subprocess.CompletedProcess[str]]:
     yield run_apart(_ASK, part.component.declaration.targets["cli"], part.component.name, *framework_modules())
 
 
-#: Checks of commands, with the process that was asked for help.
+#: Checks of commands, with the process that printed the help.
 check_help = partial(check, "command", each=_ask_for_help)
 
 

@@ -1,4 +1,4 @@
-"""Checks of combinations: each model inside, around and beside the other installed models."""
+"""Checks of combinations: each model inside, around and next to the other installed models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named
 from rlcatalog_testing.passes import ModelTrial, every
 
-#: How parts say that they do not go together; anything else is a fault.
+#: Errors of parts that cannot be combined; any other error is a fault.
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
@@ -73,7 +73,7 @@ def _company(part: Part, slot: str, outside: bool) -> None:
 def works_inside_memories(part: Part) -> None:
     """As a trunk it works inside every installed memory."""
     if part.policy(part.examples[0]).memory:
-        raise NotApplicable("it has a state of its own, and no memory goes around that")
+        raise NotApplicable("it has a state, so a memory cannot be wrapped around it")
     _company(part, "memory", outside=True)
 
 

@@ -50,13 +50,13 @@ def has_a_summary(part: Part) -> None:
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and asking its functions imports no framework."""
     own = _plugin_of(part)
-    # In one process for all plugins, where none of them imports any: that is the rule.
+    # In one process for all plugins if none of them imports a framework, which is the usual case.
     everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
     found = [] if own in everyone and _imported_by(everyone) == [] else _imported_by([own])
     module = own.entry_point.value
     if found is None:
         raise NotApplicable(f"{module!r} is no module that another process can import")
-    require(not found, f"{module} imports {', '.join(found)} where only its declarations are asked for")
+    require(not found, f"{module} imports {', '.join(found)} although only its declarations are needed")
 
 
 _PROBE = """
@@ -157,7 +157,7 @@ def answers_every_request(part: Part) -> None:
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
     """Yield the answers of a declaration's functions to requests of every kind: function, request, answer.
 
-    An answer is what is returned, or the exception.
+    An answer is the return value or the exception.
     """
     declaration = component.declaration
     names = declaration.functions

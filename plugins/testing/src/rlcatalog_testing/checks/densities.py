@@ -23,12 +23,12 @@ ROWS = 2
 MOST_FLOATS = 4
 
 
-@check_chance_trials(hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
+@check_chance_trials(hint="normalise logp: the sum or integral of the density over all actions is 1")
 def density_integrates_to_one(trial: Trial) -> None:
     """Probabilities sum to 1 over all actions; densities integrate over a box of samples to its volume.
 
     Where x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. It is only so
-    where p integrates to 1 and is the density of what is drawn.
+    if p integrates to 1 and is the density of the samples.
     """
     every = trial.every_action()
     for row in trial.inputs(ROWS, 0.5):
@@ -57,7 +57,7 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
     if not 0 < len(floats) <= MOST_FLOATS:
         raise NotApplicable("too many actions to add up, and too many floats to integrate over")
     values, half = drawn[:, floats].astype(np.float64), 2 * DRAWS
-    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # of other draws than those that are counted
+    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # from other draws than the counted ones
     require(bool((high > low).all()), f"{trial}: the same value is drawn again and again")
     inside = ((values[half:] >= low) & (values[half:] <= high)).all(axis=1)
     weights = np.zeros(half)
@@ -113,9 +113,7 @@ def draws_follow_logp(trial: Trial) -> None:
             require(abs(often - expected) <= slack, what)
 
 
-@check_chance_trials(
-    hint="entropy is the mean of -logp in nats; where it is an estimate, set entropy_kind = 'estimate'"
-)
+@check_chance_trials(hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'")
 def entropy_agrees_with_draws(trial: Trial) -> None:
     """The entropy, or an estimate on average, is the mean of -logp over samples."""
     for row in trial.inputs(ROWS):
@@ -151,7 +149,7 @@ def kl_agrees_with_draws(trial: Trial) -> None:
 
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
-    """Return the divergence of what engines store, and that of the distributions themselves, where they have one.
+    """Return the divergence of the stored inputs, and of the distributions themselves, if they have one.
 
     Raises:
         NotApplicable: They have none.
@@ -164,9 +162,9 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
         except NoClosedFormError:
             continue
         except NotImplementedError:
-            require(False, f"{trial}: {name} raises NotImplementedError: where there is no closed form, leave kl out")
+            require(False, f"{trial}: {name} raises NotImplementedError: without a closed form, leave out kl")
     if not divergences:
-        raise NotApplicable("it has no closed form for its divergence, and says so")
+        raise NotApplicable("it reports that its divergence has no closed form")
     return divergences
 
 
@@ -185,7 +183,7 @@ def kl_of_itself_is_zero(trial: Trial) -> None:
 @check(
     "action_dist",
     each=lambda part: trials(part)[:2],
-    hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying",
+    hint="clamp inputs of exp, and replace -inf with finite numbers before multiplying",
 )
 def gradients_are_finite(trial: Trial) -> None:
     """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""

@@ -51,13 +51,13 @@ def size_is_announced(trial: Trial) -> None:
     if not trial.is_subject:
         return
     says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
-    what = f"{trial}: required_model_output_shape says {says}, the declaration's size {trial.size}"
+    what = f"{trial}: required_model_output_shape returns {says}, the declaration's size {trial.size}"
     require(int(np.prod(says)) == trial.size, what)
     trial.dist(trial.inputs(ROWS)).sample()
 
 
 @check_trials(
-    hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached, in the"
+    hint="let sample() return one action per row, [B] for a single Discrete, otherwise [B, width], detached, in the"
     " inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:
@@ -89,7 +89,7 @@ def one_number_per_row(trial: Trial) -> None:
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
     still = {rows: trial.dist(np.zeros((rows, trial.size), np.float32)) for rows in (ROWS, len(some))}
-    #: Name → what is asked for each row, and whether it is drawn.
+    #: Name → the result for each row, and whether it is random.
     numbers: dict[str, tuple[Callable[[Any, Array], Any], bool]] = {
         "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
         "entropy": (lambda dist, raw: dist.entropy(), not trial.has_entropy(dist)),
@@ -171,7 +171,7 @@ def masks_are_obeyed(trial: Trial) -> None:
     """Forbidden values are never sampled and have probability 0; allowed values have a finite log density."""
     one = trial.raw(trial.dist(trial.inputs(1)).sample())
     if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
-        raise NotApplicable("nothing of its actions can be masked, or only its codec knows what a mask forbids")
+        raise NotApplicable("its actions cannot be masked, or only its codec knows what a mask forbids")
     mask = np.repeat(random_mask(trial, 8), 50, axis=0)
     inputs = np.repeat(trial.inputs(8), 50, axis=0)
     dist = trial.dist(inputs, mask)
@@ -180,7 +180,7 @@ def masks_are_obeyed(trial: Trial) -> None:
         columns = trial.codec.mask_taken(raw)
         assert columns is not None
         allowed = np.take_along_axis(mask, columns, axis=1)
-        require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
+        require(bool(allowed.all()), f"{trial}: {method}() returned a forbidden action")
         require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
     finite = np.isfinite(trial.array(trial.entropy(dist))).all()
     require(bool(finite), f"{trial}: the entropy under a mask is not finite")

@@ -41,7 +41,7 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
     for row, own in zip(inputs, best, strict=True):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
         what = _unlike(trial, row, drawn, own)
-        require(what is None, f"{trial}: {own} is unlike what is drawn, around {drawn.mean(axis=0)}: {what}")
+        require(what is None, f"{trial}: {own} is unlike the samples, with mean {drawn.mean(axis=0)}: {what}")
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
@@ -77,7 +77,7 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
     return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
 
 
-@check_chance_trials(hint="draw with the framework's own random numbers: they are what a seed sets and a run keeps")
+@check_chance_trials(hint="draw with the framework's random numbers, which seeds set and runs store")
 def draws_follow_the_seed(trial: Trial) -> None:
     """The same seed, or a policy's stored random state, samples the same actions; another seed samples others."""
     dist = trial.dist(trial.inputs(MANY))

@@ -22,7 +22,7 @@ from rlcatalog_testing.passes import Array
 if TYPE_CHECKING:
     from rlcatalog_export import Interface
 
-#: A nested observation, a mask for the action, and a memory where one is installed: all that a format carries.
+#: A nested observation, an action mask, and a memory if one is installed: everything that formats support.
 _OBS = spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Discrete(4)})
 _ACTION: spaces.Space[Any] = spaces.Discrete(3, start=1)
 _TOLERANCE = 1e-4
@@ -36,8 +36,8 @@ class Exported:
         part: The format.
         policy: The policy.
         interface: Result of the export.
-        changed: What exporting changed of its weights and of what it draws next.
-        files: What was written: content by path, `"."` for a single file.
+        changed: Changes to its weights and its next draws by exporting.
+        files: Content of the written files by path, `"."` for a single file.
     """
 
     part: Part
@@ -56,7 +56,7 @@ class Exported:
             yield path
 
     def actor(self, path: Path) -> rlcatalog.Actor:
-        """Read what was written."""
+        """Return the written files."""
         return rlcatalog.Actor(path, catalog=self.part.catalog)
 
 
@@ -94,12 +94,12 @@ def _state(policy: Any) -> dict[str, Array]:
     return {name: np.array(array) for name, array in found.items()}
 
 
-@check_exports(hint="let the file compute what the policy does: compare each output with the policy's own")
+@check_exports(hint="let the file compute the same as the policy: compare each output with the policy's")
 def the_file_acts_as_the_policy(exported: Exported) -> None:
     """A file computes the same as the policy, over steps, for batches of any size, and with masks."""
     policy = exported.policy
     with exported.written() as path:
-        from rlcatalog_export import observations  # which the plugin of a format asks for
+        from rlcatalog_export import observations  # requested by a format's plugin
 
         actor, rng = exported.actor(path), np.random.default_rng(0)
         for rows in (1, 4):
@@ -139,4 +139,4 @@ def damaged_files_are_refused(exported: Exported) -> None:
             (path / largest).write_bytes(data)
             with suppress(SavedPolicyError):
                 exported.actor(path)
-                raise AssertionError(f"{(path / largest).name} was {what}, and is read without an error")
+                raise AssertionError(f"{(path / largest).name} was {what}, but is read without an error")

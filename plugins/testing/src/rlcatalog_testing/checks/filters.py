@@ -74,7 +74,7 @@ def leaves_its_input_alone(bench: Bench) -> None:
     for update in (False, True):
         given = bench.encoded.copy()
         bench.make()(given, update=update)
-        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update} it changes what it is given")
+        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update}, it changes its argument")
 
 
 @check_benches(hint="return numbers of the shape and within the bounds of processed_space()")
@@ -155,9 +155,9 @@ def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
         alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
 
 
-@check_benches(hint="filter each row by what was learned, not by the others of the batch")
+@check_benches(hint="filter each row by the learned statistics, not by other rows of the batch")
 def filters_each_row_alone(bench: Bench) -> None:
-    """An observation is filtered the same alone and beside others."""
+    """An observation is filtered the same alone and in a batch."""
     made = bench.teach()
     alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
     alike(alone, bench.filtered(made), f"{bench}: observations filtered one by one, against all at once")

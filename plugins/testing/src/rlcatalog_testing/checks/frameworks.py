@@ -24,7 +24,7 @@ LOWEST = np.finfo(np.float32).min
 
 CUT = SimpleNamespace(widths=(1, 3), order=None)
 
-#: Operation, what it does with tensors of `t(array)`, and the same in NumPy.
+#: Operation, its result for tensors of `t(array)`, and the same in NumPy.
 OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], Any], ...] = (
     ("reshape", lambda ops, t: ops.reshape(t(X), (2, 2)), X.reshape(3, 2, 2)),
     ("reshape", lambda ops, t: ops.reshape(t(X), (4,)), X),
@@ -54,7 +54,7 @@ OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], A
     ("clip", lambda ops, t: ops.clip(t(X), -0.5, 0.25), X.clip(-0.5, 0.25)),
     ("without_gradient", lambda ops, t: ops.without_gradient(t(X)), X),
 )
-#: What every framework has.
+#: Targets that every framework has.
 REQUIRED = ("reshape", "integers", "side_by_side", "fill_forbidden")
 
 
@@ -65,7 +65,7 @@ def _name(part: Part) -> str:
     return name
 
 
-@check("framework", hint="compare each operation with what rlcatalog.frameworks.TensorOps says of it")
+@check("framework", hint="compare each operation with its description in rlcatalog.frameworks.TensorOps")
 def operations_are_those_of_numpy(part: Part) -> None:
     """The four required operations exist; these and all others work as documented."""
     name = _name(part)

@@ -23,7 +23,7 @@ from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 
 MODELS = ("trunk", "memory", "head")
-#: The kernel's keys that change batches, observations and names, not what a model computes.
+#: The kernel's keys that change batches, observations and names, but not a model's outputs.
 ELSEWHERE = (
     "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model", "custom_model_config",
     "custom_action_dist", "custom_preprocessor", "observation_filter", "action_bounds",
@@ -34,8 +34,8 @@ _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
 
 @check(
     *MODELS,
-    hint="read the key where the model is built, or leave it out of config and reads; where a key acts only on some"
-    " spaces or beside another key, declare an Example with it",
+    hint="read the key when the model is built, or leave it out of config and reads; if a key only acts for some"
+    " spaces or together with another key, declare an Example with it",
     every_framework=False,
     where=lambda part: bool(_declared(part)),
 )
@@ -45,7 +45,7 @@ def declared_keys_have_an_effect(part: Part) -> None:
     require(not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}")
 
 
-@check(*MODELS, hint="declare the key: in config where it is the package's own, else in reads", every_framework=False)
+@check(*MODELS, hint="declare the key: in config if the package owns it, otherwise in reads", every_framework=False)
 def undeclared_keys_have_none(part: Part) -> None:
     """No other key changes the model."""
     keys = part.catalog.schema.keys
@@ -68,7 +68,7 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the keys that a part declares and that change what it computes; rlcatalog declares a plain module's."""
+    """Return the keys that a part declares and that change its outputs; rlcatalog declares those of plain modules."""
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
     others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
@@ -86,7 +86,7 @@ def _acts(part: Part, key: Key) -> bool:
     if any(_differs(part, example, key, {}) for example in (*part.few, *setting)):
         return True
     others = [other for other in _declared(part) if other.name != key.name]
-    others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])  # those like it first
+    others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])  # similar keys first
     for other in others[:4]:
         for beside in islice(changes(other, part.catalog, first.config), 1):
             if _print(part, first, beside) is not None and _differs(part, first, key, beside):
@@ -102,7 +102,7 @@ def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) 
 
 
 def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]:
-    """Return the parts chosen under a config, the models that they hold included; none where it is refused."""
+    """Return the parts chosen for a config, including the models in them; empty if the config is rejected."""
     try:
         chosen = part.resolve(example, config)
         with quiet():

@@ -62,7 +62,7 @@ class Episodes:
         return Pass(found.outputs.reshape(2, LENGTHS[0], -1), found.value, found.state)
 
 
-#: Checks of what carries a state, episodes by episodes of the first example.
+#: Checks of parts with a state, over episodes of the first example.
 check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episodes, first(part)))
 
 
@@ -95,7 +95,7 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
     hint="start each sequence from its state and run it in time order; mind time-major input",
 )
 def steps_equal_a_sequence(episodes: Episodes) -> None:
-    """One step after another gives what the whole sequence gives at once."""
+    """Single steps give the same as the whole sequence at once."""
     whole = episodes.run()
     for t, step in enumerate(episodes.passes):
         same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} by itself, against the sequence")

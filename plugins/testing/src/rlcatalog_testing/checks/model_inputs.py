@@ -28,7 +28,7 @@ def leaves_its_inputs_alone(trial: ModelTrial) -> None:
         before = [array.copy() for array in given]
         use()
         same = all(map(np.array_equal, before, given))
-        require(same, f"{trial}: {what} writes into what it is given")
+        require(same, f"{trial}: {what} writes into its inputs")
 
 
 def _arrays(value: object) -> list[Array]:
@@ -57,7 +57,7 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
 
 
 def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
-    """Yield encoded observations in which one part comes from another observation; parts that are all alike are not."""
+    """Yield encoded observations in which one part comes from another observation; skip parts without differences."""
     rows = encoded.reshape(len(encoded), -1)
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}

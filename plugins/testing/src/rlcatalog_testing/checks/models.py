@@ -40,7 +40,7 @@ def check_outputs(trial: ModelTrial) -> None:
 
 def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
     require(numbers.shape == shape, f"{what} {numbers.shape}, expected {shape}")
-    require(bool(np.isfinite(numbers).all()), f"{what}: not all of them are finite")
+    require(bool(np.isfinite(numbers).all()), f"{what}: not all are finite")
 
 
 def check_trained(trial: ModelTrial) -> None:
@@ -70,7 +70,7 @@ def output_width(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: with_sharing(part, part.examples),
-    hint="let value_function return [B], computed from what the last forward left",
+    hint="let value_function return [B], computed from results of the last forward",
 )
 def one_value_per_row(trial: ModelTrial) -> None:
     """A value branch gives one finite number for each observation."""
@@ -118,7 +118,7 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: [*with_sharing(part, part.examples[:1]), *every(part)],
-    hint="let describe say what __init__ builds: the last stage's width, and how many weights each stage has",
+    hint="let describe match what __init__ builds: the last stage's width, and the number of weights of each stage",
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
@@ -158,7 +158,7 @@ def every_weight_is_trained(trial: ModelTrial) -> None:
     check_trained(trial)
 
 
-@check_models(each=first, hint="return what the framework's operations give: an array carries no gradient")
+@check_models(each=first, hint="return results of the framework's operations: an array has no gradient")
 def outputs_are_tensors(trial: ModelTrial) -> None:
     """Outputs and values are tensors of the framework."""
     policy, returned = trial.policy, dict[str, Any]()
@@ -269,7 +269,8 @@ def traced_equals_eager(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=first, hint="let evaluate's pass, is_training=True, return what acting does but for dropout and the like"
+    each=first,
+    hint="let evaluate's pass, is_training=True, return the same as acting, except for dropout and similar layers",
 )
 def evaluates_batches(trial: ModelTrial) -> None:
     """Scoring stored actions gives a density and a value for each row, also for sequences."""

@@ -1,4 +1,4 @@
-"""Checks that parts can be chosen: by name, switch or class, or where no listed part fits."""
+"""Checks that parts can be chosen: by name, switch or class, or if no listed part fits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "en
 
 @check(
     *KINDS,
-    hint="declare switch='KEY', a key of the part's config, or kinds=('package.module.Space',); match alone is asked"
-    " where no listed part fits, and for memories, heads and environment wrappers never",
+    hint="declare switch='KEY', a key of the part's config, or kinds=('package.module.Space',); match alone is only"
+    " used if no listed part fits, and never for memories, heads and environment wrappers",
     every_framework=False,
 )
 def has_a_way_in(part: Part) -> None:
-    """A user can choose the part by its name, its switch, the class of a space, or where no listed part fits.
+    """A user can choose the part by its name, its switch, the class of a space, or if no listed part fits.
 
-    Its switch, where it declares one, is a way in by itself.
+    If it declares a switch, that alone selects it.
     """
     if kind_of(part.component) == "action_codec":
         ways = {"class" for _ in action_trials(part)}  # there is a space of its classes

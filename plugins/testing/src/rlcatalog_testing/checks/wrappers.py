@@ -74,7 +74,7 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
     once = part.catalog.wrap_env(env, config)
     spaces = once.observation_space, once.action_space
     require(once is not env, f"{env}: it returns the environment it is given, changed or not")
-    require((env.observation_space, env.action_space) == before, f"{env}: it changes the spaces of what it wraps")
+    require((env.observation_space, env.action_space) == before, f"{env}: it changes the wrapped environment's spaces")
     twice = part.catalog.wrap_env(once, config)
     require(twice is once, f"{env}: wrapped a second time it became {twice}")
     same = (twice.observation_space, twice.action_space) == spaces
