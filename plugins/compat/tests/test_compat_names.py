@@ -73,7 +73,7 @@ def test_importing_modules_imports_no_framework(tmp_path):
         ("rllib.agents.ppo.ppo_torch_policy", "PPOTorchPolicy", "losses and learning steps"),
         ("rllib.core.rl_module", "RLModule", "RLModule"),
         ("rllib.models", "Model", "derive from TorchModelV2"),
-        ("rllib.nowhere", "x", "nothing that rlcatalog-compat knows"),
+        ("rllib.nowhere", "x", "unknown to rlcatalog-compat"),
         ("tune", "run", "Ray's experiments"),
         ("train", "Checkpoint", "Ray's experiments"),
     ],

@@ -138,7 +138,7 @@ def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     for _ in range(6):
         algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its episode (has a different|has different|ends after)"):
+    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its replayed episode (has a different|has different|ends after)"):
         gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
     assert sorted(gone_on.begun_anew) == [0, 1, 2]
     collector = gone_on._collector
@@ -163,7 +163,7 @@ def test_what_is_checked_is_the_observation_and_the_generator():
     assert "different observation" in other.go_to([wrong])
     drawn = copy.deepcopy(place)
     drawn["generator"]["state"]["state"] += 2
-    assert "generator in another state" in other.go_to([drawn])
+    assert "generator is in another state" in other.go_to([drawn])
     assert other.where()["generator"] == drawn["generator"]  # the next episode is drawn from where it stood
 
 

@@ -165,8 +165,8 @@ def test_rays_new_names_are_read():
 
 def test_what_no_net_here_has_is_refused():
     for field, value, way_out in (
-        ("fcnet_use_layernorm", True, "Leave it out"),
-        ("fusionnet_hiddens", [3], "Leave it out"),
+        ("fcnet_use_layernorm", True, "Remove it"),
+        ("fusionnet_hiddens", [3], "Remove it"),
         ("log_std_clip_param", 2.0, "clip in your own distribution"),
     ):
         with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):

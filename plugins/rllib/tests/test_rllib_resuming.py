@@ -77,7 +77,7 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_p
 
 
 def test_what_cannot_go_on_is_said(tmp_path):
-    with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Leave ENV_ID out"):
+    with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Remove ENV_ID"):
         run("train", "CartPole-v1", "--resume", str(tmp_path))
     with pytest.raises(ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"):
         run("train", "-e", "rllib")

@@ -167,7 +167,7 @@ REFUSED = [
     (NUMBERS, {"use_lstm": True}, "SAC trains on single steps, but .* has a memory"),
     (NUMBERS, {"custom_action_dist": "diag_gaussian"}, "custom_action_dist='squashed_gaussian'"),
     (Box(-np.inf, np.inf, (2,), np.float32), {}, "bounded Box of floats"),
-    (Tuple([Discrete(2), Discrete(3)]), {}, "SAC needs a Discrete, or a Box of floats"),
+    (Tuple([Discrete(2), Discrete(3)]), {}, "SAC needs a Discrete, or a bounded Box of floats"),
 ]
 
 
