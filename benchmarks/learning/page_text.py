@@ -100,5 +100,7 @@ Stop the command at any time: finished runs are kept, and the same command goes 
 Stable-Baselines3 cannot resume exactly, so no engine does. Two commands side by side never train the same run. The
 command runs at the lowest priority and prints how to pause it. Policies of rlcatalog-ppo are saved in `runs/learning`.
 
-Versions in the records: {versions}.
+Versions in the records:
+
+{versions}
 """

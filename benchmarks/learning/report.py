@@ -193,12 +193,13 @@ def _settings(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _versions(rows: Sequence[Row]) -> str:
-    """Return the versions in the records: the newest of each package, and where there are several, all."""
+    """Return a list of the versions in the records, all of them where a package has several."""
     found: dict[str, dict[str, None]] = {}
     for row in rows:
         for package, version in row.get("versions", {}).items():
             found.setdefault(package, {})[version] = None
-    return ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items()) or "none recorded"
+    lines = (f"- {package}: {' and '.join(versions)}" for package, versions in found.items())
+    return "\n".join(lines) or "- none recorded"
 
 
 def _runs(rows: Sequence[Row], side: Side, task: str) -> list[Row]:
