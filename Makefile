@@ -96,7 +96,7 @@ bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the 
 bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
 
-compare: $(VENV)/.dev  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
+compare: $(VENV)/.dev $(VENV)/.compare  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
 
 mutate: N = 100
@@ -158,7 +158,7 @@ $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
-$(BESIDE): $(VENV)/.%: requirements/%.txt | $(BIN)/pip
+$(BESIDE) $(VENV)/.compare: $(VENV)/.%: requirements/%.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$* -r $<
 	touch $@
 

@@ -68,7 +68,7 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|FlatConfig|History|Lowered|Mask|T|Tensor"
+        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|FlatConfig|History|Lowered|Mask|Space|T|Tensor"
         r"|TrunkObservation|Unclaimed|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.

@@ -1,123 +1,117 @@
-"""The engines: PPO of Stable-Baselines3 and of Ray RLlib, each with its own net and with the catalog's; and our own."""
+"""The engines: Stable-Baselines3 and Ray RLlib, each with its own net and with the catalog's; and our own PPO."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.learning.tasks import TASKS, Task, scaled
+from benchmarks.learning import sb3_engine
+from benchmarks.learning.engine import CLIP, Trained, model_config, note, play, set_log_std, timed
+from benchmarks.learning.environments import scaled
+from benchmarks.learning.task import Task
+from benchmarks.learning.tasks import TASKS
 
-#: What is set where a task says nothing else; everything else is the engine's default.
-SETTINGS = {"lr": 3e-4, "gamma": 0.98, "gae": 0.95, "length": 64, "minibatch": 128, "epochs": 8, "envs": 8}
-#: Engine → the nets it is trained with.
-NETS = {"sb3": ("own", "catalog"), "rllib": ("own", "catalog"), "ours": ("catalog",)}
 #: Engine → what its catalog's net is compared with: an engine and a net.
 BASES = {"sb3": ("sb3", "own"), "rllib": ("rllib", "own"), "ours": ("sb3", "own")}
-#: Episodes a trained policy plays; it acts as in training, since that is what PPO optimises.
-EPISODES = 50
-
-#: Environment steps, and the mean return of the last 100 episodes then.
-Curve = list[tuple[int, float]]
-Act = Callable[[Any], Any]
 
 
-def train(engine: str, task: str, net: str, seed: int) -> tuple[float, Curve]:
-    """Train, and return the mean return of episodes played afterwards, and the curve of those in training.
+def train(engine: str, name: str, net: str, seed: int, keep: Path | None = None) -> dict[str, Any]:
+    """Train, let the policy play, and return what was measured.
 
     Args:
         engine: `"sb3"`, `"rllib"` or `"ours"`.
-        task: A name of `TASKS`.
-        net: `"own"` or `"catalog"`.
+        name: A name of `TASKS`.
+        net: `"own"`, `"catalog"`, or another net of the task.
         seed: Seeds environments, weights and sampling.
+        keep: Folder for the trained policy; only rlcatalog-ppo's is saved.
+
+    Returns:
+        `return` of episodes with sampled actions, as in training, and `greedy_return` with the most likely ones;
+        algorithms with a replay buffer, which explore by noise, have the second as both. `curve`, `parameters`, and
+        `train_seconds` of CPU time.
     """
     import torch
 
     torch.set_num_threads(1)
+    task = TASKS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trained = {"sb3": _sb3, "rllib": _rllib, "ours": _ours}[engine]
-        act, curve = trained(TASKS[task], TASKS[task].steps_of(engine), net, seed)
-        env = TASKS[task].make()
-        score = _play(scaled(env) if engine == "rllib" else env, act, 10_000 + seed)
-    return score, [(steps, mean) for steps, mean in curve if np.isfinite(mean)]
+        run = {"sb3": sb3_engine.train, "rllib": _rllib, "ours": _ours}[engine]
+        trained = run(task, task.steps_of(engine), net, seed)
+        if keep is not None and trained.policy is not None:
+            trained.policy.save(keep)
+        env = task.maker(engine, net)()
+        env = scaled(env) if engine == "rllib" else env
+        sampled = None if task.explores else play(env, trained.act, 10_000 + seed, explore=True)
+        greedy = play(env, trained.act, 10_000 + seed, explore=False)
+    return {"return": greedy if sampled is None else sampled, "greedy_return": greedy, "curve": trained.curve,
+            "parameters": trained.parameters, "train_seconds": trained.seconds}  # fmt: skip
 
 
-def _play(env: Any, act: Act, seed: int) -> float:
-    found = []
-    for episode in range(EPISODES):
-        obs, _ = env.reset(seed=seed + 1000 * episode)
-        total, over = 0.0, False
-        while not over:
-            obs, reward, ended, cut, _ = env.step(act(obs))
-            total, over = total + float(reward), ended or cut
-        found.append(total)
-    return float(np.mean(found))
-
-
-def _model(shape: tuple[int, ...], width: int = 64) -> dict[str, Any]:
-    """Return the catalog's model config: layers as wide as those of the engine's own nets; for images one for all."""
-    return {"conv_filters": "nature"} if len(shape) == 3 else {"fcnet_hiddens": [width, width]}
-
-
-def _sb3(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-
-    from rlcatalog_sb3 import CatalogPolicy
-
-    given = {**SETTINGS, **task.settings}
-    envs = make_vec_env(task.make, given["envs"], seed=seed)
-    shape = envs.observation_space.shape or ()
-    policy: Any = CatalogPolicy if net == "catalog" else "CnnPolicy" if len(shape) == 3 else "MlpPolicy"
-    algo = PPO(
-        policy, envs, learning_rate=given["lr"], gamma=given["gamma"], gae_lambda=given["gae"],
-        n_steps=given["length"], batch_size=given["minibatch"], n_epochs=given["epochs"], seed=seed, device="cpu",
-        policy_kwargs={"model_config": _model(shape)} if net == "catalog" else None,
-    )  # fmt: skip
-    curve: Curve = []
-
-    class Watch(BaseCallback):
-        def _on_step(self) -> bool:
-            return True
-
-        def _on_rollout_end(self) -> None:
-            if algo.ep_info_buffer:
-                curve.append((algo.num_timesteps, float(np.mean([episode["r"] for episode in algo.ep_info_buffer]))))
-
-    algo.learn(steps, callback=Watch())
-    return lambda obs: algo.predict(np.asarray(obs), deterministic=False)[0], curve
-
-
-def _ours(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
+def _ours(task: Task, steps: int, net: str, seed: int) -> Trained:
     from rlcatalog_ppo import PPO
 
-    given = {**SETTINGS, **task.settings}
-    env = task.make()
-    shape, numbers = env.observation_space.shape, isinstance(env.action_space, spaces.Box)
-    # As Stable-Baselines3 has it by default: the value has layers of its own, but for images, and weighs a half;
-    # standard deviations do not depend on the observation.
-    model = {"vf_share_layers": len(shape) == 3, "free_log_std": numbers, **_model(shape)}
-    algo = PPO(task.make, {
-        "framework": "torch", "seed": seed, "num_envs": given["envs"], "rollout_length": given["length"],
-        "lr": given["lr"], "anneal_lr": False, "gamma": given["gamma"], "lambda_": given["gae"],
-        "num_epochs": given["epochs"], "minibatch_size": given["minibatch"], "vf_loss_coeff": 0.5,
-        "model": model,
-    })  # fmt: skip
-    curve: Curve = []
-    while algo.steps < steps:
-        row = algo.train()
-        if row["episode_return_mean"] is not None:
-            curve.append((row["timesteps_total"], row["episode_return_mean"]))
+    make = task.maker("ours", net)
+    env = make()
+    algo = PPO(make, {**_ours_config(task, steps), "seed": seed, "model": _ours_model(task, net, env)})
+    if "log_std" in task.given:
+        set_log_std(algo.policy.model, task.given["log_std"])
+
+    def act(obs: Any, state: Any, env: Any, explore: bool) -> tuple[Any, Any]:
+        parts = obs if isinstance(obs, dict) else {"": obs}
+        rows: Any = {key: np.asarray(part)[None] for key, part in parts.items()}
+        rows = rows if isinstance(obs, dict) else rows[""]
+        step = algo.policy.act(rows, state, explore=explore)
+        return first(step.action), step.state
+
+    weights = sum(array.size for array in algo.policy.model.get_weights().values())
+    trained = Trained(act, parameters=weights, policy=algo.policy)
+    with timed(trained):
+        while algo.steps < steps:
+            row = algo.train()
+            note(trained.curve, row["timesteps_total"], steps, row["episode_return_mean"])
     algo.stop()
-    return lambda obs: _row(algo.policy.act(obs[None]).action), curve
+    return trained
 
 
-def _rllib(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
+def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
+    """Return the model config, with the defaults of Stable-Baselines3.
+
+    The value has layers of its own, except for images, and standard deviations do not depend on the observation.
+    """
+    space, numbers = env.observation_space, isinstance(env.action_space, spaces.Box)
+    images = any(len(part.shape or ()) == 3 for part in (space.values() if isinstance(space, spaces.Dict) else [space]))
+    model = {"vf_share_layers": images, "free_log_std": numbers, **model_config(task, net, space)}
+    if "observations" in task.given.get("scaled", ()):
+        model |= {"observation_filter": "MeanStdFilter", "filter_clip": CLIP}
+    return model
+
+
+def _ours_config(task: Task, steps: int) -> dict[str, Any]:
+    """Return the config of rlcatalog-ppo."""
+    given = task.given
+    config: dict[str, Any] = {
+        "framework": "torch", "num_envs": given["envs"], "rollout_length": given["length"], "lr": given["lr"],
+        "anneal_lr": False, "gamma": given["gamma"], "lambda_": given["gae"], "num_epochs": given["epochs"],
+        "minibatch_size": given["minibatch"], "vf_loss_coeff": 0.5,
+    }  # fmt: skip
+    names = {"clip": "clip_param", "entropy": "entropy_coeff", "grad": "grad_clip"}
+    config |= {name: given[key] for key, name in names.items() if key in given}
+    if "value" in given:  # this loss is half the mean squared error
+        config["vf_loss_coeff"] = 2 * given["value"]
+    size = given["envs"] * given["length"]
+    for key in given.get("decay", ()):  # Stable-Baselines3 reads its schedules after a rollout, and we before it
+        config[f"{key}_schedule"] = [[0, given[key] * (1 - size / steps)], [max(1, steps - size), 0.0]]
+    if "rewards" in given.get("scaled", ()):
+        config |= {"reward_scale": True, "reward_clip": CLIP}
+    return config
+
+
+def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
     import torch
 
     from rlcatalog.frameworks import load_first
@@ -128,44 +122,52 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
 
     import rlcatalog_rllib
 
-    given = {**SETTINGS, **task.settings}
-    register_env("compared", lambda _: scaled(task.make()))
+    given, make = task.given, task.maker("rllib", net)
+    register_env("compared", lambda _: scaled(make()))
     config: Any = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)  # type: ignore[no-untyped-call]
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=given["envs"])
+    names = {"clip": "clip_param", "entropy": "entropy_coeff", "value": "vf_loss_coeff", "grad": "grad_clip"}
     config.training(
         lr=given["lr"], gamma=given["gamma"], lambda_=given["gae"], num_epochs=given["epochs"],
         train_batch_size_per_learner=given["envs"] * given["length"], minibatch_size=given["minibatch"],
         vf_clip_param=1e9,  # RLlib's default stops the value from learning returns above some tens, with any net
+        **{name: given[key] for key, name in names.items() if key in given},
     )  # fmt: skip
+    space = make().observation_space
     if net == "catalog":
-        model = _model(task.make().observation_space.shape, width=256)
+        model = model_config(task, net, space, width=256)
         algo = rlcatalog_rllib.configure(config, "compared", model=model).build_algo()
     else:
+        if widths := given.get("own", {}).get("net_arch"):
+            own = {"fcnet_hiddens": widths, "fcnet_activation": "tanh", "vf_share_layers": False}
+            config.rl_module(model_config=own)
         algo = config.environment("compared").build_algo()
-    curve: Curve = []
-    trained = 0
-    while trained < steps:
-        result = algo.train()
-        trained = int(result["num_env_steps_sampled_lifetime"])
-        curve.append((trained, float(result["env_runners"].get("episode_return_mean", np.nan))))
-    if net == "catalog":
-        policy = rlcatalog_rllib.to_policy(algo)
-        algo.stop()
-        return lambda obs: _row(policy.act(obs[None]).action), curve
-    module, space = algo.get_module(), task.make().action_space
+    module, actions = algo.get_module(), make().action_space
+    trained = Trained(lambda *_: (None, None))  # weights are not counted: the module that acts has no value
+    done = 0
+    with timed(trained):
+        while done < steps:
+            result = algo.train()
+            done = int(result["num_env_steps_sampled_lifetime"])
+            note(trained.curve, done, steps, float(result["env_runners"].get("episode_return_mean", np.nan)))
+    policy = rlcatalog_rllib.to_policy(algo) if net == "catalog" else None
     algo.stop()
 
-    def act(obs: Any) -> Any:
+    def act(obs: Any, state: Any, env: Any, explore: bool) -> tuple[Any, Any]:
+        if policy is not None:
+            return first(policy.act(obs[None], explore=explore).action), None
         from ray.rllib.utils.spaces.space_utils import unsquash_action
 
         with torch.inference_mode():
             out = module.forward_exploration({"obs": torch.as_tensor(np.asarray(obs, np.float32))[None]}, t=0)
             dist = module.get_exploration_action_dist_cls().from_logits(out["action_dist_inputs"])
-            drawn = dist.sample()[0].numpy()
-        return int(drawn) if drawn.ndim == 0 else unsquash_action(drawn, space)  # type: ignore[no-untyped-call]
+            drawn = (dist if explore else dist.to_deterministic()).sample()[0].numpy()
+        return int(drawn) if drawn.ndim == 0 else unsquash_action(drawn, actions), None  # type: ignore[no-untyped-call]
 
-    return act, curve
+    trained.act = act
+    return trained
 
 
-def _row(actions: Any) -> Any:
+def first(actions: Any) -> Any:
+    """Return the first of several actions; Gymnasium's environments take NumPy's numbers."""
     return actions[0]

@@ -1,35 +1,79 @@
-"""The page of the comparison: interquartile means with intervals, and the paired difference in percent of the range."""
+"""The page of the comparison, docs/learning.md, from the records."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.learning.engines import BASES, NETS
-from benchmarks.learning.tasks import TASKS
-from rlcatalog_runs.comparison import interquartile_mean, interval
+from benchmarks.learning.engines import BASES
+from benchmarks.learning.measures import FEWEST, MARK, Estimate, probability_of_improvement, summary, verdict
+from benchmarks.learning.page_text import DIFFERS, TEXT
+from benchmarks.learning.pictures import Array, Side, draw_curves, draw_differences
+from benchmarks.learning.published_tasks import PUBLISHED
+from benchmarks.learning.task import Task
+from benchmarks.learning.tasks import EASY, TASKS
+from rlcatalog_runs.comparison import interquartile_mean
 
+Row = dict[str, Any]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE, PICTURE, CURVES = DOCS / "learning.md", DOCS / "pictures" / "learning.png", DOCS / "pictures" / "curves.png"
+PAGE, PICTURES = DOCS / "learning.md", DOCS / "pictures"
 NAMES = {"sb3": "Stable-Baselines3", "rllib": "Ray RLlib", "ours": "rlcatalog-ppo"}
-COLOURS = {("sb3", "own"): "#56b4e9", ("sb3", "catalog"): "#0072b2", ("ours", "catalog"): "#009e73",
-           ("rllib", "own"): "#e69f00", ("rllib", "catalog"): "#d55e00"}  # fmt: skip
-#: The claim: the lower end of the difference, in percent of the task's range.
-MARK = -10.0
+SIDES = {("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-Baselines3, catalog",
+         ("ours", "catalog"): "rlcatalog-ppo", ("ours", "attention"): "rlcatalog-ppo, attention",
+         ("rllib", "own"): "Ray RLlib, own", ("rllib", "catalog"): "Ray RLlib, catalog"}  # fmt: skip
+#: Engine, task and net → why its whole interval is below 0.
+REASONS: dict[tuple[str, str, str], str] = {}
 
 
-def paired(rows: list[dict[str, Any]], engine: str, task: str) -> np.ndarray[Any, Any]:
+class Comparison(NamedTuple):
+    """A net of the catalog under one engine, beside the net it is compared with.
+
+    Attributes:
+        engine: The engine.
+        task: Name of the task.
+        net: The net.
+    """
+
+    engine: str
+    task: str
+    net: str
+
+    @property
+    def about(self) -> Task:
+        """The task."""
+        return TASKS[self.task]
+
+    @property
+    def name(self) -> str:
+        """The engine, and the net if it is not the usual one."""
+        return SIDES[self.engine, self.net] if self.net != "catalog" else NAMES[self.engine]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds are wanted."""
+        return self.about.seeds_of(self.engine)
+
+
+def comparisons(tasks: Sequence[str]) -> Iterator[Comparison]:
+    """Yield all comparisons of some tasks, engine by engine within a task."""
+    for task in tasks:
+        for engine in NAMES:
+            for net in TASKS[task].nets.get(engine, ()):
+                if net != "own":
+                    yield Comparison(engine, task, net)
+
+
+def paired(rows: Sequence[Row], engine: str, task: str, net: str = "catalog") -> Array:
     """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is compared with, ours."""
-    sides = [{row["seed"]: row["return"] for row in _runs(rows, side, task)}
-             for side in (BASES[engine], (engine, "catalog"))]  # fmt: skip
+    sides = [{row["seed"]: row["return"] for row in _runs(rows, side, task)} for side in (BASES[engine], (engine, net))]
     seeds = sorted(set(sides[0]) & set(sides[1]))
     return np.array([[side[seed] for side in sides] for seed in seeds]).reshape(-1, 2)
 
 
-def curves(rows: list[dict[str, Any]], side: tuple[str, str], task: str) -> tuple[np.ndarray[Any, Any], ...] | None:
+def curves(rows: Sequence[Row], side: Side, task: str) -> tuple[Array, Array] | None:
     """Return steps `[points]` and the returns of all seeds there `[seeds, points]`; None where there are none."""
     found = [np.array(row["curve"]).T for row in _runs(rows, side, task) if row["curve"]]
     if not found:
@@ -38,132 +82,150 @@ def curves(rows: list[dict[str, Any]], side: tuple[str, str], task: str) -> tupl
     return grid, np.stack([np.interp(grid, steps, means) for steps, means in found])
 
 
-def _runs(rows: list[dict[str, Any]], side: tuple[str, str], task: str) -> list[dict[str, Any]]:
+def write(rows: Sequence[Row]) -> None:
+    """Write the page and its pictures from the records there are."""
+    measured = {one: summary(returns, one.about.low, one.about.high)["difference"] for one in comparisons([*TASKS])
+                if len(returns := paired(rows, *one)) >= FEWEST}  # fmt: skip
+    pictures = {}
+    for tasks, name in ((PUBLISHED, "published"), (EASY, "easy")):
+        ends = [(f"{one.task}, {one.name}", (one.engine, one.net), difference)
+                for one, difference in measured.items() if one.task in tasks]  # fmt: skip
+        pictures[f"{name}_differences"] = _picture(f"learning_{name}", "Differences in percent of the range", ends)
+        if ends:
+            draw_differences(PICTURES / f"learning_{name}.png", ends)
+        panels = [*_panels(rows, tasks)]
+        pictures[f"{name}_curves"] = _picture(f"curves_{name}", "Learning curves", panels)
+        if panels:
+            draw_curves(PICTURES / f"curves_{name}.png", panels, SIDES)
+    PAGE.write_text(
+        TEXT.format(
+            mark=f"{MARK:.0f}", fewest=FEWEST,
+            published="\n".join(_published_line(rows, one) for one in comparisons([*PUBLISHED])),
+            conclusions="\n".join(_conclusions(rows, measured)),
+            figures="\n".join(_figures(rows)),
+            settings="\n".join(_settings(rows)),
+            differs="\n".join(f"- {text}" for text in DIFFERS),
+            easy="\n".join(_easy_line(rows, one) for one in sorted(
+                comparisons([*EASY]), key=lambda one: [*NAMES].index(one.engine))),
+            versions=_versions(rows), **pictures,
+        ),
+        encoding="utf-8",
+    )  # fmt: skip
+
+
+def _panels(rows: Sequence[Row], tasks: Iterable[str]) -> Iterator[tuple[str, dict[Side, tuple[Array, Array]]]]:
+    """Yield the panels of curves; RLlib, which trains for other steps, has panels of its own."""
+    for task in tasks:
+        drawn = {side: found for side in SIDES if (found := curves(rows, side, task))}
+        for engines in (("sb3", "ours"), ("rllib",)):
+            if part := {side: found for side, found in drawn.items() if side[0] in engines}:
+                yield f"{task}{', Ray RLlib' if engines == ('rllib',) else ''}", part
+
+
+def _picture(name: str, about: str, drawn: Sequence[Any]) -> str:
+    return f"![{about}](pictures/{name}.png)" if drawn else "*Not yet run.*"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _published_line(rows: Sequence[Row], one: Comparison) -> str:
+    returns = paired(rows, *one)
+    begins = f"| {one.task} | {one.name} | {one.about.steps_of(one.engine):,} "
+    if len(returns) < FEWEST:
+        done = "not yet run" if not len(returns) else f"{len(returns)} of {one.seeds} seeds"
+        return f"{begins}| {done} | | | | | |"
+    cells = summary(returns, one.about.low, one.about.high)
+    costs = " / ".join(_cost(rows, side, one.task) for side in (BASES[one.engine], (one.engine, one.net)))
+    better = probability_of_improvement([returns])
+    return (f"{begins}| {len(returns)} | {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
+            f" {_percent(cells['difference'], len(returns))} | {_share(better)} | {costs} |")  # fmt: skip
+
+
+def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
+    returns = paired(rows, *one)
+    begins = f"| {one.name} | {one.task} | {one.about.steps_of(one.engine):,} | {len(returns)} "
+    if not len(returns):
+        return f"{begins}| | | not yet run | |"
+    if len(returns) < FEWEST:
+        base, ours = returns.mean(0)
+        return f"{begins}| {_figure(base)} | {_figure(ours)} | no claim | |"
+    cells = summary(returns, one.about.low, one.about.high)
+    better = _share(probability_of_improvement([returns]))
+    return (f"{begins}| {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
+            f" {_percent(cells['difference'], len(returns))} | {better} |")  # fmt: skip
+
+
+def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> Iterator[str]:
+    """Yield a line for each comparison that is undecided or below 0, and the probability over all tasks."""
+    for one, difference in measured.items():
+        if text := verdict(difference, len(paired(rows, *one))):
+            reason = REASONS.get((one.engine, one.task, one.net), "The reason is not known yet.")
+            yield f"- {one.task}, {one.name}: {text}.{f' {reason}' if difference.high < 0 else ''}"
+    for engine in NAMES:
+        tasks = [one for one in measured if one.engine == engine and one.net == "catalog" and one.task in PUBLISHED]
+        if len(tasks) > 1:
+            better = probability_of_improvement([paired(rows, *one) for one in tasks])
+            yield f"- {NAMES[engine]}: probability of improvement over {len(tasks)} tasks {_share(better)}."
+
+
+def _figures(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the published figures, beside the returns of the most likely actions here."""
+    for name, task in PUBLISHED.items():
+        here = []
+        for side, label in SIDES.items():
+            greedy = np.array([row["greedy_return"] for row in _runs(rows, side, name)])
+            if len(greedy):
+                here.append(f"{label}: {_figure(float(interquartile_mean(greedy)))}")
+        for figure in task.published:
+            reached = "; ".join(here) or "not yet run"
+            yield (f"| {name} | {task.steps_of('sb3'):,} | {reached} | {_figure(figure.value)} |"
+                   f" [{figure.what}]({figure.source}) |")  # fmt: skip
+
+
+def _settings(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the settings of each task, their source, and the number of weights of each net."""
+    for name, task in PUBLISHED.items():
+        given = {key: value for key, value in task.given.items() if value not in ([], None)}
+        counts = {side: row["parameters"] for side in SIDES for row in _runs(rows, side, name) if row["parameters"]}
+        weights = "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items()) or "not yet run"
+        yield f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n- weights: {weights}\n"
+
+
+def _versions(rows: Sequence[Row]) -> str:
+    """Return a list of the versions in the records, all of them where a package has several."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for package, version in row.get("versions", {}).items():
+            found.setdefault(package, {})[version] = None
+    lines = (f"- {package}: {' and '.join(versions)}" for package, versions in found.items())
+    return "\n".join(lines) or "- none recorded"
+
+
+def _runs(rows: Sequence[Row], side: Side, task: str) -> list[Row]:
     return [row for row in rows if (row["engine"], row["net"], row["task"]) == (*side, task)]
 
 
-def summary(returns: np.ndarray[Any, Any], task: str) -> dict[str, Any]:
-    """Return interquartile means with 95 % bootstrap intervals (Agarwal et al. 2021), and those of the difference.
-
-    Args:
-        returns: Returns of seeds, `[seeds, 2]`, as `paired` gives them.
-        task: Name of the task, whose range the difference is given in.
-    """
-    reach = TASKS[task].high - TASKS[task].low
-    columns = {"base": returns[:, :1], "catalog": returns[:, 1:],
-               "difference": 100 * (returns[:, 1:] - returns[:, :1]) / reach}  # fmt: skip
-    return {name: (float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
-            for name, column in columns.items()}  # fmt: skip
+def _cost(rows: Sequence[Row], side: Side, task: str) -> str:
+    """Return the median CPU seconds for 1,000 steps of training."""
+    steps = TASKS[task].steps_of(side[0])
+    return f"{1000 * float(np.median([row['train_seconds'] for row in _runs(rows, side, task)])) / steps:.2f}"
 
 
-def write(rows: list[dict[str, Any]]) -> None:
-    """Write the page and its picture from the runs there are."""
-    lines, found = [], []
-    for engine in NAMES:
-        for task, about in TASKS.items():
-            returns = paired(rows, engine, task)
-            if not len(returns):
-                continue
-            if len(returns) < 3:
-                base, ours = returns.mean(0)
-                lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} |"
-                             f" {_figure(base)} | {_figure(ours)} | no claim |")  # fmt: skip
-                continue
-            told = summary(returns, task)
-            found.append((engine, task, told))
-            cells = [f"{point} ({low} to {high})" for point, low, high in
-                     (map(_figure, told[side]) for side in ("base", "catalog"))]  # fmt: skip
-            point, low, high = (round(percent, 1) + 0.0 for percent in told["difference"])  # without a -0.0
-            kept = "" if low >= MARK else ", **below the mark**"
-            lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} | {cells[0]} |"
-                         f" {cells[1]} | {point:+.1f} % ({low:+.1f} to {high:+.1f}){kept} |")  # fmt: skip
-    PICTURE.parent.mkdir(exist_ok=True)
-    _draw(found)
-    _draw_curves(rows)
-    PAGE.write_text(_TEXT.format(rows="\n".join(lines), versions=", ".join(f"{name} {version(name)}" for name in (
-        "torch", "gymnasium", "stable-baselines3", "ray"))), encoding="utf-8")  # fmt: skip
+def _percent(difference: Estimate, seeds: int) -> str:
+    point, low, high = (round(percent, 1) + 0.0 for percent in difference)  # without a -0.0
+    text = verdict(difference, seeds)
+    return f"{point:+.1f} % ({low:+.1f} to {high:+.1f}){f', **{text}**' if text else ''}"
+
+
+def _interval(estimate: Estimate) -> str:
+    point, low, high = map(_figure, estimate)
+    return f"{point} ({low} to {high})"
+
+
+def _share(share: Estimate) -> str:
+    return f"{share.point:.2f} ({share.low:.2f} to {share.high:.2f})"
 
 
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _draw(found: list[tuple[str, str, dict[str, Any]]]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    fig, axes = plt.subplots(figsize=(8, 0.4 * len(found) + 1.2), layout="constrained")
-    for place, (engine, _, told) in enumerate(reversed(found)):
-        point, low, high = told["difference"]
-        colour = COLOURS[engine, "catalog"]
-        axes.plot([low, high], [place, place], color=colour, linewidth=3, alpha=0.5)
-        axes.plot(point, place, "o", color=colour)
-    axes.axvline(0, color="gray", linewidth=1)
-    axes.axvline(MARK, color="gray", linewidth=1, linestyle=":")
-    axes.set_yticks(range(len(found)), [f"{task}, {NAMES[engine]}" for engine, task, _ in reversed(found)])
-    axes.set_xlabel("difference, percent of the task's range (95 % intervals)")
-    fig.savefig(PICTURE, dpi=120)
-    plt.close(fig)
-
-
-def _draw_curves(rows: list[dict[str, Any]]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    columns = (("Stable-Baselines3 and rlcatalog-ppo", ("sb3", "ours")), ("Ray RLlib", ("rllib",)))
-    drawn = [task for task in TASKS if any(row["task"] == task for row in rows)]
-    fig, grid = plt.subplots(len(drawn), 2, figsize=(9, 2.2 * len(drawn)), layout="constrained", squeeze=False)
-    for task, line in zip(drawn, grid, strict=True):
-        for axes, (title, engines) in zip(line, columns, strict=True):
-            for side in ((engine, net) for engine in engines for net in NETS[engine]):
-                found = curves(rows, side, task)
-                if found is None:
-                    continue
-                steps, returns = found
-                label = NAMES[side[0]] + ("" if side[0] == "ours" else f", {side[1]}")
-                axes.plot(steps, interquartile_mean(returns), color=COLOURS[side], label=label)
-                if len(returns) > 1:
-                    axes.fill_between(steps, *interval(returns), color=COLOURS[side], alpha=0.2, linewidth=0)
-            axes.set_title(f"{task}: {title}", fontsize=9)
-            axes.tick_params(labelsize=7)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.grid(alpha=0.3)
-    for axes in grid[0]:
-        axes.legend(fontsize=7)
-    for axes in grid[-1]:
-        axes.set_xlabel("environment steps", fontsize=8)
-    fig.savefig(CURVES, dpi=110)
-    plt.close(fig)
-
-
-_TEXT = """# Learning under each engine
-
-This page compares PPO of three engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib
-train their own network and the one that rlcatalog chooses. PPO of rlcatalog-ppo trains the network that rlcatalog
-chooses, and is compared with the own network of Stable-Baselines3. It uses the same defaults: a value with its own
-layers and weight 0.5, and standard deviations that do not depend on the observation. `make compare` trains missing
-runs and writes this page. The runs are in `benchmarks/learning/results.jsonl`, the settings in
-`benchmarks/learning/tasks.py`.
-
-![Differences in percent of the range](pictures/learning.png)
-
-Each trained policy plays 50 episodes and samples its actions as in training. The table shows interquartile means over
-seeds with 95 % bootstrap intervals. The last column is the paired difference in percent of the task's range, from
-random actions to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three
-seeds make no claim; `make compare COMPARE_ARGS=--unclaimed` trains them.
-
-| engine | task | steps | seeds | baseline | rlcatalog | difference |
-|---|---|---|---|---|---|---|
-{rows}
-
-The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds, and bands
-their 95 % intervals:
-
-![Learning curves](pictures/curves.png)
-
-{versions}; one thread per run.
-"""

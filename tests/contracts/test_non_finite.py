@@ -32,7 +32,7 @@ def test_an_observation_that_is_no_number_is_no_action(framework, space, config)
     policy.preprocessor.set_check("never")
     good = policy.act(observations(6))
     assert np.isfinite(good.logp).all()
-    says = r"row 3 of 6: the log density of its action is NaN.*its observation holds values that are not finite"
+    says = r"row 3 of 6: the log density of its action is NaN.*its observation contains values that are not finite"
     for explore in (True, False):
         with pytest.raises(NonFiniteError, match=says):
             policy.act(observations(6, [(3, np.nan), (5, np.nan)]), explore=explore)

@@ -139,6 +139,8 @@ def test_links_lead_somewhere(page):
         source = ((ROOT / page).parent / path).read_text(encoding="utf-8")
         assert re.search(rf"^def {name}\(", source, re.M), f"{path} has no {name}"
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        if page == "docs/learning.md" and target.startswith("https://"):  # the sources of what others published
+            continue
         assert "://" not in target, target
         linked = (ROOT / page).parent / target if target else ROOT / page
         assert linked.exists(), target

@@ -154,8 +154,7 @@ def test_an_example_whose_code_was_changed_since_it_was_run_is_found(tmp_path, m
     tool = load_tool("gallery")
     for path in ROOT.glob("examples/*.py"):
         text = path.read_text(encoding="utf-8")
-        change = "CHANGED = 1\n" if path.stem == "lookup" else "# changed\n"
-        (tmp_path / path.name).write_text(text + change, encoding="utf-8")
+        (tmp_path / path.name).write_text(text + "changed = True\n" * (path.stem == "lookup"), encoding="utf-8")
     monkeypatch.setattr(tool, "EXAMPLES", tmp_path)
     assert tool.main(["--check"]) == 1
     assert capsys.readouterr().err.strip() == "examples/lookup.py was changed: python tools/gallery.py --run lookup"

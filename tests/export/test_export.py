@@ -22,17 +22,16 @@ from scipy.stats import chisquare
 import rlcatalog
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-#: In PyTorch `make test` exports one of each way there is: a filter, a memory, a user's model, a user's views. All else
-#: it takes in TensorFlow, whose exporter is quicker; PyTorch's graphs of all parts are tried in test_frozen.py.
-FROM_TORCH = ("categorical, filter", "bernoulli, lstm", "a user's model", "a user's views")
-#: Of these every part is in another case.
-OF_OTHERS = ("impala, lstm, tf", "a user's recurrent model, tf")
+#: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's model, a user's views; in
+#: TensorFlow, whose exporter is quicker, each kind of operations. PyTorch's graphs of all parts: test_frozen.py.
+SHORT = [
+    "categorical, filter", "bernoulli, lstm", "a user's model", "a user's views", "squashed gaussian, choices, tf",
+    "beta, nested, tf", "choices, attention, tf", "gumbel softmax, images, tf", "dirichlet, text, tf",
+    "autoregressive, tf", "parametric, tf", "complex inputs, tf", "a user's codec, tf",
+    "a user's Keras layers, lstm, tf",
+]  # fmt: skip
 #: Exported by `make attack`.
-LONG = {
-    name for name, case in cases().items()
-    if (case.framework == "torch") != (name.removesuffix(", tf") in FROM_TORCH) or name in OF_OTHERS
-}  # fmt: skip
-SHORT = [name for name in cases() if name not in LONG]
+LONG = {*cases()} - {*SHORT}
 NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]
 
 
@@ -108,7 +107,7 @@ def test_no_built_in_part_is_left_out(kind):
     used = {
         component.address
         for name, case in cases().items()
-        if not case.prepared and name not in LONG
+        if not case.prepared
         for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
         for component in parts_of(resolution)
     }

@@ -131,7 +131,7 @@ def test_a_frozen_policy_says_what_differed():
     frozen = policy.freeze(2)
     obs = np.zeros((2, 2), np.float32)
     policy.model.set_weights({name: array + 0.5 for name, array in policy.model.get_weights().items()})
-    with pytest.warns(CatalogWarning, match=r"does: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"):
+    with pytest.warns(CatalogWarning, match=r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"):
         frozen.act(obs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import trim_mean
+from scipy.stats import mannwhitneyu, trim_mean
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.learning import engines, report
-from benchmarks.learning.__main__ import _wanted
+from benchmarks.learning import engine as shared, engines, report
+from benchmarks.learning.__main__ import wanted
+from benchmarks.learning.measures import Estimate, probability_of_improvement, seeds_needed, summary, verdict
 from benchmarks.learning.tasks import TASKS
 
 TASK = "CartPole-v1"
@@ -42,7 +43,7 @@ def test_ours_is_compared_with_the_own_net_of_stable_baselines(rows):
 
 def test_the_summary_holds_interquartile_means_and_the_difference_in_percent_of_the_range(rows):
     returns = report.paired(rows, "sb3", TASK)
-    told = report.summary(returns, TASK)
+    told = summary(returns, LOW, HIGH)
     assert told["base"][0] == pytest.approx(trim_mean(returns[:, 0], 0.25))
     assert told["catalog"][0] == pytest.approx(trim_mean(returns[:, 1], 0.25))
     percent = 100 * (returns[:, 1] - returns[:, 0]) / (HIGH - LOW)
@@ -50,16 +51,111 @@ def test_the_summary_holds_interquartile_means_and_the_difference_in_percent_of_
     assert told["difference"][1] < told["difference"][0] < told["difference"][2]
 
 
-def test_the_page_says_what_falls_below_the_mark(rows, tmp_path, monkeypatch):
-    for name in ("PAGE", "PICTURE", "CURVES"):
-        monkeypatch.setattr(report, name, tmp_path / "pictures" / f"{name}.{'md' if name == 'PAGE' else 'png'}")
-    report.write([row | {"return": row["return"] - 60 * (row["net"] == "catalog") * (row["engine"] == "rllib")}
-                  for row in rows])  # fmt: skip
-    lines = [line for line in Path(report.PAGE).read_text().splitlines() if TASK in line]
-    assert ["**below the mark**" in line for line in lines] == [False, True, False]  # as NAMES has them
+def test_the_probability_of_improvement_is_that_of_rliable():
+    """The mean over tasks of U / (N K), as SciPy's Mann-Whitney test gives U; a tie counts half."""
+    rng = np.random.default_rng(0)
+    pairs = [rng.integers(0, 6, (seeds, 2)).astype(float) for seeds in (5, 10)]
+    expected = np.mean([mannwhitneyu(pair[:, 1], pair[:, 0], alternative="greater")[0] / len(pair) ** 2
+                        for pair in pairs])  # fmt: skip
+    found = probability_of_improvement(pairs)
+    assert found.point == pytest.approx(expected)
+    assert 0 <= found.low < expected < found.high <= 1
+    by_hand = np.array([[1.0, 2.0], [2.0, 0.0], [3.0, 3.0]])  # 2 beats 1 and ties 2; 0 beats none; 3 beats 1, 2, ties 3
+    assert probability_of_improvement([by_hand]).point == pytest.approx((1 + 0.5 + 0 + 1 + 1 + 0.5) / 9)
+    assert probability_of_improvement([np.array([[0.0, 1.0]] * 5)]) == (1, 1, 1)
+    assert probability_of_improvement([np.zeros((5, 2))]) == (0.5, 0.5, 0.5)
+
+
+def test_the_interval_of_the_probability_draws_both_sides_by_themselves():
+    """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by enumeration."""
+    pair = np.array([[0.0, 1.0], [2.0, -1.0]])  # wins: catalog 1 beats base 0, loses to 2; catalog -1 loses to both
+    draws = [(0, 0), (0, 2), (2, 0), (2, 2)]
+    shares = [np.mean([[x > y for y in base] for x in ours])
+              for ours in [(1, 1), (1, -1), (-1, 1), (-1, -1)] for base in draws]  # fmt: skip
+    found = probability_of_improvement([pair])
+    assert found.point == 0.25
+    assert (found.low, found.high) == tuple(np.percentile(shares, [2.5, 97.5], method="inverted_cdf"))
+
+
+@pytest.mark.parametrize(
+    ("difference", "expected"),
+    [
+        ((0, -9.9, 9), ""),
+        ((5, 1, 9), ""),
+        ((-5, -8, -1), "below 0"),
+        ((-20, -30, -10), "below 0"),
+        ((0, -20, 20), "undecided, about 15 more seeds"),  # half as wide needs four times the seeds
+        ((-1, -11, 9), "undecided, about 2 more seeds"),
+        ((-20, -40, 2), "undecided, about 2 more seeds"),  # until the interval leaves 0
+        ((0, -10.1, 9), "undecided, about 1 more seed"),
+    ],
+)
+def test_the_verdict_says_what_is_undecided_and_how_many_seeds_would_decide(difference, expected):
+    assert verdict(Estimate(*map(float, difference)), 5) == expected
+
+
+def test_more_seeds_are_needed_for_smaller_gaps():
+    needed = [seeds_needed(Estimate(point, point - 20.0, point + 20.0), 5) for point in (5.0, 0.0, -5.0, -9.0)]
+    assert needed == sorted(needed)
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PAGE", tmp_path / "learning.md")
+    monkeypatch.setattr(report, "PICTURES", tmp_path / "pictures")
+
+    def write(rows):
+        report.write(rows)
+        return report.PAGE.read_text()
+
+    return write
+
+
+def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch):
+    monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
+    text = page([row | {"return": row["return"] - 60 * (row["net"] == "catalog") * (row["engine"] == "rllib")}
+                 for row in rows])  # fmt: skip
+    lines = [line for line in text.splitlines() if f"| {TASK} |" in line]
+    assert ["**below 0**" in line for line in lines] == [False, True, False]  # as NAMES has them
     assert [line.split(" | ")[0].strip("| ") for line in lines] == list(report.NAMES.values())
-    assert report.PICTURE.stat().st_size > 1000
-    assert report.CURVES.stat().st_size > 1000
+    assert f"- {TASK}, Ray RLlib: below 0. Someone broke it." in text.splitlines()
+    for picture in ("learning_easy.png", "curves_easy.png"):
+        assert (report.PICTURES / picture).stat().st_size > 1000
+        assert f"(pictures/{picture})" in text
+    assert "published.png" not in text
+
+
+def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_there(page):
+    name = "Hopper-v5"
+
+    def lines(rows):
+        return [line for line in page(rows).splitlines() if line.startswith(f"| {name} | ")]
+
+    assert lines([])[:2] == [f"| {name} | {engine} | 1,000,000 | not yet run | | | | | |"
+                             for engine in ("Stable-Baselines3", "rlcatalog-ppo")]  # fmt: skip
+    rows = [
+        {**row(engine, net, seed, 1000.0 + 100 * seed + 50 * (engine == "ours"), name), "greedy_return": 2000.0,
+         "train_seconds": 500.0 + seed, "parameters": 70_000 + (net == "own"), "versions": {"torch": "2"}}
+        for engine, net in (("sb3", "own"), ("ours", "catalog")) for seed in range(3)
+    ]  # fmt: skip
+    assert lines([row for row in rows if row["seed"] < 2])[1].endswith("| 2 of 5 seeds | | | | | |")
+    text = page(rows)
+    (ours,) = (line for line in lines(rows) if "rlcatalog-ppo | 1,000,000 | 3 |" in line)
+    assert "| +1.4 % (+1.4 to +1.4) |" in ours  # 50 of 3,580
+    assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
+    assert "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |" in text
+    assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in text
+    assert "Versions in the records: torch 2." in text
+    assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
+
+
+def test_each_task_with_published_settings_names_its_source():
+    from benchmarks.learning.published_tasks import PUBLISHED
+
+    for name, task in PUBLISHED.items():
+        assert "](https://" in task.source, name
+        assert all(figure.source.startswith("https://") for figure in task.published), name
+        assert task.low < task.high
 
 
 def test_curves_meet_where_all_seeds_have_points(rows):
@@ -72,9 +168,9 @@ def test_curves_meet_where_all_seeds_have_points(rows):
 
 def test_each_engine_is_trained_with_each_of_its_nets():
     class Given:
-        task, engine, seeds, unclaimed = [TASK], None, 2, False
+        task, engine, seeds, unclaimed, required = [TASK], None, 2, False, False
 
-    runs = list(_wanted(Given))
+    runs = list(wanted(Given))
     assert runs[:5] == [("sb3", TASK, "own", 0), ("sb3", TASK, "catalog", 0), ("rllib", TASK, "own", 0),
                         ("rllib", TASK, "catalog", 0), ("ours", TASK, "catalog", 0)]  # fmt: skip
     assert len(runs) == len(set(runs)) == 10
@@ -83,8 +179,10 @@ def test_each_engine_is_trained_with_each_of_its_nets():
 @pytest.mark.parametrize(("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")])
 def test_a_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
     monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1}))
-    monkeypatch.setattr(engines, "EPISODES", 3)
-    score, curve = engines.train(engine, TASK, net, 0)
-    assert [steps for steps, _ in curve] == [512, 1024]
-    assert all(8 < mean < 100 for _, mean in [*curve, (0, score)])
-    assert (score, curve) == engines.train(engine, TASK, net, 0)
+    monkeypatch.setattr(shared, "EPISODES", 3)
+    result = engines.train(engine, TASK, net, 0)
+    assert [steps for steps, _ in result["curve"]] == [512, 1024]
+    assert all(8 < mean < 100 for _, mean in [*result["curve"], (0, result["return"])])
+    assert result["parameters"] == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1  # two nets of 64 and 64
+    again = engines.train(engine, TASK, net, 0)
+    assert {**again, "train_seconds": 0} == {**result, "train_seconds": 0}

@@ -272,8 +272,8 @@ def test_a_plugin_s_codec_is_inverted_where_it_can_be(monkeypatch, angle):
 
 REFUSED = {
     Turning: (NotServedError, r"defines adapt\(\) and not invert\(\).*step\.raw_action"),
-    Refuses: (NotServedError, r"has no inverse: turns are not counted\. So keep"),
-    Unwritten: (NotServedError, r"has no inverse; keep what"),
+    Refuses: (NotServedError, r"has no inverse: turns are not counted\. So store"),
+    Unwritten: (NotServedError, r"has no inverse; store"),
     Wrong: (PartError, r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180"),
     Narrow: (PartError, r"Narrow\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)"),
     Broken: (PartError, r"Broken\.invert\(\) raised AttributeError"),

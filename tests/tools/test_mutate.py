@@ -172,6 +172,22 @@ def toy(tmp_path):
     return tree
 
 
+#: Mutant → what becomes of it.
+BECAME = {
+    ("area", "width < 0 → width <= 0"): "equivalent",
+    ("area", "width < 0 → width >= 0"): "killed",
+    ("area", "0 → 1"): "killed",
+    ("area", "-width → width"): "killed",
+    ("area", "width * height → width / height"): "killed",
+    ("area", "width * height → width"): "killed",
+    ("area", "width * height → height"): "killed",
+    ("ends", "n → not n"): "killed",
+    ("ends", "0 → 1"): "timeout",
+    ("unseen", "-width → width"): "survived",
+    ("never", "-a → a"): "uncovered",
+}
+
+
 def mutate(tree, *options):
     """Run the tool on the toy package; return the process, and what became of each mutant."""
     report, equivalent = tree.with_name("report.json"), tree.with_name("equivalent.toml")
@@ -189,22 +205,19 @@ def mutate(tree, *options):
     return done, {(entry["inside"], entry["change"]): entry["became"] for entry in entries}
 
 
+def test_a_sample_is_judged_and_named_by_its_seed(toy):
+    done, became = mutate(toy, "--n", "4", "--seed", "31")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert became.items() <= BECAME.items()
+    assert {*became.values()} == {"equivalent", "killed", "survived", "uncovered"}
+    assert (toy / "toy/src/toy_areas/areas.py").read_text() == CODE
+
+
+@pytest.mark.attack
 def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_nothing(toy):
     done, became = mutate(toy)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert became == {
-        ("area", "width < 0 → width <= 0"): "equivalent",
-        ("area", "width < 0 → width >= 0"): "killed",
-        ("area", "0 → 1"): "killed",
-        ("area", "-width → width"): "killed",
-        ("area", "width * height → width / height"): "killed",
-        ("area", "width * height → width"): "killed",
-        ("area", "width * height → height"): "killed",
-        ("ends", "n → not n"): "killed",
-        ("ends", "0 → 1"): "timeout",
-        ("unseen", "-width → width"): "survived",
-        ("never", "-a → a"): "uncovered",
-    }
+    assert became == BECAME
     assert (toy / "toy/src/toy_areas/areas.py").read_text() == CODE
     assert "| toy | 11 | 8 | 1 | 1 | 1 | 1 | 80.0 % |" in done.stdout
 

@@ -15,8 +15,8 @@ from scipy import signal
 from rlcatalog.errors import ConfigError
 from rlcatalog_tf import VisionNetwork as TFNet
 from rlcatalog_torch import VisionNetwork as TorchNet
-from rlcatalog_visionnet.config import plan
 from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec, as_config, derived, working_list
+from rlcatalog_visionnet.plan import plan
 from rlcatalog_visionnet.tf import Conv as TFConv, Pool as TFPool
 from rlcatalog_visionnet.torch import Conv as TorchConv, Pool as TorchPool
 

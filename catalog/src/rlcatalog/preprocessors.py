@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.catalog.model_catalog import ModelCatalog
 from rlcatalog.observations import Preprocessor as Preprocessor
 from rlcatalog.plugins import part_class, part_classes
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space
 
 
-def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = False) -> type:
+def get_preprocessor(space: Space, include_multi_binary: bool = False) -> type:
     """Return the class of the preprocessor for a space.
 
     Args:

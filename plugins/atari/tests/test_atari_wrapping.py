@@ -52,11 +52,11 @@ def why(env, config=None):
     ("env_id", "kwargs", "skip", "fire"),
     [
         (BREAKOUT, {}, 1, True),
-        (BREAKOUT, {"obs_type": "grayscale"}, 1, True),
+        pytest.param(BREAKOUT, {"obs_type": "grayscale"}, 1, True, marks=pytest.mark.attack),
         (NO_SKIP, {}, 4, True),
-        ("ALE/Breakout-v5", {"frameskip": 1}, 4, True),
+        pytest.param("ALE/Breakout-v5", {"frameskip": 1}, 4, True, marks=pytest.mark.attack),
         (FREEWAY, {}, 1, False),
-        ("ALE/KingKong-v5", {}, 1, True),
+        pytest.param("ALE/KingKong-v5", {}, 1, True, marks=pytest.mark.attack),
     ],
 )
 def test_frames_are_those_of_gymnasiums_wrappers(wrapped, env_id, kwargs, skip, fire):

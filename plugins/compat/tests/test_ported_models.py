@@ -225,7 +225,9 @@ for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, Non
 
 
 @pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|have no effect):Warning")
-@pytest.mark.parametrize(("framework", "code"), [("torch", TORCH), ("tensorflow", TENSORFLOW)], ids=["torch", "tf"])
+@pytest.mark.parametrize(("framework", "code"), [
+    pytest.param("torch", TORCH, id="torch"), pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.attack)
+])  # fmt: skip
 def test_a_file_of_models_runs_after_the_command_alone(framework, code):
     pytest.importorskip(framework)
     found = port(code.encode())

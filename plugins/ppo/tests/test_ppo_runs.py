@@ -90,11 +90,11 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["CartPole-v1"], "a resumed run keeps its ENV_ID. Leave ENV_ID out."),
-    (["--seed", "1"], "keeps its --seed. Leave --seed out."),
-    (["--model", "use_lstm=true"], "keeps its --model. Leave --model out."),
-    (["--out", "elsewhere"], "keeps its --out. Leave --out out."),
-    (["--overwrite"], "keeps its --overwrite. Leave --overwrite out."),
+    (["CartPole-v1"], "a resumed run keeps its ENV_ID. Remove ENV_ID."),
+    (["--seed", "1"], "keeps its --seed. Remove --seed."),
+    (["--model", "use_lstm=true"], "keeps its --model. Remove --model."),
+    (["--out", "elsewhere"], "keeps its --out. Remove --out."),
+    (["--overwrite"], "keeps its --overwrite. Remove --overwrite."),
     (["--set", "lr=fast"], "PPO config key 'lr'"),
     (["--set", "model=1"], "does not take 'model'. Use its option"),
     (["--import", "no_such_module"], "--import no_such_module"),

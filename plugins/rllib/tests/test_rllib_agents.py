@@ -141,7 +141,7 @@ def by_value(local_ray):
 
 @pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.attack)])
 def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
-    """With remote runners, the asynchronous algorithm below does so too."""
+    """With a remote runner, and asynchronously, in `make attack`."""
     config = config_of().env_runners(num_env_runners=runners)
     algo = config.build_algo()
     result = algo.train()
@@ -161,6 +161,7 @@ def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
     again.stop()
 
 
+@pytest.mark.attack  # one is configured, sampled and built below
 def test_an_asynchronous_algorithm_runs(by_value):
     # An episode is nine steps: of three, none is cut.
     config = config_of(APPOConfig).env_runners(num_env_runners=1, rollout_fragment_length=27)

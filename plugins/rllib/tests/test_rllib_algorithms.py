@@ -187,7 +187,7 @@ def test_a_killed_environment_runner_does_not_end_the_run(algo):
     assert min(known) > 400  # the new one was told what the filter knows
 
 
-@pytest.mark.attack  # several agents do so in test_rllib_agents.py
+@pytest.mark.attack
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)

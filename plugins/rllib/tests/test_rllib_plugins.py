@@ -73,47 +73,40 @@ def node(ray, installed):
         added.kill_all_processes(check_alive=False, allow_graceful=True)
 
 
-@pytest.fixture(scope="module")
-def run(local_ray, installed):
-    """What was found with the plugin on one node and not on the other, and a checkpoint; the plugin is gone by then."""
-    config = PPOConfig().env_runners(num_env_runners=1, num_envs_per_env_runner=1)
+def config_of():
+    """PPO with the plugin's model."""
+    config = PPOConfig().env_runners(num_env_runners=0, num_envs_per_env_runner=1)
     config.training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
-    asking = {"num_cpus_per_env_runner": 0, "custom_resources_per_env_runner": {"compass": 1}}
-    found = {"bare": local_ray.get_runtime_context().get_node_id()}
-    checkpoint = installed.parent / "checkpoint"
-    with node(local_ray, installed) as found["equipped"], found_here(installed):
-        rlcatalog_rllib.configure(
-            config, "CartPole-v1", model={"custom_model": "example_compass_glu", "example_compass_width": 12}
-        )
-        algo = config.copy(copy_frozen=False).env_runners(**asking).build_algo()
+    model = {"custom_model": "example_compass_glu", "example_compass_width": 12}
+    return rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
+
+
+@pytest.mark.attack
+def test_a_plugins_model_is_used_by_name_on_another_node(local_ray, installed):
+    bare = local_ray.get_runtime_context().get_node_id()
+    with node(local_ray, installed) as equipped, found_here(installed):
+        config = config_of().env_runners(num_env_runners=1)
+        algo = config.copy(copy_frozen=False).env_runners(
+            num_cpus_per_env_runner=0, custom_resources_per_env_runner={"compass": 1}
+        ).build_algo()  # fmt: skip
         algo.train()
-        found["models"] = algo.env_runner_group.foreach_env_runner(
+        models = algo.env_runner_group.foreach_env_runner(
             lambda r: [type(r.module.model).__module__, r.module.model.gated.out_features,
                        local_ray.get_runtime_context().get_node_id()], local_env_runner=False
         )  # fmt: skip
         algo.stop()
         with pytest.raises(MissingPluginError) as missing:
-            config.copy(copy_frozen=False).build_algo()
-        found["missing"] = str(missing.value)
-        algo = config.copy(copy_frozen=False).env_runners(num_env_runners=0).build_algo()
-        algo.save_to_path(str(checkpoint))
+            config.build_algo()
+    assert models == [["example_compass.torch", 24, equipped]]
+    assert equipped != bare
+    assert "example-compass" in str(missing.value)
+    assert f"Ray node {bare}" in str(missing.value)
+
+
+def test_a_checkpoint_whose_plugin_is_missing_is_refused(local_ray, installed, tmp_path):
+    with found_here(installed):
+        algo = config_of().build_algo()
+        algo.save_to_path(str(tmp_path / "checkpoint"))
         algo.stop()
-    return found, checkpoint
-
-
-def test_a_plugins_model_is_used_by_name_on_another_node(run):
-    found, _ = run
-    assert found["models"] == [["example_compass.torch", 24, found["equipped"]]]
-    assert found["equipped"] != found["bare"]
-
-
-def test_a_node_without_the_plugin_is_named_with_the_package(run):
-    found, _ = run
-    assert "example-compass" in found["missing"]
-    assert f"Ray node {found['bare']}" in found["missing"]
-
-
-def test_a_checkpoint_whose_plugin_is_missing_is_refused(run, local_ray):
-    _, checkpoint = run
     with pytest.raises(MissingPluginError, match=r"example-compass.*pip install example-compass"):
-        Algorithm.from_checkpoint(checkpoint)
+        Algorithm.from_checkpoint(tmp_path / "checkpoint")

@@ -160,7 +160,7 @@ REFUSED = [
     (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),
     (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*set fcnet_activation in"),
     (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
-    (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Remove it"),
+    (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
     (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they begin at 0"),
     (VECTOR, TWO, {"log_std_init": 0.0, "model_config": {"custom_action_dist": "beta"}}, "beta.*free_log_std"),
     (IMAGE, TWO, {"net_arch": [8]}, "the observation contains images.*post_fcnet_hiddens"),

@@ -269,12 +269,12 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["CartPole-v1"], "keeps its ENV_ID. Leave"),
-        (["--algo", "DQN"], "keeps its --algo. Leave"),
-        (["--set", "gamma=0.9"], "keeps its --set. Leave"),
-        (["--envs", "1"], "keeps its --envs. Leave"),
-        (["--seed", "0"], "keeps its --seed. Leave"),
-        (["--overwrite"], "keeps its --overwrite. Leave"),
+        (["CartPole-v1"], "keeps its ENV_ID. Remove"),
+        (["--algo", "DQN"], "keeps its --algo. Remove"),
+        (["--set", "gamma=0.9"], "keeps its --set. Remove"),
+        (["--envs", "1"], "keeps its --envs. Remove"),
+        (["--seed", "0"], "keeps its --seed. Remove"),
+        (["--overwrite"], "keeps its --overwrite. Remove"),
         ([], "its 64 steps are done; pass --steps 128 to train further"),
     ],
 )

@@ -145,6 +145,7 @@ def test_parts_that_are_made_work_together(catalog_with, framework):
     assert all(row in policy.action_space for row in action)
 
 
+@pytest.mark.attack  # that each kind keeps the contract is tried above
 def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
     """What pip would write beside the code is written by hand; then the author's first `pytest`, of two packages."""
     folders = []

@@ -26,8 +26,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: [16])
     autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of those layers")] = "tanh"
     autoregressive_order: Annotated[
-        list[int | str],
-        Meta(description="the parts in sampling order, by number, path or Dict key; others follow"),
+        list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
     ] = []
     autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
         None
@@ -35,9 +34,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     autoregressive_exact: Annotated[
         int,
         Meta(
-            ge=0,
-            description="largest number of combinations of earlier parts to sum over in entropy and kl; otherwise an"
-            " estimate",
+            ge=0, description="most combinations of earlier parts to sum over in entropy and kl; otherwise an estimate"
         ),
     ] = 64
 

@@ -139,9 +139,7 @@ class Run:
 
 
 def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
-    weight = torch.empty(outputs, inputs)
-    initialize(weight, "normc", {"std": std})
-    return nn.Parameter(weight)
+    return nn.Parameter(initialize(torch.empty(outputs, inputs), "normc", {"std": std}))
 
 
 class AutoregressiveDistribution(TorchDistribution, JointDistribution):

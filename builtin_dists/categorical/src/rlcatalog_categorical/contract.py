@@ -11,17 +11,9 @@ from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, 
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
+from rlcatalog_categorical import plugin
 from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
 from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
-from rlcatalog_categorical.plugin import (
-    bernoulli_size,
-    gumbel_size,
-    input_lens as lens_of_space,
-    multi_size,
-    size,
-    slate_nvec,
-    slates_size,
-)
 from rlcatalog_categorical.slates import slates_of
 
 
@@ -37,7 +29,7 @@ class CategoricalContract(ActionDistribution):
     #: The framework's MultiCategorical: the distribution of several choices.
     joint: ClassVar[Any]
 
-    required_model_output_shape = staticmethod(sized_by(size))
+    required_model_output_shape = staticmethod(sized_by(plugin.size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,12 +78,12 @@ class MultiCategoricalContract(ActionDistribution):
         """Number of values of each choice."""
         return self.layout.lens
 
-    required_model_output_shape = staticmethod(sized_by(multi_size))
+    required_model_output_shape = staticmethod(sized_by(plugin.multi_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return `input_lens`."""
-        return {"input_lens": lens_of_space(action)}
+        return {"input_lens": plugin.input_lens(action)}
 
     @classmethod
     def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
@@ -139,7 +131,7 @@ class BernoulliContract(ActionDistribution):
         """Return the sum of the bits' divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
-    required_model_output_shape = staticmethod(sized_by(bernoulli_size))
+    required_model_output_shape = staticmethod(sized_by(plugin.bernoulli_size))
 
 
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
@@ -166,7 +158,7 @@ class GumbelSoftmaxContract(ActionDistribution):
     raw_kind = "onehot"
     entropy_kind = "estimate"
 
-    required_model_output_shape = staticmethod(sized_by(gumbel_size))
+    required_model_output_shape = staticmethod(sized_by(plugin.gumbel_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,12 +201,12 @@ class SlateMultiCategoricalContract(ActionDistribution):
         self.slates = slates_of(all_slates, nvec, action_space)
         self.slates.check_width(self.inputs.shape)
 
-    required_model_output_shape = staticmethod(sized_by(slates_size))
+    required_model_output_shape = staticmethod(sized_by(plugin.slates_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return `nvec`."""
-        return {"nvec": slate_nvec(action)}
+        return {"nvec": plugin.slate_nvec(action)}
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -137,7 +135,5 @@ def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
     Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half the cosines (Dai et al. 2019). An odd
     width omits the last cosine.
     """
-    import numpy as np
-
     angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)

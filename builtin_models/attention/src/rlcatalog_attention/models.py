@@ -26,6 +26,7 @@ class TransformerModel(ModelV2):
     ops: TensorOps
     transformer_class: Any
     outputs_class: Any
+    features_of: Any
 
     def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
         self.num_outputs = ends.outputs
@@ -84,12 +85,11 @@ class AroundTrunk(TransformerModel):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        past = self.past.of_input(input_dict) if self.past.width else []
-        return self._forward(self._inputs(input_dict, past), input_dict, state, seq_lens)
-
-    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
-        """Return the concatenated trunk features and past inputs, floats `[S * T, width]`."""
-        raise NotImplementedError
+        x, _ = self.features_of(self.trunk, input_dict, [], None)
+        if self.past.width:
+            past = [self.ops.as_type(view, "float32") for view in self.past.of_input(input_dict)]
+            x = self.ops.columns([x, *past])
+        return self._forward(x, input_dict, state, seq_lens)
 
 
 class ByItself(TransformerModel):

@@ -14,7 +14,6 @@ from rlcatalog_tf import (
     OutputLayers,
     TFModelV2,
     features_of,
-    flatten_rows,
     initial_value,
     sequence_mask,
     steps_of,
@@ -210,7 +209,7 @@ def _matrix(rows: int, columns: int) -> Any:
 
 
 class _Model(TransformerModel, TFModelV2):
-    ops, transformer_class, outputs_class = OPS, Transformer, OutputLayers
+    ops, transformer_class, outputs_class, features_of = OPS, Transformer, OutputLayers, staticmethod(features_of)
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
         if seq_lens is None or input_dict.get("single_steps"):
@@ -220,10 +219,6 @@ class _Model(TransformerModel, TFModelV2):
 
 class AttentionWrapper(AroundTrunk, _Model):
     """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
-
-    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Any:
-        x, _ = features_of(self.trunk, input_dict, [], None)
-        return tf.concat([x, *(tf.cast(flatten_rows(view), tf.float32) for view in past)], axis=1) if past else x
 
 
 class GTrXLNet(ByItself, _Model):

@@ -19,7 +19,6 @@ from rlcatalog_torch import (
     TorchModelV2,
     dense,
     features_of,
-    flatten_rows,
     initialize,
     sequence_mask,
     steps_of,
@@ -236,13 +235,11 @@ def _from(x: Tensor, axis: int, start: int) -> Tensor:
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:
-    weight = torch.empty(rows, columns)
-    initialize(weight, "xavier_uniform", {})
-    return nn.Parameter(weight)
+    return nn.Parameter(initialize(torch.empty(rows, columns), "xavier_uniform", {}))
 
 
 class _Model(TransformerModel, TorchModelV2):
-    ops, transformer_class, outputs_class = OPS, Transformer, OutputLayers
+    ops, transformer_class, outputs_class, features_of = OPS, Transformer, OutputLayers, staticmethod(features_of)
 
     def _padding(self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Tensor | None]:
         single = seq_lens is None or seq_lens.shape[0] == x.shape[0]
@@ -251,10 +248,6 @@ class _Model(TransformerModel, TorchModelV2):
 
 class AttentionWrapper(AroundTrunk, _Model):
     """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
-
-    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Tensor:
-        x, _ = features_of(self.trunk, input_dict, [], None)
-        return torch.cat([x, *map(flatten_rows, past)], dim=1) if past else x
 
 
 class GTrXLNet(ByItself, _Model):

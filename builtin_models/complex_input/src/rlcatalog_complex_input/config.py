@@ -16,8 +16,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of the complex-input network."""
 
     input_nets: Annotated[
-        dict[str, str],
-        Meta(description="path of a part of the observation → name of its model; other parts get the best fit"),
+        dict[str, str], Meta(description="path of an observation part → name of its model; others get the best fit")
     ] = {}
 
 

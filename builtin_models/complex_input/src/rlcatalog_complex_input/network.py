@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import Request, SpaceInfo
-from rlcatalog.catalog import default_catalog
+from rlcatalog import Request, SpaceInfo, default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import TensorOps

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcatalog import SpaceInfo
-from rlcatalog.catalog import default_catalog
+from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.config import read_config
 from rlcatalog.errors import (
     AmbiguousChoiceError,

@@ -15,11 +15,9 @@ import numpy as np
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
-from rlcatalog.frameworks import tensor_ops
+from rlcatalog.frameworks import Array, tensor_ops
 from rlcatalog.models import ModelV2, code_of, copies_instances, last_values, output_plan, post_fcnet
 from rlcatalog.observations import preprocessor_of
-
-Array = np.ndarray[Any, Any]
 
 #: Keys without effect on a module that takes `num_outputs`.
 _IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -35,16 +34,14 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
         read_initializers(partial(getattr, self), "lstm", "weights", "bias")
 
 
-@dataclass(frozen=True)
-class Initial:
+class Initial(NamedTuple):
     """Initial values of one gate's weight or bias: a neutral name or a callable, and its arguments."""
 
     name: Any
     config: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class CellPlan:
+class CellPlan(NamedTuple):
     """Framework-neutral LSTM cell. Each gate (input, forget, cell, output) is initialised separately.
 
     Attributes:

@@ -12,15 +12,7 @@ from torch.nn import functional as F
 
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
 from rlcatalog_lstm.network import AroundTrunk
-from rlcatalog_torch import (
-    OutputLayers,
-    TorchModelV2,
-    add_time_dimension,
-    features_of,
-    flatten_rows,
-    initialize,
-    sequence_mask,
-)
+from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, add_time_dimension, features_of, initialize, sequence_mask
 
 
 class LSTMCell(nn.Module):
@@ -140,7 +132,7 @@ class LSTMWrapper(AroundTrunk, TorchModelV2):
     def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            x = torch.cat([x, *(flatten_rows(view) for view in self.past.of_input(input_dict))], dim=1)
+            x = OPS.columns([x, *self.past.of_input(input_dict)])
         if not state:
             sequences = x.shape[0] if seq_lens is None else seq_lens.shape[0]
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]

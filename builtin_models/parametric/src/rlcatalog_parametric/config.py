@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -31,8 +30,7 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "avail_actions"
 
 
-@dataclass(frozen=True)
-class HeadInputs:
+class HeadInputs(NamedTuple):
     """The head's inputs in an observation.
 
     Attributes:

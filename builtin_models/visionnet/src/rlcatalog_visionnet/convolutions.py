@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rlcatalog.errors import ConfigError, nearest, shown
-
-Pair = tuple[int, int]
-#: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
-Filter = tuple[int, Pair, Pair]
+from rlcatalog_visionnet.config import Filter, Pair
 
 #: RLlib's lists by height and width. The list for 64x64 ends at 3x3, which is flattened.
 BY_SIZE: dict[Pair, list[Filter]] = {
@@ -23,7 +19,6 @@ BY_SIZE: dict[Pair, list[Filter]] = {
     (10, 10): [(16, (5, 5), (2, 2)), (32, (5, 5), (2, 2))],
 }
 
-PRESETS = ("nature", "impala")
 #: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
 NATURE: list[Filter] = [(32, (8, 8), (4, 4)), (64, (4, 4), (2, 2)), (64, (3, 3), (1, 1))]
 NATURE_DENSE = 512
@@ -141,42 +136,6 @@ LayerSpec = ConvSpec | PoolSpec | ResidualSpec
 def by(numbers: Sequence[int]) -> str:
     """Return `(8, 4)` as `8x4`."""
     return "x".join(map(str, numbers))
-
-
-def read_filters(value: Any) -> list[Filter] | str | None:
-    """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`, or None.
-
-    An empty list counts as None, as in RLlib.
-
-    Raises:
-        ConfigError: The value is invalid; the message shows the entry.
-    """
-    if value is None or value == []:
-        return None
-    key = "config key 'conv_filters'"
-    if isinstance(value, str):
-        if value not in PRESETS:
-            raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Known:"
-                              f" {', '.join(PRESETS)}; or give a list of [channels, kernel, stride].")  # fmt: skip
-        return value
-    filters: list[Filter] = []
-    for i, entry in enumerate(value):
-        parts = list(entry) if isinstance(entry, list | tuple) else []
-        kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
-        if kernel is None or stride is None or not _positive(parts[0]):
-            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], integers >= 1, with kernel"
-                              f" and stride as one number or [height, width]; found {shown(entry)}.")  # fmt: skip
-        filters.append((parts[0], kernel, stride))
-    return filters
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _pair(value: Any) -> Pair | None:
-    numbers = list(value) if isinstance(value, list | tuple) else [value, value]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 and all(map(_positive, numbers)) else None
 
 
 def derived(size: Pair, padding: str | None) -> list[Filter]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.models import ModelV2, last_values
-from rlcatalog_visionnet.config import pixel_factor, plan
+from rlcatalog_visionnet.config import pixel_factor
+from rlcatalog_visionnet.plan import plan
 
 
 class Vision(ModelV2):

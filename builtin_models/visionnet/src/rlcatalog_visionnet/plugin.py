@@ -23,8 +23,8 @@ def match(request: Request) -> Match:
 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
-    from rlcatalog_visionnet.config import plan
     from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
+    from rlcatalog_visionnet.plan import plan
 
     layers = plan(request.config, request.encoded_shape, request.num_outputs)
     stages: list[Stage] = []
@@ -52,10 +52,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="visionnet",
-            targets={
-                "torch": "rlcatalog_visionnet.torch:VisionNetwork",
-                "tf": "rlcatalog_visionnet.tf:VisionNetwork",
-            },
+            targets={"torch": "rlcatalog_visionnet.torch:VisionNetwork", "tf": "rlcatalog_visionnet.tf:VisionNetwork"},
             summary="convolutions for images: RLlib's lists, a derived list for other sizes, nature, impala",
             match=match,
             describe=describe,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
-from rlcatalog_visionnet.config import ImagePlan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 from rlcatalog_visionnet.network import Vision
+from rlcatalog_visionnet.plan import ImagePlan
 
 #: Canonical name, variable, and axes that convert its value to the canonical layout.
 Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
-from rlcatalog_visionnet.config import ImagePlan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 from rlcatalog_visionnet.network import Vision
+from rlcatalog_visionnet.plan import ImagePlan
 
 
 def map_activation(value: Any) -> Any:

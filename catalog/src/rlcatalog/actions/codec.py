@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.plugins import public_index
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog.spaces.action_codecs import codec_class
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 Array = np.ndarray[Any, Any]
 #: A batch of the environment's actions: an array, or a structure of arrays.
@@ -289,7 +286,7 @@ class ActionCodec:
     # --- the space as plain data -----------------------------------------------------------------------------------
 
     @staticmethod
-    def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any] | None:
+    def space_to_json(space: Space) -> dict[str, Any] | None:
         """Return the parameters of a space as plain data, for saved policies; None if the space cannot be saved.
 
         Only space classes of plugins need it. rlcatalog-policy saves Gymnasium's spaces.

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
 from rlcatalog.frameworks.ops import Tensor, ops_of
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.models import ModelV2
 
 
@@ -82,9 +80,7 @@ class ActionDistribution:
         )
 
     @staticmethod
-    def required_model_output_shape(
-        action_space: gymnasium.Space[Any], model_config: Mapping[str, Any] | None = None
-    ) -> Any:
+    def required_model_output_shape(action_space: Space, model_config: Mapping[str, Any] | None = None) -> Any:
         """Return the number of model outputs that the distribution needs."""
         raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
 
@@ -191,8 +187,8 @@ class ActionDistribution:
             options: The result of `options_for`.
 
         Returns:
-            The parts. Each has a node of the action space (a Discrete for one choice of a MultiDiscrete), a callable
-            `(inputs, model)` that creates its distribution, and the number of its inputs.
+            The parts: a node of the action space, a callable `(inputs, model)` that creates its distribution, and the
+            number of its inputs. The node of one choice of a MultiDiscrete is a Discrete.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 

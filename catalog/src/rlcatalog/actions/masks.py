@@ -75,9 +75,7 @@ class ActionMasks:
         """Return a batch of observations without their masks, in the space that `SpaceInfo.without` returns."""
         if self.key is None:
             return obs
-        if isinstance(obs, list):
-            return [_without(one, self.steps) for one in obs]
-        return _without(obs, self.steps)
+        return [_without(one, self.steps) for one in obs] if isinstance(obs, list) else _without(obs, self.steps)
 
     def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.

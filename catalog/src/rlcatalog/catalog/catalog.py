@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcatalog import choice
 from rlcatalog.catalog import parts, registrations
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
-from rlcatalog.choice import Explanation, Pins, Resolution
+from rlcatalog.choice import Pins, Resolution
 from rlcatalog.choice.environments import check_wrapped, make_env as make_env, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
@@ -26,10 +27,12 @@ from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
+from rlcatalog.spaces.info import Space
 
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.choice import Explanation
     from rlcatalog.choice.environments import AnyEnv
 
 T = TypeVar("T")
@@ -185,8 +188,8 @@ class Catalog:
 
     def resolve(
         self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
@@ -221,8 +224,8 @@ class Catalog:
 
     def explain(
         self,
-        obs_space: gymnasium.Space[Any] | None = None,
-        action_space: gymnasium.Space[Any] | None = None,
+        obs_space: Space | None = None,
+        action_space: Space | None = None,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
@@ -254,13 +257,13 @@ class Catalog:
             self.slots, ("explanation", framework), spaces, config,
             lambda: find_resolution(self, *spaces, config, framework),
         )  # fmt: skip
-        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
+        return choice.Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
         self,
         build: Callable[[Resolution], T],
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,

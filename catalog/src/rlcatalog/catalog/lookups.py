@@ -18,11 +18,9 @@ from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Component, Request
 from rlcatalog.reporting import warn_caller
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.catalog.catalog import Catalog
 
 T = TypeVar("T")
@@ -36,8 +34,8 @@ _MOST_LOOKUPS = 64
 
 def find_resolution(
     catalog: Catalog,
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any],
+    obs_space: Space,
+    action_space: Space,
     config: Mapping[str, Any] | None,
     framework: str | None,
     pins: Pins | None = None,
@@ -119,8 +117,7 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             UnreadKeysWarning,
         )
     if resolution.unused_masks:
-        key, action = resolution.config["action_mask_key"], resolution.request.action
-        assert action is not None
+        key, action = resolution.config["action_mask_key"], resolution.action
         way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."

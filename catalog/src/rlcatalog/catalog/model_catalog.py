@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import action_codec
 from rlcatalog.catalog.default import default_catalog
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
@@ -30,7 +30,7 @@ class ModelCatalog:
 
     @staticmethod
     def get_action_dist(
-        action_space: gymnasium.Space[Any],
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         dist_type: str | type | None = None,
         framework: str | None = None,
@@ -49,9 +49,7 @@ class ModelCatalog:
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
-    def get_action_shape(
-        action_space: gymnasium.Space[Any], framework: str | None = None
-    ) -> tuple[Any, tuple[Any, ...]]:
+    def get_action_shape(action_space: Space, framework: str | None = None) -> tuple[Any, tuple[Any, ...]]:
         """Return dtype and shape of a batch of stored actions; None is the batch size.
 
         Args:
@@ -68,8 +66,8 @@ class ModelCatalog:
 
     @staticmethod
     def get_model_v2(
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int | None,
         model_config: Mapping[str, Any] | None,
         framework: str | None = None,
@@ -107,9 +105,7 @@ class ModelCatalog:
 
     @staticmethod
     def get_preprocessor_for_space(
-        observation_space: gymnasium.Space[Any],
-        options: Mapping[str, Any] | None = None,
-        include_multi_binary: bool = False,
+        observation_space: Space, options: Mapping[str, Any] | None = None, include_multi_binary: bool = False
     ) -> Preprocessor:
         """Return the preprocessor for a space.
 

@@ -19,11 +19,9 @@ from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.observations.watch import check_answers
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.component import blame_part
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.catalog.catalog import Catalog
     from rlcatalog.models import ModelV2
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 def preprocessor_for(
     catalog: Catalog,
-    space: gymnasium.Space[Any] | SpaceInfo,
+    space: Space | SpaceInfo,
     options: Mapping[str, Any] | None = None,
     *,
     check: str | None = None,
@@ -89,7 +87,7 @@ def preprocessor_for(
 
 def action_dist(
     catalog: Catalog,
-    action_space: gymnasium.Space[Any],
+    action_space: Space,
     config: Mapping[str, Any] | None = None,
     dist_type: str | type | None = None,
     framework: str | None = None,
@@ -119,8 +117,8 @@ def action_dist(
 
 def model_v2(
     catalog: Catalog,
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any],
+    obs_space: Space,
+    action_space: Space,
     num_outputs: int | None,
     config: Mapping[str, Any] | None = None,
     framework: str | None = None,
@@ -169,8 +167,8 @@ def model_v2(
 
 def model(
     choices: Mapping[str, Component | None],
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any] | None,
+    obs_space: Space,
+    action_space: Space | None,
     num_outputs: int | None,
     config: FlatConfig,
     framework: str,

@@ -68,11 +68,8 @@ class DistPlan:
 
         See `ActionDistribution.raw_kind`.
         """
-        return {
-            node.info.path: getattr(node.component.load(framework), "raw_kind", "values")
-            for node in self.walk()
-            if not node.children
-        }
+        leaves = [node for node in self.walk() if not node.children]
+        return {leaf.info.path: getattr(leaf.component.load(framework), "raw_kind", "values") for leaf in leaves}
 
 
 def named_dists(
@@ -108,7 +105,7 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
     repeated = {} if pins is None else pins.action_dists
     plan = _plan(slots, request, names, repeated)
     if not repeated:
-        _check_names(request, names, plan)
+        _check_names(names, plan, request.config)
     if request.config.get("free_log_std"):
         _check_free_log_std(slots, plan)
     return plan
@@ -118,8 +115,7 @@ def _plan(
     slots: Slots, request: Request, names: Names, repeated: Mapping[str, str], outer: Component | None = None
 ) -> DistPlan:
     """Plan a node; `outer` is the distribution that wraps the one to choose."""
-    info = request.action
-    assert info is not None
+    info = request.space_for("action_dist")
     place = info.path if outer is None else f"{info.path} inside {outer.name}"
     if place in repeated:
         choice = slots.repeat("action_dist", repeated[place])
@@ -129,21 +125,20 @@ def _plan(
     assert component is not None
     if _spec(component).wraps_default:
         inner = _plan(slots, request, names, repeated, component)
-        return DistPlan(info, choice, _size(component, request, inner.size), (inner,), place)
+        return DistPlan(info, choice, _size(component, info, request.config, inner.size), (inner,), place)
     if not _spec(component).composite:
-        return DistPlan(info, choice, _size(component, request), (), place)
+        return DistPlan(info, choice, _size(component, info, request.config), (), place)
     children = tuple(_plan(slots, replace(request, action=child), names, repeated) for child in info.children)
     size = sum(child.size for child in children)
     for cls in component.objects.values():  # a class of the running program may need more than its children do
         if "required_model_output_shape" in vars(cls):
-            size = _size(component, request)
+            size = _size(component, info, request.config)
     return DistPlan(info, choice, size, children, place)
 
 
 def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
     """Return the component named for a node, or None; never `outer`, which wraps the result."""
-    info, anywhere = request.action, names.get(None)
-    assert info is not None
+    info, anywhere = request.space_for("action_dist"), names.get(None)
     at_path = names.get(info.path)
     if at_path is not None and at_path is not outer:
         return at_path
@@ -154,21 +149,20 @@ def _name_at(request: Request, names: Names, outer: Component | None) -> Compone
     if _spec(anywhere).composite:
         return anywhere if info.is_composite else None
     try:
-        _size(anywhere, request)
+        _size(anywhere, info, request.config)
     except UnsupportedSpaceError:
         return None
     return anywhere
 
 
-def _size(component: Component, request: Request, *inner: int) -> int:
-    """Return the number of inputs that a distribution needs for a request's action space."""
-    assert request.action is not None
+def _size(component: Component, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> int:
+    """Return the number of inputs that a distribution needs for an action space."""
     if _spec(component).size is None:
         raise UnsupportedSpaceError(
-            f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
-            f" {request.action.describe()} has none."
+            f"{action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
+            f" {action.describe()} has none."
         )
-    return component.ask("size", request.action, request.config, *inner, returns=_output_size)
+    return component.ask("size", action, config, *inner, returns=_output_size)
 
 
 def _output_size(size: Any) -> int:
@@ -186,19 +180,18 @@ def _spec(component: Component) -> ActionDistSpec:
     return component.declaration
 
 
-def _check_names(request: Request, names: Names, plan: DistPlan) -> None:
+def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> None:
     """Check that the plan uses each name."""
-    assert request.action is not None
     nodes = list(plan.walk())
     unused = [
         path for path, component in names.items()
         if not any(node.component is component and path in (None, node.info.path) for node in nodes)
     ]  # fmt: skip
     if None in unused:
-        _size(names[None], request)  # raises an error with the reason
-        raise UnsupportedSpaceError(f"{names[None].name} fits no part of {request.action.describe()}.")
+        _size(names[None], plan.info, config)  # raises an error with the reason
+        raise UnsupportedSpaceError(f"{names[None].name} fits no part of {plan.info.describe()}.")
     if unused:
-        paths = ", ".join(node.path for node in request.action.walk())
+        paths = ", ".join(node.path for node in plan.info.walk())
         raise ConfigError(
             f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts: {paths}."
         )

@@ -62,12 +62,11 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form, from which all other forms are made."""
-        resolution, action = self.resolution, self.resolution.request.action
-        steps = resolution.mask_steps
+        resolution, steps = self.resolution, self.resolution.mask_steps
         return {
             "env": self.env or None,
             "observation_space": resolution.request.obs.describe(),
-            "action_space": action.describe() if action is not None else None,
+            "action_space": resolution.action.describe(),
             "framework": resolution.framework,
             **{s: self._choice(resolution.choices["trunk" if s == "model" else s]) for s in _SLOTS},
             "action_parts": [
@@ -158,12 +157,10 @@ def outline(
         for node in data["action_parts"]
     ]
     first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
-    mask: list[Row] = []
-    if data["action_mask"]:
-        note = "kept out of the model's input"
-        if data["model_sees_mask"]:
-            note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
-        mask = [("action mask", "", f"{data['action_mask']}, {note}")]
+    note = "kept out of the model's input"
+    if data["model_sees_mask"]:
+        note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+    mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
         Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),

@@ -21,6 +21,7 @@ from rlcatalog.observations.structure import model_views
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request, Stage
 from rlcatalog.plugins.registry import Registry
+from rlcatalog.spaces import SpaceInfo
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Pins:
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
         """Return the addresses of all parts that a lookup chose."""
-        parts = {slot: c for slot in ("filter", *MODEL_SLOTS) if (c := resolution.choices[slot].component) is not None}
+        parts = resolution.components("filter", *MODEL_SLOTS)
         preprocessors = dict(resolution.preprocessor.components())
         action_dists = {node.place: node.component for node in resolution.dists.walk()}
         everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
@@ -113,6 +114,16 @@ class Resolution:
         """Number of model outputs that the action distribution needs."""
         return self.dists.size
 
+    @property
+    def action(self) -> SpaceInfo:
+        """The action space."""
+        return self.request.action or self.request.obs  # a resolution has one
+
+    def components(self, *slots: str) -> dict[str, Component]:
+        """Return the parts in these slots, or in all, without slots that are empty."""
+        parts = {slot: self.choices[slot].component for slot in slots or self.choices}
+        return {slot: part for slot, part in parts.items() if part is not None}
+
     def component(self, slot: str) -> Component:
         """Return the component of a slot that is never empty."""
         component = self.choices[slot].component
@@ -127,21 +138,19 @@ class Resolution:
     @property
     def shapes(self) -> tuple[Stage, ...]:
         """The stages from observation to action, with their shapes."""
-        parts = [(slot, c.name) for slot in ("preprocessor", "filter") if (c := self.choices[slot].component)]
-        action = self.request.action
+        parts = self.components("preprocessor", "filter").items()
         return (
             Stage("observation", self.request.obs.shape, 0),
-            *(Stage(f"{slot}: {name}", self.preprocessor.shape, 0) for slot, name in parts),
+            *(Stage(f"{slot}: {part.name}", self.preprocessor.shape, 0) for slot, part in parts),
             *self.layers,
             Stage(f"{self.dists.component.name}: inputs", (self.num_outputs,), 0),
-            Stage("action", action.shape if action is not None else None, 0),
+            Stage("action", self.action.shape, 0),
         )
 
     @property
     def model_parts(self) -> tuple[str, ...]:
         """The names of the model's parts, from the inside out."""
-        chosen = (self.choices[slot].component for slot in MODEL_SLOTS)
-        return tuple(component.name for component in chosen if component is not None)
+        return tuple(part.name for part in self.components(*MODEL_SLOTS).values())
 
     @cached_property
     def unread(self) -> dict[str, str]:
@@ -179,16 +188,15 @@ class Resolution:
 
     def parts(self) -> Iterator[Component]:
         """Yield all chosen parts, including those for the spaces' parts."""
-        yield from (choice.component for choice in self.choices.values() if choice.component is not None)
+        yield from self.components().values()
         yield from (component for _, component in self.preprocessor.components())
         yield from (node.component for node in self.dists.walk())
 
     def pinned_keys(self) -> dict[str, Any]:
         """Return config keys with the models that the model's parts chose; see `ModelSpec.pinned_keys`."""
         keys: dict[str, Any] = {}
-        for slot in MODEL_SLOTS:
-            component = self.choices[slot].component
-            if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
+        for slot, component in self.components(*MODEL_SLOTS).items():
+            if getattr(component.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
                 keys |= component.ask("pinned_keys", request, returns=_config_keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -94,6 +94,12 @@ class Slots:
             if among is None or owner in among:
                 self.registry.explain_missing(what, owner)
 
+    def _choose(self, slot: str, request: Request, named: Component | None, candidates: Iterable[Component]) -> Choice:
+        """Choose a part for a slot, unless an unusable package would have been asked as well."""
+        if named is None and self._failed:
+            self._refuse_missing(slot, request, self._failed)
+        return choose(slot, candidates, request, named=named, prefer=self.prefer)
+
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
@@ -101,9 +107,7 @@ class Slots:
         named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
         # Only ask the codecs of the child's class, because explain() shows no candidates for children.
         candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
-        if named is None and self._failed:
-            self._refuse_missing("preprocessor", request, self._failed)
-        choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
+        choice = self._choose("preprocessor", request, named, candidates)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
@@ -144,9 +148,7 @@ class Slots:
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
-        if named is None and self._failed:
-            self._refuse_missing("action_dist", request, self._failed)
-        choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
+        choice = self._choose("action_dist", request, named, candidates)
         if choice.component is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
@@ -173,16 +175,11 @@ class Slots:
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(None, "empty when the policy was saved")
-        if named is None and self._failed:
-            self._refuse_missing(slot, request, self._failed)
-        return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
+        return self._choose(slot, request, named, self._parts.get(slot, ()))
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        named = self.named("model", name)
-        if named is None and self._failed:
-            self._refuse_missing("trunk", request, self._failed)
-        choice = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
+        choice = self._choose("trunk", request, self.named("model", name), self._parts.get("trunk", ()))
         if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")

@@ -88,12 +88,10 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Keys that the kernel and the engines always read.
-READ_BY_KERNEL = frozenset(
-    {
-        "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
-        "check_observations", "action_bounds", "_disable_action_flattening", "custom_model_config",
-    }
-)  # fmt: skip
+READ_BY_KERNEL = frozenset({
+    "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
+    "check_observations", "action_bounds", "_disable_action_flattening", "custom_model_config",
+})  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
 #: Keys of a trunk without effect under a memory → how to give them an effect.

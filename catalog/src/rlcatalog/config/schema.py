@@ -87,8 +87,7 @@ class Schema:
         return flat
 
     def _make_struct(self, struct: type, flat: FlatConfig) -> Any:
-        fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-        keys = {field: self._names.get(struct, {}).get(field, field) for field in fields}
+        keys = {row.name: self._names.get(struct, {}).get(row.name, row.name) for row in keys_of(struct)}
 
         def refused(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")

@@ -6,10 +6,9 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import NamedTuple
 
 
 def load_first(module: str, *, before: str) -> None:
@@ -30,8 +29,7 @@ def load_first(module: str, *, before: str) -> None:
         sys.meta_path.insert(0, finder)
 
 
-@dataclass(frozen=True)
-class _LoadFirst(MetaPathFinder):
+class _LoadFirst(NamedTuple):
     """Finder that has the loader of one module import another module first; Python's finders find both."""
 
     module: str

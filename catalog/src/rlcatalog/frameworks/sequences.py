@@ -32,8 +32,7 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     """
     state = batch.get("state")
     if state is None:
-        start: Sequence[Any] = policy.memory.start(sequences)
-        return start
+        return list(policy.memory.start(sequences))
     memory = list(getattr(state, "memory", state))
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
         raise ModelContractError(

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any, cast
 
-import gymnasium
-
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.construction import ModelPart, check_class
@@ -16,12 +14,13 @@ from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces.info import Space
 
 
 def assemble(
     parts: list[ModelPart],
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any] | None,
+    obs_space: Space,
+    action_space: Space | None,
     num_outputs: int | None,
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
@@ -161,7 +160,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     return trunk
 
 
-def _separate_value_class(cls: type) -> type[SeparateValue]:
+def _separate_value_class(cls: type) -> Any:
     """Return the framework's class that holds a chain for the policy and one for the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
@@ -169,8 +168,7 @@ def _separate_value_class(cls: type) -> type[SeparateValue]:
             f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model with a state, needs for"
             " vf_share_layers=False. Remove vf_share_layers."
         )
-    pair: type[SeparateValue] = framework.load("separate_value")
-    return pair
+    return framework.load("separate_value")
 
 
 def _check_carries(head: ModelV2, trunk: ModelV2) -> None:

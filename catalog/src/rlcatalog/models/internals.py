@@ -137,8 +137,7 @@ def models_inside(model: ModelV2) -> dict[str, Any]:
 
 def weights_of(model: ModelV2) -> dict[str, Any]:
     """Return all weights of a model; a `get_weights` of its class is ignored (see `ModelV2.get_weights`)."""
-    weights: dict[str, Any] = model._rlcatalog.weights(model)
-    return weights
+    return model._rlcatalog.weights(model)
 
 
 def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:

@@ -103,13 +103,9 @@ class OutputPlan:
             before: The stages before them. A value that shares no layers has them, too.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
-        dense = [
-            *before,
-            *(
-                Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size)
-                for i, (n, spec) in enumerate(zip(widths, self.hidden, strict=False), 1)
-            ),
-        ]
+        dense = list(before)
+        for i, (n, spec) in enumerate(zip(widths, self.hidden, strict=False), 1):
+            dense.append(Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size))
         if self.logits is None:
             return dense
         own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in dense]

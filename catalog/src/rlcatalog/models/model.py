@@ -17,11 +17,10 @@ from rlcatalog.models.flatten_structured import flatten_structured
 from rlcatalog.models.internals import ModelInternals, get_submodel, real_rows
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
+from rlcatalog.spaces.info import Space
 from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.frameworks.ops import Tensor
 
 
@@ -44,8 +43,8 @@ class ModelV2:
 
     def __init__(
         self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any] | None,
+        obs_space: Space,
+        action_space: Space | None,
         num_outputs: int | None,
         model_config: Mapping[str, Any] | None,
         name: str | None,

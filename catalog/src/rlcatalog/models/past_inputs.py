@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcatalog.actions import action_codec
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models.layers import OutputPlan, output_plan
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.spaces import SpaceInfo
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 #: Names of a memory's views. They differ from RLlib's names, which its trunk may request in another form.
 PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
@@ -35,7 +32,7 @@ class PastInputs:
     width: int
 
     @classmethod
-    def of(cls, action: SpaceInfo | gymnasium.Space[Any] | None, actions: int, rewards: int) -> PastInputs:
+    def of(cls, action: SpaceInfo | Space | None, actions: int, rewards: int) -> PastInputs:
         """Compute the widths for an action space.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,10 @@ class ViewRequirement:
     data_col: str | None = None
     space: Any = None
     shift: int | str | Sequence[int] = 0
-    index: int | None = None
-    batch_repeat_value: int = 1
-    used_for_compute_actions: bool = True
-    used_for_training: bool = True
+    index: int | None = field(default=None, repr=False)
+    batch_repeat_value: int = field(default=1, repr=False)
+    used_for_compute_actions: bool = field(default=True, repr=False)
+    used_for_training: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
         if self.space is None:
@@ -65,9 +65,6 @@ class ViewRequirement:
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
         """Return the requirement that `to_dict` described."""
         return cls(**{**data, "space": provided.space_from_json(data["space"])})
-
-    def __repr__(self) -> str:
-        return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"
 
 
 def _steps(shift: int | str | Sequence[int]) -> list[int]:

@@ -90,10 +90,8 @@ class Filter:
     @property
     def who(self) -> str:
         """Class and origin, for messages."""
-        name = type(self).__qualname__
-        return (
-            name if self.component is None else f"{name} (filter {self.component.name!r} of {self.component.provider})"
-        )
+        name, part = type(self).__qualname__, self.component
+        return name if part is None else f"{name} (filter {part.name!r} of {part.provider})"
 
     def get_state(self) -> dict[str, Array]:
         """Return the statistics as arrays by name, for saving with the policy."""

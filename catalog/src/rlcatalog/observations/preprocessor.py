@@ -23,11 +23,9 @@ from rlcatalog.errors import CatalogError, ModelContractError, ObservationError,
 from rlcatalog.frameworks.ops import Tensor, TensorOps
 from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
 from rlcatalog.observations.watch import check_bounds, check_slice
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlcatalog.catalog import Catalog
     from rlcatalog.plugins import Component
 
@@ -92,7 +90,7 @@ class Preprocessor:
 
     def __init__(
         self,
-        obs_space: gymnasium.Space[Any],
+        obs_space: Space,
         options: Mapping[str, Any] | None = None,
         *,
         check: str = "first",
@@ -112,7 +110,7 @@ class Preprocessor:
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
-    def _init_shape(self, obs_space: gymnasium.Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space, options: dict[str, Any]) -> tuple[int, ...]:
         """Return the shape of an encoded observation."""
         raise NotImplementedError(f"{type(self).__name__} must implement _init_shape(obs_space, options).")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,20 +12,15 @@ from rlcatalog import provided
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.spaces import SpaceInfo
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space
 
 
-def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
+def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     """Return the preprocessor of an encoded space, or None for an environment's space."""
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        preprocessor = provided.default_catalog().preprocessor_for(
-            SpaceInfo.read(obs_space.original_space), {}, check="never"
-        )
+        preprocessor = provided.default_catalog().preprocessor_for(obs_space.original_space, {}, check="never")
         obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
     return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
@@ -35,7 +30,7 @@ def is_structure(obs: Any) -> bool:
     return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 
-def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
+def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "numpy") -> Any:
     """Convert encoded observations back into the structure of their space.
 
     Args:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,7 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
-
-if TYPE_CHECKING:
-    import gymnasium
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 
 class TrunkObservation:
@@ -56,10 +55,7 @@ class TrunkObservation:
         if len(kept) == 1:
             self.preprocessor = kept[0]
         else:
-            info = whole
-            for key in claimed:
-                info = info.without(key)
-            self.preprocessor = preprocessor.child(info)
+            self.preprocessor = preprocessor.child(reduce(SpaceInfo.without, claimed, whole))
         starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
         #: Slices of its columns in the whole observation, with adjacent ones joined.
         self._columns: list[tuple[int, int]] = []
@@ -80,7 +76,7 @@ class TrunkObservation:
             request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
         )
 
-    def space(self, encoded_space: gymnasium.Space[Any]) -> Any:
+    def space(self, encoded_space: Space) -> Any:
         """Return the observation space of the trunk.
 
         Args:

@@ -226,6 +226,7 @@ class Declaration:
     def judge(self, request: Request) -> Match:
         """Return whether, how well and why the component fits a request."""
         if self.kinds:
+            # `request.space_for` without a call: every candidate of every slot is asked.
             space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
             if space.distance(self.kinds) is None:
                 return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")

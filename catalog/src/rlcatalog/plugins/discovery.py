@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginError, reason
 
@@ -68,6 +68,11 @@ class PluginRecord:
         """Record that the plugin is not usable, and why."""
         self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
 
+    def refuse(self, why: str) -> None:
+        """Record that the plugin is made for another kernel."""
+        fix = f"Install a version of {self.distribution} for it, or another version of rlcatalog."
+        self.fail(IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"), "incompatible")
+
     def note(self, problem: CatalogError) -> None:
         """Record a problem of a plugin that is still usable."""
         self.problems.append(problem)
@@ -86,8 +91,7 @@ def _text(exception: BaseException) -> str:
     return text.partition(": ")[2] if isinstance(exception, DeclarationError | IncompatiblePluginError) else text
 
 
-@dataclass(frozen=True)
-class _DamagedEntryPoint:
+class _DamagedEntryPoint(NamedTuple):
     """Entry point of an installed distribution whose files cannot be read; loading it raises the reason."""
 
     name: str
@@ -143,9 +147,8 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
         # Only report broken files that mention rlcatalog.
         known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
         if b"rlcatalog" in known:
-            yield _DamagedEntryPoint(
-                name, distribution, PluginError(f"entry_points.txt cannot be read: {reason(error)}")
-            )
+            why = PluginError(f"entry_points.txt cannot be read: {reason(error)}")
+            yield _DamagedEntryPoint(name, distribution, why)
 
 
 def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
@@ -198,9 +201,7 @@ def _lies_between(line: str, version: str) -> bool:
 def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
     """Return why a distribution's metadata excludes this kernel, or None."""
     for line in plugin.requires:
-        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
-            continue
-        if _lies_between(line, kernel_version):
+        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE) or _lies_between(line, kernel_version):
             continue
         # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
         from packaging.requirements import Requirement

@@ -18,15 +18,7 @@ import msgspec
 import pluggy
 
 from rlcatalog._version import __version__
-from rlcatalog.errors import (
-    CatalogError,
-    DeclarationError,
-    IncompatiblePluginError,
-    PluginError,
-    nearest,
-    reason,
-    shown,
-)
+from rlcatalog.errors import CatalogError, DeclarationError, PluginError, nearest, reason, shown
 from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assignment import assign
 from rlcatalog.plugins.component import Component
@@ -131,9 +123,7 @@ def _load(
         record.status, record.error = "disabled", why
         return
     if why := incompatible_reason(record, __version__):
-        fix = f"Install a version of {record.distribution} for it, or another version of rlcatalog."
-        text = f"{record.distribution} {record.version}: {why}. {fix}"
-        record.fail(IncompatiblePluginError(text), "incompatible")
+        record.refuse(why)
         return
     here = _LOADING.set(record.name)
     try:
@@ -183,18 +173,19 @@ def _read_declarations(
 
 def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginManager) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
+    held = ModuleType(name)  # pluggy compares what it holds with ==, which a plugin may define as it likes
+    vars(held).update((key, one) for key, one in inspect.getmembers(plugin, inspect.isroutine) if key[0] != "_")
     try:
-        manager.register(plugin, name)
-        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(plugin) or ()}
+        manager.register(held, name)
+        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(held) or ()}
     except pluggy.PluginValidationError as error:
         hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
-        raise DeclarationError(
-            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
-        ) from error
+        text = f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
+        raise DeclarationError(text) from error
     finally:
         if manager.has_plugin(name):
             manager.unregister(name=name)
-    alike = [key for key, _ in inspect.getmembers(plugin, inspect.isroutine) if key.startswith("rlcatalog_")]
+    alike = [key for key in vars(held) if key.startswith("rlcatalog_")]
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(

@@ -12,12 +12,10 @@ from typing import Any
 
 
 @cache
-def _data() -> dict[str, Any]:
+def _data() -> Any:
     from importlib import resources
 
-    text = (resources.files(__package__) / "public_index.json").read_text(encoding="utf-8")
-    data: dict[str, Any] = json.loads(text)
-    return data
+    return json.loads((resources.files(__package__) / "public_index.json").read_text(encoding="utf-8"))
 
 
 def provider_of(kind: str, name: str) -> str | None:

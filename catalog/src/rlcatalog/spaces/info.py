@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlcatalog.errors import UnsupportedSpaceError
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
+
+#: A space of Gymnasium's, which the kernel does not import to name it.
+Space: TypeAlias = "gymnasium.Space[Any]"
 
 #: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For any other class, the
 #: qualified name is the kind.
@@ -44,7 +47,7 @@ class SpaceInfo:
         path: Path of the node, in Python syntax: `obs['camera'][0]`.
         shape: Shape of the space, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
-        low: Lower bounds (Box), an array of `shape`.
+        low: Lower bounds (Box), an array of `shape`; None for other kinds, as below.
         high: Upper bounds (Box), an array of `shape`.
         n: Number of values (Discrete).
         start: Smallest value (Discrete) or values (MultiDiscrete).
@@ -59,18 +62,18 @@ class SpaceInfo:
     path: str
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
-    low: np.ndarray[Any, Any] | None = field(default=None, repr=False)
-    high: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    low: Any = field(default=None, repr=False)
+    high: Any = field(default=None, repr=False)
     n: int | None = None
     start: Any = 0
-    nvec: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    nvec: Any = field(default=None, repr=False)
     keys: tuple[str, ...] = ()
     children: tuple[SpaceInfo, ...] = ()
     classes: tuple[str, ...] = field(default=(), repr=False)
     space: Any = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, space: gymnasium.Space[Any], path: str = "obs") -> SpaceInfo:
+    def read(cls, space: Space, path: str = "obs") -> SpaceInfo:
         """Read `space`, and its children, into a tree.
 
         Args:
@@ -87,11 +90,10 @@ class SpaceInfo:
                 f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space;"
                 " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
             )
-        shape = space.shape
         return cls(
             kind,
             path,
-            shape=tuple(int(n) for n in shape) if shape is not None else None,
+            shape=tuple(int(n) for n in space.shape) if space.shape is not None else None,
             dtype=str(space.dtype) if space.dtype is not None else None,
             classes=classes,
             space=space,

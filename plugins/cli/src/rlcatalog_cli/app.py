@@ -31,8 +31,7 @@ _ALL = typer.Option(
 
 def list_parts(
     kind: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …"),
+        str | None, typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …")
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,

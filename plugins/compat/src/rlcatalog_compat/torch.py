@@ -148,8 +148,7 @@ class SkipConnection(nn.Module):
     def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
         """Run the layer and combine its output with its input."""
         outputs: Tensor = self._layer(inputs, **kwargs)
-        joined: Tensor = outputs + inputs if self._fan_in_layer is None else self._fan_in_layer((inputs, outputs))
-        return joined
+        return outputs + inputs if self._fan_in_layer is None else self._fan_in_layer((inputs, outputs))
 
 
 class Swish(nn.Module):

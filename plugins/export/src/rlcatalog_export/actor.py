@@ -7,24 +7,20 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog import provided
+from rlcatalog import Catalog, SpaceInfo, provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
 from rlcatalog.frameworks import Array, Step
 from rlcatalog.internals import mask_steps
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.actor_inputs import Observations
 from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import LEAST
 from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json, with_batch_hint
-
-if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
 
 
 class ActorState(NamedTuple):

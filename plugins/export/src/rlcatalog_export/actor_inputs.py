@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog.internals import stack
 from rlcatalog.observations import Array, Preprocessor
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.codecs import ObservationInput, observation_inputs
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import config_from_plain, with_batch_hint
-
-if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
 
 
 class Observations:

@@ -8,14 +8,12 @@ graph's log density must match the policy's distribution, computed from the grap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rlcatalog.actions import ActionCodec, LoweredActions
-    from rlcatalog.frameworks import TensorOps
-    from rlcatalog.observations import Preprocessor
+from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.observations import Preprocessor
 
 
 @dataclass(frozen=True)

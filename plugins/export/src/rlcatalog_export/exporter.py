@@ -6,18 +6,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from rlcatalog.errors import FolderTakenError, SavedPolicyError
+from rlcatalog.plugins import Component
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.file_check import compare
 from rlcatalog_export.formats import Exported, exporter_for
 from rlcatalog_export.interface import Interface
-from rlcatalog_policy import TEMPORARY, sync_folder
-
-if TYPE_CHECKING:
-    from rlcatalog.plugins import Component
-    from rlcatalog_policy import Policy
+from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 
 
 def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,10 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
 from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
+from rlcatalog_export.actor import Actor
 from rlcatalog_export.agreement import Array, action_disagreement, disagreement
+from rlcatalog_export.formats import Exported
 from rlcatalog_policy import Policy
-
-if TYPE_CHECKING:
-    from rlcatalog_export.actor import Actor
-    from rlcatalog_export.formats import Exported
-
 
 _BATCHES, _STEPS = (1, 3, 8), 4
 #: Largest random number for a Box without bounds; environments rarely return larger ones.
@@ -121,6 +118,4 @@ def _moderate(info: SpaceInfo, value: Any) -> Any:
         return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):
         return value
-    assert info.low is not None
-    assert info.high is not None
     return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(info.dtype)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import may_claim, public_index
 from rlcatalog.plugins import Component
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog_export.interface import Interface
     from rlcatalog_policy import Policy
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,7 @@ from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_
 from rlcatalog_export.formats import Exported
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import Noise
-from rlcatalog_policy import History, plain_config, space_to_json
-
-if TYPE_CHECKING:
-    from rlcatalog_policy import Policy
-
+from rlcatalog_policy import History, Policy, plain_config, space_to_json
 
 #: Numbers of rows of the batches that are tried before the export.
 _TRIED = (2, 3)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog.catalog import default_catalog
+import gymnasium
+
+from rlcatalog.catalog import Catalog, default_catalog
+from rlcatalog.choice import Pins
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, shown
 from rlcatalog_policy.policy import Policy
-
-if TYPE_CHECKING:
-    import gymnasium
-
-    from rlcatalog import Catalog
-    from rlcatalog.choice import Pins
 
 
 def build(

@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+import rlcatalog_policy
 from rlcatalog.actions import ActionCodec, ActionDistribution, unbind
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
@@ -23,9 +24,6 @@ from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.observations import Array, rows as rows_of
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import parts_of
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
 Shape = tuple[int | None, ...]
 
@@ -37,7 +35,7 @@ class ContractChecker:
         policy: The policy.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: rlcatalog_policy.Policy) -> None:
         self._policy = policy
         resolution = policy.resolution
         self.outputs = resolution.num_outputs
@@ -191,11 +189,10 @@ class ContractChecker:
         if isinstance(error, TypeError):
             self._check_signatures(error)
         resolution = self._policy.resolution
-        parts = [resolution.choices[slot].component for slot in MODEL_SLOTS]
-        parts += [plan.component for plan in resolution.dists.walk()]
+        dists = (plan.component for plan in resolution.dists.walk())
         packages: dict[str, Component] = {}
-        for part in parts:
-            if part is not None and part.is_third_party and resolution.framework in part.frameworks:
+        for part in (*resolution.components(*MODEL_SLOTS).values(), *dists):
+            if part.is_third_party and resolution.framework in part.frameworks:
                 home = str(getattr(part.load(resolution.framework), "__module__", ""))
                 packages[home.partition(".")[0]] = part
         if not packages:

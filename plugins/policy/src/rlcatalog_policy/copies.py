@@ -1,4 +1,4 @@
-"""Copying and pickling of policies: the same parts are built again, with copied weights and statistics.
+"""New models, copies and pickles of a policy: the same parts are built, with new or copied weights and statistics.
 
 A pickle has the content of a save: it names the parts. Classes of the running program are pickled as usual, by the
 module that they are imported from.
@@ -10,14 +10,29 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice import Pins
+from rlcatalog.choice import MODEL_SLOTS, Pins
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.models import code_of, copying_instances
+from rlcatalog.models import ModelV2, code_of, copying_instances
 from rlcatalog.plugins import Component
 from rlcatalog_policy.tensors import describe_other_dtypes
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
+
+
+def new_model(policy: Policy) -> ModelV2:
+    """Build the model of a policy's parts, with new weights."""
+    resolution = policy.resolution
+    return policy.catalog.model(
+        resolution.components(*MODEL_SLOTS),
+        policy.encoded_space,
+        policy.action_space,
+        resolution.num_outputs,
+        resolution.config,
+        policy.framework,
+        unclaimed=resolution.unclaimed,
+        action_dist=policy.dist_class,
+    )
 
 
 def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:

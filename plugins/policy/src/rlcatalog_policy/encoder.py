@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec, ActionMasks
+from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
-
-if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
 
 
 def with_batch_hint(
@@ -103,11 +101,9 @@ class Encoder:
     def __init__(
         self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None, *, filters: bool = False
     ) -> None:
-        request = resolution.request
-        assert request.action is not None
-        chosen, values = resolution.choices["preprocessor"].component, resolution.config
-        self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
-        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps, codec)
+        obs, values, chosen = resolution.request.obs, resolution.config, resolution.choices["preprocessor"].component
+        self.preprocessor = catalog.preprocessor_for(obs, values, pins=resolution.pins, chosen=chosen)
+        self.masks = ActionMasks(resolution.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space = self.preprocessor.observation_space

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
 from rlcatalog.frameworks import Array, Step
+from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.policy import Policy, load_extension
 
@@ -74,7 +75,7 @@ class Frozen(Policy):
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
         encoded, mask = policy.encoder.encode_batch(obs, mask)
-        return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
+        return take_step(policy, self._acting, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
         self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
@@ -82,7 +83,7 @@ class Frozen(Policy):
         """Choose actions for encoded observations; see `Policy.act_encoded`. The step is NumPy, even for tensors."""
         policy = self.policy
         mask = to_array(policy.encoder.resolve_mask(encoded, mask))
-        return policy._step(self._acting, to_array(encoded), state, prev_reward, mask, explore)
+        return take_step(policy, self._acting, to_array(encoded), state, prev_reward, mask, explore)
 
     def update(self) -> None:
         """Copy the policy's current weights. Call this after each learning step."""

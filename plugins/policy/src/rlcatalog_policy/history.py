@@ -194,12 +194,7 @@ class Views:
         return raw if self._as_drawn else actions.shown(raw)
 
     def after(
-        self,
-        history: History,
-        obs: Any,
-        raw_action: Any,
-        ops: TensorOps = NUMPY_OPS,
-        actions: _Actions | None = None,
+        self, history: History, obs: Any, raw_action: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
     ) -> History:
         """Return the history after a step; the reward comes with the next step."""
         new = {"obs": obs, "actions": raw_action}

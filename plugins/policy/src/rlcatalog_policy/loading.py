@@ -19,11 +19,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium
 import numpy as np
 
-from rlcatalog.catalog import default_catalog
+from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import (
     CatalogError,
@@ -41,11 +42,6 @@ from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manife
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
-
-if TYPE_CHECKING:
-    import gymnasium
-
-    from rlcatalog.catalog import Catalog
 
 #: Up to this number of weights, a model is always built, so that an error can name the weights that differ.
 _SMALL = 1 << 22
@@ -87,13 +83,21 @@ def load(
         >>> policy.framework
         'torch'
     """
+    source, spaces = Path(directory), {"observation_space": observation_space, "action_space": action_space}
+    return load_for(f"rlcatalog.load({str(source)!r}, ", source, spaces, framework, model, catalog)
+
+
+def load_for(
+    call: str, source: Path, spaces: Mapping[str, Any], framework: str | None, model: Any, catalog: Catalog | None
+) -> Policy:
+    """Restore a policy for a function whose call begins with `call`, which errors tell users to make; see `load`."""
     catalog = default_catalog() if catalog is None else catalog
-    source = Path(directory)
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
-        obs_space = _space(manifest, "observation_space", source, observation_space)
-        action_space = _space(manifest, "action_space", source, action_space)
-        with _restoring(source, manifest):
+        obs_space, action_space = (
+            _space(manifest, name, source, spaces.get(name)) for name in ("observation_space", "action_space")
+        )
+        with _restoring(source, manifest, call):
             config = _with_code(manifest, model)
             brings_model = model is not None and not isinstance(model, Mapping)
             parts = _without_own(manifest.parts) if brings_model else manifest.parts
@@ -155,14 +159,14 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 
 @contextmanager
-def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
+def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
     """Add the folder and the saved versions to every error while parts are looked up and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    code = "".join(f" Bring its code: rlcatalog.load({str(source)!r}, model={name})." for name in models)
+    code = "".join(f" Bring its code: {call}model={name})." for name in models)
     try:
         yield
     except CatalogError as error:

@@ -7,20 +7,19 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import rlcatalog_policy  # for `Frozen`, a subclass of `Policy`
 from rlcatalog.actions import action_codec, unbind
-from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
+from rlcatalog.choice import Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
-from rlcatalog.frameworks import Array, Backend, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances, models_inside
+from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
-from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
+from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, host_values, to_array
 from rlcatalog_policy.history import Views
-from rlcatalog_policy.non_finite import check_rows, check_step
+from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
 from rlcatalog_policy.state import EpisodeStates, Memory, State
@@ -70,10 +69,9 @@ class Policy:
         self.config = resolution.config.fresh()
 
         # Before the model: encoded and filtered observations, action masks.
-        assert resolution.request.action is not None
-        # This imports the framework, because distribution classes define how to read their raw actions.
+        # The framework is imported here: the distributions' classes say how to read their raw actions.
         kinds = resolution.dists.raw_kinds(self.framework)
-        self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
+        self.action_codec = action_codec(resolution.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         self.filter, self.encoded_space = self.encoder.filter, self.encoder.space
@@ -89,7 +87,7 @@ class Policy:
         #: The device of model and computation: the argument of `to`, or the device of an instance.
         self.device = "cpu"
         # The model and its memory of an episode.
-        self.model = self._new_model() if model is None else model
+        self.model = new_model(self) if model is None else model
         with self.contract.blaming():
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
@@ -147,7 +145,7 @@ class Policy:
             ((2,), (2,), (2,))
         """
         encoded, mask = self.encoder.encode_batch(obs, mask)
-        return self._step(self.backend, encoded, state, prev_reward, mask, explore)
+        return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
         self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
@@ -159,38 +157,7 @@ class Policy:
         NumPy. On devices other than the CPU there is no NaN check, because it would wait for the device.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
-        return self._step(self.backend, encoded, state, prev_reward, mask, explore)
-
-    def _step(
-        self, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
-    ) -> Step:
-        """Choose actions with the backend or a frozen policy, and return the next state."""
-        states, before = self._states, None
-        array = encoded
-        if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
-            array = to_array(encoded)
-        memory: tuple[Array, ...] = ()
-        views: Mapping[str, Any] = {}
-        if states.carries:
-            before = states.resume(array, state, prev_reward)
-            memory, views = before.memory, states.shown(before)
-        with self._passing:
-            try:
-                raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
-            except BaseException as error:
-                self.contract.blame(error)
-                raise
-        steps = before.history.t if before is not None and states.looks_back else None
-        drawn = raw, logp, value, inputs
-        if tensors:
-            raw, mask = to_array(raw), to_array(mask)
-            logp, value, inputs, encoded = map(host_values, (logp, value, inputs, encoded))
-        if logp is not None:
-            check_step(logp, value, inputs, encoded, self.preprocessor, steps)
-        if self.contract.checks_actions:
-            self.contract.check_actions(raw, mask)
-        after = None if before is None else states.after(before, array, raw, new_memory)
-        return Step(self.action_codec.adapt(raw), *drawn, after)
+        return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
 
     def adapt(self, raw: Array) -> Any:
         """Return the environment's actions for raw ones `[B, width]` that a backend drew."""
@@ -483,21 +450,7 @@ class Policy:
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with new weights; an instance is deep-copied."""
         with copying_instances():
-            return self._new_model()
-
-    def _new_model(self) -> ModelV2:
-        resolution = self.resolution
-        choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
-        return self.catalog.model(
-            choices,
-            self.encoded_space,
-            self.action_space,
-            resolution.num_outputs,
-            resolution.config,
-            self.framework,
-            unclaimed=resolution.unclaimed,
-            action_dist=self.dist_class,
-        )
+            return new_model(self)
 
 
 def load_extension(framework: str, what: str) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import rlcatalog_policy
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
@@ -16,11 +17,8 @@ from rlcatalog.observations import Array, rows
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo, map_tensors
 
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
-
-def raw_actions(policy: Policy, actions: Any) -> Array:
+def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
     """Return the raw actions of an environment's actions; see `Policy.raw_action`."""
     codec = policy.action_codec
     batch = _batch(codec.info, actions)
@@ -82,7 +80,7 @@ def _array(values: Any) -> Array:
 # --- codecs of plugins -----------------------------------------------------------------------------------------------
 
 
-def _component(policy: Policy, info: SpaceInfo) -> Component | None:
+def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
     """Return the plugin's part for the actions of a leaf; None if the kernel handles them."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))

@@ -11,34 +11,23 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
-from rlcatalog_policy.manifest import (
-    FILTER,
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    WEIGHTS,
-    Manifest,
-    encode,
-    file_name,
-)
+from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
 from rlcatalog_policy.space_json import space_to_json
 from rlcatalog_policy.tensors import to_bytes
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
 #: Files of earlier saves, of both formats and of unfinished ones.
 _OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}")
 
 
-def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
+def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> None:
     """Write a policy to a directory; see `Policy.save`."""
     resolution = policy.resolution
     arrays = {WEIGHTS: weights_of(policy.model)}
@@ -66,11 +55,9 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
 def _named(resolution: Resolution) -> dict[str, Any]:
     """Return the keys of the config to save; a name replaces the code of a model of the program."""
     config = resolution.config.given | resolution.pinned_keys()
-    for component in (resolution.choices[slot].component for slot in MODEL_SLOTS):
-        if component is None or not component.in_process:
-            continue
-        if any(code is config.get("custom_model") for code in component.objects.values()):
-            config["custom_model"] = component.name
+    for part in resolution.components(*MODEL_SLOTS).values():
+        if part.in_process and any(code is config.get("custom_model") for code in part.objects.values()):
+            config["custom_model"] = part.name
     return config
 
 

@@ -6,18 +6,16 @@ This module starts and advances a memory; `stepper.py` decides when it restarts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
+from rlcatalog.models import ModelV2
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy.history import History, Views, with_rows
-
-if TYPE_CHECKING:
-    from rlcatalog.models import ModelV2
 
 
 class State(NamedTuple):

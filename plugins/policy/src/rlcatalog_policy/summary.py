@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.internals import Sheet
 from rlcatalog.models import weights_of
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
 Shape = tuple[int, ...]
 #: A model may have thousands of layers; its whole table is in `Summary.layers`.
@@ -91,7 +89,7 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def summarize_weights(policy: Policy) -> Summary:
+def summarize_weights(policy: rlcatalog_policy.Policy) -> Summary:
     """Return the summary of a built model, in the order of `ModelV2.get_weights`."""
     groups: dict[str, dict[str, Shape]] = {}
     for name, array in weights_of(policy.model).items():
@@ -101,19 +99,17 @@ def summarize_weights(policy: Policy) -> Summary:
     return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
-def policy_sheet(policy: Policy) -> Sheet:
+def policy_sheet(policy: rlcatalog_policy.Policy) -> Sheet:
     """Return the sheet that shows a policy."""
     resolution = policy.resolution
-    slots = ("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
-    chosen = [(slot, resolution.choices[slot].component) for slot in slots]
-    rows = [(slot, part.name, part.provider) for slot, part in chosen if part is not None]
+    parts = resolution.components("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
+    rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
     shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
     weights = weights_of(policy.model)
     count = sum(array.size for array in weights.values())
-    action = resolution.request.action
     facts = [
         ("observation", resolution.request.obs.describe()),
-        ("action", "" if action is None else action.describe()),
+        ("action", resolution.action.describe()),
         ("weights", f"{count:,} numbers in {len(weights)} arrays"),
     ]
     notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]

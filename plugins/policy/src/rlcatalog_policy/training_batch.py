@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import rlcatalog_policy
 from rlcatalog.errors import ActionError, MissingColumnError, shown
 from rlcatalog_policy.encoder import check_columns, check_encoded, host_values
 from rlcatalog_policy.non_finite import check_observations
 
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
 
-
-def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
+def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> None:
     """Raise if acting cannot have returned a training batch.
 
     Shapes are always checked. Values are only checked outside a trace, which does not know them, and on the CPU: on

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from msgspec.structs import replace
 
-import rlcatalog
-from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogError, CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog import Catalog, Policy, build, default_catalog
+from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy import Frozen, config_with_model, load, read_manifest
+from rlcatalog_policy import config_with_model, read_manifest
+from rlcatalog_policy.loading import load_for
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
@@ -30,7 +30,7 @@ from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_other_draws
+from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_new_episodes, warn_of_other_draws
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
@@ -88,12 +88,10 @@ class OnPolicy:
     ) -> None:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
-        if model is not None:
-            if policy is not None:
-                raise ConfigError("model= and policy= are both given, but a policy has a model. Pass one of them.")
-            self.config = replace(
-                self.config, model=config_with_model(self.config.model, model, "config={{'model': {}}}")
-            )
+        if model is not None and policy is not None:
+            raise ConfigError("model= and policy= are both given, but a policy has a model. Pass one of them.")
+        given = config_with_model(self.config.model, model, "config={{'model': {}}}")
+        self.config = replace(self.config, model=given)
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
@@ -128,8 +126,6 @@ class OnPolicy:
         self.stopping: str | None = None
         self._result: dict[str, Any] | None = None
         self._seconds = 0.0
-        #: Whether a frozen policy collects; None until the first steps.
-        self._frozen: bool | None = None
         #: Why environments could not resume their episodes, by index.
         self.begun_anew: dict[int, str] = {}
 
@@ -149,7 +145,7 @@ class OnPolicy:
             (2, 128)
         """
         start, config = time.perf_counter(), self.config
-        self._decide_frozen(config.total_steps)
+        self._collector.decide_frozen(config)
         watching = [partial(callback.on_step, self) for callback in self.callbacks]
         rollout = self._collector.collect(config.rollout_length, watching)
         for callback in self.callbacks:
@@ -157,7 +153,7 @@ class OnPolicy:
         if self._recorder is not None:
             self._recorder.write(rollout)
         learned = self._learner.update(self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps))
-        self._take_over()
+        self._collector.take_over()
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
@@ -208,7 +204,7 @@ class OnPolicy:
         """Do the same as `learn`, without its warning."""
         error = None
         try:
-            self._decide_frozen(self.config.total_steps or total_steps)  # before callbacks note the state
+            self._collector.decide_frozen(self.config, total_steps)  # before callbacks note the state
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -280,7 +276,7 @@ class OnPolicy:
             "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
             "randomness": get_state(self.acting),
-            "frozen": self._frozen,
+            "frozen": self._collector.frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
@@ -296,7 +292,7 @@ class OnPolicy:
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
         self._learner.set_state(state["learner"])
-        self._take_over()
+        self._collector.take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of an algorithm with the same class, config and environment.
@@ -306,7 +302,7 @@ class OnPolicy:
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._freeze(frozen)  # same choice as before, regardless of the remaining steps
+            self._collector.freeze(frozen)  # same choice as before, regardless of the remaining steps
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -316,18 +312,12 @@ class OnPolicy:
         self._collector.set_state(state["collector"])
         # Replaying episodes and making environments both draw from the process's generators.
         set_state(self.acting, state["randomness"])
-        if self._frozen:
+        if self._collector.frozen:
             warn_of_other_draws(state, self.acting)
         self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
-        if count := len(self.begun_anew):
+        if self.begun_anew:
             self._collector.begin_anew(np.array([why is not None for why in reasons]))
-            place, why = next(iter(self.begun_anew.items()))
-            warn_caller(
-                f"{count} of {len(reasons)} environments cannot resume their episodes and begin new ones: this run"
-                f" differs from an uninterrupted one. Environment {place}: {why}. Give the environment get_state()"
-                " and set_state(state) to resume exactly.",
-                ResumeWarning,
-            )
+            warn_of_new_episodes(self.begun_anew, len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
         """Write the whole state to a folder, for `restore`; call it between two calls of `train`.
@@ -391,24 +381,17 @@ class OnPolicy:
                 f"{folder}: {state.get('algorithm')} wrote this checkpoint; {cls.__name__} cannot resume it."
             )
         if "env_config" not in (config or {}):
-            refuse_imports(
-                folder / checkpoints.TRAINING, state["config"]["env_config"],
-                advice="pass it: restore(directory, config={'env_config': …})",
-            )  # fmt: skip
+            advice = "pass it: restore(directory, config={'env_config': …})"
+            refuse_imports(folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice)
         catalog = catalog or default_catalog()
-        passed = env is not None
+        call = f"{cls.__name__}.restore({str(directory)!r}, {'' if env is None else 'env, '}"
         env = registered_id(folder, state["env"]) if env is None else env
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
         keys = {**state["config"], **(config or {})}
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        try:
-            policy = load(source, **spaces, catalog=catalog, model=model)
-        except CatalogError as error:  # code must be passed to this function, not to `load`
-            call = f"{cls.__name__}.restore({str(directory)!r}, " + "env, " * passed
-            error.args = (str(error).replace(f"rlcatalog.load({str(source)!r}, ", call),)
-            raise
+        policy = load_for(call, source, spaces, None, model, catalog)
         numbers = numbers_of(policy)  # before environments are reset: the filter learns from their observations
         if "model" in (config or {}):
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
@@ -428,25 +411,11 @@ class OnPolicy:
         """The policy that collects: `policy`, or its frozen form."""
         return self._collector.policy
 
-    def _decide_frozen(self, total_steps: int | None) -> None:
-        if self._frozen is None:
-            self._freeze(self.config.collects_frozen(total_steps, self.policy.device))
-
-    def _freeze(self, frozen: bool) -> None:
-        self._frozen, policy, config = frozen, self.policy, self.config
-        # If the policy cannot be frozen, it acts itself.
-        self._collector.policy = policy.freeze(config.num_envs, seed=config.seed) if frozen else policy
-
-    def _take_over(self) -> None:
-        """Copy the current weights to the frozen policy, if any."""
-        if isinstance(self.acting, Frozen):
-            self.acting.update()
-
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
         framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
         if self.config.seed is not None:
             learner_of(framework).seed(self.config.seed)
-        return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
+        return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return the rows of a rollout to learn from."""

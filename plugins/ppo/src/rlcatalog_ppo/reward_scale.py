@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Array
 from rlcatalog_ppo.config import OnPolicyConfig
-
-Array = np.ndarray[Any, Any]
 
 
 class RewardScale:

@@ -14,8 +14,9 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy import State, autoreset_of
+from rlcatalog_policy import Frozen, State, autoreset_of
 from rlcatalog_ppo.advantages import Array, estimate_advantages, refuse_infinite
+from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
@@ -153,9 +154,9 @@ class Collector:
     those of `rlcatalog_ppo.environments.vector`.
 
     Args:
-        policy: Chooses the actions.
+        policy: Chooses the actions, itself or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
-        seed: Seed of the environments.
+        seed: Seed of the environments, and of a frozen policy.
         gamma: Discount, for the value of truncated episodes' last observations.
         postprocess: Adds columns to each trajectory that the model may request as training views, or None.
         values: Whether the algorithm learns from value estimates. If False, values are 0, and rewards after the
@@ -183,6 +184,30 @@ class Collector:
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
+        self._trained, self._seed = policy, seed
+        #: Whether a frozen policy acts; None: not decided before the first steps.
+        self.frozen: bool | None = None
+
+    def decide_frozen(self, config: OnPolicyConfig, total_steps: int | None = None) -> None:
+        """Decide before the first steps whether a frozen policy acts.
+
+        Args:
+            config: The algorithm's config.
+            total_steps: How many steps the run is to have, if the config does not say.
+        """
+        if self.frozen is None:
+            self.freeze(config.collects_frozen(config.total_steps or total_steps, self.policy.device))
+
+    def freeze(self, frozen: bool) -> None:
+        """Act with a frozen form of the policy, or with the policy itself."""
+        self.frozen, policy = frozen, self._trained
+        # Where a policy cannot be frozen, it acts as it is.
+        self.policy = policy.freeze(self.envs.num_envs, seed=self._seed) if frozen else policy
+
+    def take_over(self) -> None:
+        """Let a frozen policy act with the current weights."""
+        if isinstance(self.policy, Frozen):
+            self.policy.update()
 
     def collect(self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()) -> Rollout:
         """Take `length` steps in every environment.

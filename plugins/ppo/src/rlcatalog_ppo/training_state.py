@@ -177,6 +177,22 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
         )
 
 
+def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
+    """Warn of environments whose episodes cannot be resumed.
+
+    Args:
+        reasons: Why, by the index of the environment; one at least.
+        count: Number of all environments.
+    """
+    place, why = next(iter(reasons.items()))
+    warn_caller(
+        f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones: this run differs from"
+        f" an uninterrupted one. Environment {place}: {why}. Give the environment get_state() and set_state(state) to"
+        " resume exactly.",
+        ResumeWarning,
+    )
+
+
 def check_generators(tree: Any) -> None:
     """Raise if a structure contains the state of a NumPy generator with a position out of bounds.
 

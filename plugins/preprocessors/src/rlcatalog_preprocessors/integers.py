@@ -11,7 +11,7 @@ from numpy import asarray, ndarray
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.observations import Array, Preprocessor, Writer
 from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
 
 #: The largest integer up to which float32 holds every one.
@@ -23,8 +23,7 @@ _LARGE = 256
 @lru_cache(maxsize=8)
 def _row_starts(rows: int, width: int) -> Array:
     """Return where each row of a matrix begins among its values."""
-    starts: Array = np.arange(rows) * width
-    return starts
+    return np.arange(rows) * width
 
 
 class OneHotPreprocessor(Preprocessor):
@@ -143,9 +142,6 @@ class IndexPreprocessor(NoPreprocessor):
     def restore(self, flat: Any, ops: TensorOps) -> Any:
         """Return int64 values of the space's own shape."""
         return ops.integers(ops.reshape(flat, self.shape))
-
-    def leaves(self, start: int = 0) -> list[Leaf]:
-        return [Leaf(self.info.path, self.info.kind, start, start + self.size, self.shape)]
 
     def check(self, obs: Any) -> None:
         check_integers(self, obs, *_values(self._obs_space))

@@ -73,8 +73,7 @@ def _description(policy: Policy) -> dict[str, Any]:
     for name, space in spaces.items():
         data = space_to_json(space)  # None for a plugin's kind of space, which is compared by text
         found[name] = str(space) if data is None else data
-    choices = policy.resolution.choices
-    found["parts"] = {slot: c.name for slot in MODEL_SLOTS if (c := choices[slot].component) is not None}
+    found["parts"] = {slot: part.name for slot, part in policy.resolution.components(*MODEL_SLOTS).items()}
     return found
 
 

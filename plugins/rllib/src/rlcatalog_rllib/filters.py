@@ -7,13 +7,12 @@ A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Array
 
-Array = np.ndarray[Any, Any]
 State = Mapping[str, Array]
 
 _MOMENTS = ("n", "mean", "m2")

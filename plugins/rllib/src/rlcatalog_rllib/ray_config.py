@@ -67,7 +67,7 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     if is_the_users(spec):
         raise NotServedError(
             f"rl_module_spec: configure() would replace {_class_of(spec).__name__} with the catalog's module. Remove"
-            f" the spec, and pass your own model to the catalog: model={'custom_model': ...}."
+            f" the spec, and pass your own model to the catalog: model={{'custom_model': ...}}."
         )
     given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
     return _translated(given, config) | given_in_spec(config, spec)

@@ -44,7 +44,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: It does not. The message says why.
     """
-    if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
+    if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.action.n:
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with the distribution"
             f" {policy.resolution.dists.component.name!r}. Use PPO, APPO or IMPALA."
@@ -68,7 +68,7 @@ def check_soft_served(policy: Policy) -> None:
     if policy.memory or policy.views:
         raise NotServedError(f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past.")
     codec, dist = policy.action_codec, policy.resolution.dists.component.name
-    if codec.scalar and policy.resolution.num_outputs == policy.resolution.request.action.n:  # type: ignore[union-attr]
+    if codec.scalar and policy.resolution.num_outputs == policy.resolution.action.n:
         return
     alone = policy.resolution.choices["head"].component is None
     if codec.scalar or codec.raw_kind != "bounded" or not hasattr(policy.dist_class, "rsample") or not alone:

@@ -6,12 +6,7 @@ from .checkpoints import (
     prune_checkpoints as prune_checkpoints,
 )
 from .comparison import draw as draw
-from .engines import (
-    Engine as Engine,
-    RunOptions as RunOptions,
-    RunPlan as RunPlan,
-    describe_policy as describe_policy,
-)
+from .engines import Engine as Engine, RunOptions as RunOptions, RunPlan as RunPlan, describe_policy as describe_policy
 from .folders import (
     default_folder as default_folder,
     import_modules as import_modules,

@@ -159,8 +159,7 @@ class Engine:
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
     """Return a policy's entry in `config.json`."""
-    choices = policy.resolution.choices.items()
-    parts = {slot: choice.component.name for slot, choice in choices if choice.component is not None}
+    parts = {slot: part.name for slot, part in policy.resolution.components().items()}
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
 
 

@@ -15,8 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rlcatalog import __version__
-from rlcatalog.catalog import default_catalog
+from rlcatalog import __version__, default_catalog
 from rlcatalog.frameworks import frameworks
 
 #: Timeout for git, in seconds.

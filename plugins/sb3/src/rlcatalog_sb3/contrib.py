@@ -14,7 +14,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rlcatalog.reporting import warn_caller
-from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.actor_critic import CatalogDistribution
 from rlcatalog_sb3.memories import StatePacker, States
 from rlcatalog_sb3.policies import CatalogBasePolicy, WithoutMemory
 from rlcatalog_torch import Padding

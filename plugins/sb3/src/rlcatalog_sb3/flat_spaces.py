@@ -45,10 +45,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        model_config: Mapping[str, Any] | None = None,
-        catalog: Catalog | None = None,
+        self, env: gym.Env[Any, Any], model_config: Mapping[str, Any] | None = None, catalog: Catalog | None = None
     ) -> None:
         super().__init__(env)
         masked = env.has_wrapper_attr("action_masks")
@@ -147,12 +144,11 @@ class Flattening:
         given, catalog = catalog, default_catalog() if catalog is None else catalog
         resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
         refuse_filter(resolution)
-        request, values = resolution.request, resolution.config
-        assert request.action is not None
+        values = resolution.config
         self.encoder = Encoder(catalog, resolution)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         raw_kinds = resolution.dists.raw_kinds("torch")
-        self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
+        self.action_codec = action_codec(resolution.action, values["action_bounds"], raw_kinds)
         self.masked = resolution.mask_key is not None or (masked and self.masks.size > 0)
         encoding = encoding_of(resolution, self.preprocessor)
         origin = Origin(observation_space, action_space, resolution.config.explicit, encoding, given)
@@ -183,8 +179,7 @@ class Flattening:
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
-    """Return the settings of a lookup that affect encoded observations and raw actions, as plain data."""
-    assert resolution.request.action is not None
+    """Return the settings of a lookup that shape encoded observations and raw actions, as plain data."""
     values = resolution.config
     codecs = [component for _, component in preprocessor.components()]
     keys = {key for component in codecs for key in resolution.config_keys(component)}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.frameworks import Array
 
-Array = np.ndarray[Any, Any]
 States = tuple[Tensor, ...]
 
 

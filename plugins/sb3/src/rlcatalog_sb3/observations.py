@@ -37,7 +37,7 @@ class Observer:
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
         # Mask columns of the observation only need a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
-        bits = policy.resolution.request.action is not None and policy.resolution.request.action.kind == "multi_binary"
+        bits = policy.resolution.action.kind == "multi_binary"
         self.columns = self.flat or (leaf is not None and leaf.shape == (policy.masks.size,) and not bits)
 
     def mask(self, obs: Any, given: Any = None, *, check: bool = True) -> Tensor | None:

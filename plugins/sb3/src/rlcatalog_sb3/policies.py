@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor
@@ -13,13 +12,10 @@ from torch import Tensor
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import config_with_model
-from rlcatalog_sb3.actor_critic import ActorCritic
-from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
 from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
 from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_torch import before_torch_optimizers
-
-Array = np.ndarray[Any, Any]
 
 
 class CatalogBasePolicy(BasePolicy):

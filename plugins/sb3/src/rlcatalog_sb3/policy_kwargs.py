@@ -151,13 +151,12 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
 def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
     """Return the key for `log_std_init`: trainable log standard deviations, independent of the observation."""
     what = f"log_std_init={_said(value)}"
-    info, dist = found.request.action, found.component("action_dist")
-    single = info is not None and info.kind == "box" and np.issubdtype(info.dtype, np.floating)
+    info, dist = found.action, found.component("action_dist")
+    single = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
     if not single or not (dist.undeclared or "free_log_std" in found.config_keys(dist)):
-        where = "here" if info is None else f"for {info.describe()}"
         raise ConfigError(
-            f"policy_kwargs: {what}: {dist.name}, the distribution {where}, has no separate log standard deviations"
-            " (free_log_std). Remove it."
+            f"policy_kwargs: {what}: {dist.name}, the distribution for {info.describe()}, has no separate log standard"
+            " deviations (free_log_std). Leave it out."
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or value != 0:
         raise ConfigError(

@@ -19,9 +19,5 @@ from .kit import (
     outcomes as outcomes,
     parametrize_with_checks as parametrize_with_checks,
 )
-from .plugins import (
-    PluginEntryPoint as PluginEntryPoint,
-    isolated_catalog as isolated_catalog,
-    plugin_of as plugin_of,
-)
+from .plugins import PluginEntryPoint as PluginEntryPoint, isolated_catalog as isolated_catalog, plugin_of as plugin_of
 from .passes import Kit as Kit

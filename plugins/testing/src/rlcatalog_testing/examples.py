@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import ModelSpec
-from rlcatalog.catalog import Catalog
+from rlcatalog import Catalog, ModelSpec, SpaceInfo
 from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
 from rlcatalog.plugins import Component
-from rlcatalog.spaces import SpaceInfo
 
 
 @dataclass(frozen=True)

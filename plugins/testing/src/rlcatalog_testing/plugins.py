@@ -8,8 +8,7 @@ from email.message import Message
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from rlcatalog import hookimpl
-from rlcatalog.catalog import Catalog
+from rlcatalog import Catalog, hookimpl
 from rlcatalog.internals import normalize, scan
 
 

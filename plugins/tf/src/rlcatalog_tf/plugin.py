@@ -25,5 +25,5 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             module="tensorflow",
             aliases=("tf2",),
             packages=("keras", "tf_keras"),
-        ),
+        )
     ]

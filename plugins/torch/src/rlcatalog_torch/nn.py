@@ -81,8 +81,8 @@ _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None) -> None:
-    """Fill a parameter in place.
+def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Tensor:
+    """Fill a parameter in place, and return it.
 
     Args:
         tensor: Weight `[out, in, ...]` or bias `[out]`.
@@ -101,6 +101,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
     if wide is not tensor:
         with torch.no_grad():
             tensor.copy_(wide)
+    return tensor
 
 
 def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:

@@ -23,5 +23,5 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             },
             "PyTorch",
             module="torch",
-        ),
+        )
     ]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Value, dtype_of, form_of, value_of
-
-if TYPE_CHECKING:
-    from rlcatalog_export.torch.recorder import Recording
+from rlcatalog_export.onnx_operations.table import FORMS, Recording, Value, dtype_of, form_of, value_of
 
 #: Shift of the argument of Stirling's series, so that a few terms give float64 precision.
 _SHIFT = 8

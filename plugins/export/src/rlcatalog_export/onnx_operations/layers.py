@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlcatalog_export.onnx_operations.table import dtype_of, form_of, shape_of, value_of
-
-if TYPE_CHECKING:
-    from rlcatalog_export.torch.recorder import Recording
+from rlcatalog_export.onnx_operations.table import Recording, dtype_of, form_of, shape_of, value_of
 
 
 @form_of("addmm")

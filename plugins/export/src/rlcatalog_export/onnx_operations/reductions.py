@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, axis_of, dtype_of, form_of, shape_of
-
-if TYPE_CHECKING:
-    from rlcatalog_export.torch.recorder import Recording
+from rlcatalog_export.onnx_operations.table import FORMS, Recording, axis_of, dtype_of, form_of, shape_of
 
 
 def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:

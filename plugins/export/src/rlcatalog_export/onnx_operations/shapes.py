@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, axis_of, dtype_of, form_of, shape_of, value_of
-
-if TYPE_CHECKING:
-    from rlcatalog_export.torch.recorder import Recording
-
+from rlcatalog_export.onnx_operations.table import FORMS, Recording, axis_of, dtype_of, form_of, shape_of, value_of
 
 form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")(
     lambda r, out, a, **_: r.name(a)

@@ -8,13 +8,15 @@ tensor argument, and converts it to a dtype if given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from rlcatalog_export.onnx_graph import type_of
 
 if TYPE_CHECKING:
-    from rlcatalog_export.torch.recorder import Recording
+    from rlcatalog_export.torch import recorder
 
+#: What a form writes into; PyTorch is not imported to name it.
+Recording: TypeAlias = "recorder.Recording"
 Form = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Form)
 #: Name of a PyTorch operation → its form.

@@ -5,17 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from rlcatalog.errors import SavedPolicyError, raised_as
+from rlcatalog.frameworks import Array
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 from rlcatalog_policy import Policy
-
-Array = np.ndarray[Any, Any]
 
 #: Name of the interface among the file's extra files.
 INTERFACE = "rlcatalog.json"

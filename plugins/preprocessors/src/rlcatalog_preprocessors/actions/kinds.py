@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcatalog import one_hot
+from rlcatalog import SpaceInfo, one_hot
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import shown
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions import lowering
 
 Array = np.ndarray[Any, Any]
@@ -49,12 +48,11 @@ class DiscreteCodec(_EntryByEntry):
     def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
         return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
 
-    def adapt(self, raw: Array) -> Array:
-        values: Array = raw[:, 0]
+    def adapt(self, raw: Array) -> Any:
+        values = raw[:, 0]
         if self._as_drawn:
             return values.copy() if raw.dtype is self._dtype else values.astype(self._dtype)
-        values = values.astype(self._dtype) + self._dtype.type(self.info.start)
-        return values
+        return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)
@@ -83,9 +81,8 @@ class OneHotCodec(DiscreteCodec):
         super().__init__(info, *others)
         self.width, self.counts = self.n, None
 
-    def adapt(self, raw: Array) -> Array:
-        values: Array = raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
-        return values
+    def adapt(self, raw: Array) -> Any:
+        return raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Any) -> Array:
         return one_hot(super().invert(action)[:, 0], self.n)
@@ -97,8 +94,7 @@ class OneHotCodec(DiscreteCodec):
         return raw
 
     def mask_taken(self, raw: Array) -> Array:
-        taken: Array = raw.argmax(axis=1)[:, None]
-        return taken
+        return np.expand_dims(raw.argmax(axis=1), 1)
 
 
 class _CountedCodec(_EntryByEntry):
@@ -153,7 +149,6 @@ class MultiDiscreteCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.nvec is not None
         self._count(np.asarray(info.start, info.dtype or "int64"), info.nvec.astype(np.uint64) - np.uint64(1))
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
@@ -213,8 +208,6 @@ class BoxCodec(_EntryByEntry):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.low is not None
-        assert info.high is not None
         self._dtype = np.dtype(info.dtype or "float32")
         # Values within the bounds are unchanged.
         self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
@@ -255,8 +248,6 @@ class BoxCodec(_EntryByEntry):
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        assert self.info.low is not None
-        assert self.info.high is not None
         low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high))
         if self.affine:
             finite = self._finite.reshape(-1)
@@ -276,8 +267,6 @@ class IntegerBoxCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        assert info.low is not None
-        assert info.high is not None
         self._count(info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64))
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 

@@ -17,15 +17,7 @@ from rich.text import Text
 
 from rlcatalog.errors import SavedPolicyError, one_line, reason
 from rlcatalog_cli import print_answer
-from rlcatalog_runs import json_line
-from rlcatalog_runs.comparison import (
-    Group,
-    check_picture,
-    compare as curves_of,
-    draw_groups,
-    settings_of,
-    shown_algorithm,
-)
+from rlcatalog_runs import comparison, json_line
 from rlcatalog_runs.summaries import Run, find_runs, read_run
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "died": "red", "interrupted": "yellow"}
@@ -69,19 +61,19 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Plot the curves of runs, with intervals over seeds. Runs that only differ in the seed form one curve."""
-    check_picture(out)
+    """Plot the curves of runs with intervals over seeds; runs that only differ in the seed form one curve."""
+    comparison.check_picture(out)
     found, damaged = _read(folders)
     if damaged:
         raise SavedPolicyError(f"{damaged[0][0]}: damaged: {damaged[0][1]}")
-    groups = curves_of(found, by)
+    groups = comparison.compare(found, by)
     print_groups(groups)
-    draw_groups(out, groups, groups[0].runs[0].env or "")
+    comparison.draw_groups(out, groups, groups[0].runs[0].env or "")
     print(f"picture: {out}")
 
 
-def print_groups(groups: Sequence[Group]) -> None:
-    """Print the last value of each curve."""
+def print_groups(groups: Sequence[comparison.Group]) -> None:
+    """Print the end of each curve."""
     rows = []
     for group in groups:
         interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
@@ -102,7 +94,7 @@ def print_groups(groups: Sequence[Group]) -> None:
     where = f", where the shortest run ends: {shortest}" if any(run.steps > 1.05 * end for run in every) else ""
     print(f"compared after {end:,.0f} steps{where}")
     for group in groups:
-        made = [json_line({"seed": run.seed, **settings_of(run)}) for run in group.runs]
+        made = [json_line({"seed": run.seed, **comparison.settings_of(run)}) for run in group.runs]
         twice = next((run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None)
         if twice is not None:
             print(f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too narrow.")
@@ -146,7 +138,7 @@ def _cells(run: Run) -> dict[str, str]:
     return {
         "folder": str(run.folder),
         "environment": run.env or "-",
-        "algorithm": shown_algorithm(run),
+        "algorithm": comparison.shown_algorithm(run),
         "framework": run.framework or "-",
         "seed": "-" if run.seed is None else str(run.seed),
         "steps": done,

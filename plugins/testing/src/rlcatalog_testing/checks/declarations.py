@@ -9,14 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlcatalog import ExporterSpec, Match
-from rlcatalog.catalog import Catalog
+from rlcatalog import Catalog, ExporterSpec, Match, SpaceInfo
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
 from rlcatalog.plugins import Component, Request
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.passes import framework_modules, run_apart
@@ -47,7 +45,7 @@ def has_a_summary(part: Part) -> None:
 
 @check_declarations(
     hint="import frameworks, and modules that do, in the targets' modules alone; match, describe and size read"
-    " SpaceInfo and the config",
+    " SpaceInfo and the config"
 )
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and asking its functions imports no framework."""

@@ -261,5 +261,4 @@ def _slopes(trial: Trial, ask: Ask, inputs: Array, raw: Array) -> Array:
     both = np.concatenate([tiled + steps, tiled - steps])
     says = trial.array(ask(np.tile(raw, (2 * size, 1)), trial.ops.tensor(both))).astype(np.float64)
     above, below = says.reshape(2, size, rows)
-    slopes: Array = ((above - below) / (2 * STEP)).T
-    return slopes
+    return ((above - below) / (2 * STEP)).T

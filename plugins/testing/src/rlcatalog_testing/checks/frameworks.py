@@ -102,9 +102,7 @@ def _policies(part: Part) -> Iterator[tuple[Policy, Array]]:
 check_backends = partial(check, "framework", each=_policies)
 
 
-@check_backends(
-    hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy",
-)
+@check_backends(hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy")
 def the_backend_acts(policy: Policy, observations: Array) -> None:
     """A policy acts for a batch, for one observation and for none; without exploring, results repeat."""
     for count in (5, 1, 0):
@@ -126,9 +124,7 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
             alike(policy.values(obs), step.value, "values()", 1e-5)
 
 
-@check_backends(
-    hint="score as acting did, or raise NotServedError; for wrong input, raise a CatalogError",
-)
+@check_backends(hint="score as acting did, or raise NotServedError; refuse what is wrong with a CatalogError")
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     """Stored actions get the score they had when sampled, or evaluation raises a typed error."""
     step = policy.act(obs)

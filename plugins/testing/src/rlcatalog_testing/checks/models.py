@@ -233,8 +233,7 @@ def saved_and_restored(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: twins(
-        part,
-        [partial(ModelTrial, example=example, **sharing) for example in part.few for sharing in part.sharing()],
+        part, [partial(ModelTrial, example=example, **sharing) for example in part.few for sharing in part.sharing()]
     ),
     hint="give layers the same names and layouts in every framework (see get_weights), and the same epsilons",
     every_framework=False,

@@ -1,0 +1,86 @@
+"""Measures of a comparison: paired differences, probability of improvement, and seeds that would decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog_runs.comparison import ENDS, REPEATS, interquartile_mean, interval
+
+Array = np.ndarray[Any, Any]
+
+#: The claim: the lower end of the difference, in percent of the task's range.
+MARK = -10.0
+#: Fewer seeds make no claim.
+FEWEST = 3
+
+
+class Estimate(NamedTuple):
+    """A point and the ends of its 95 % interval."""
+
+    point: float
+    low: float
+    high: float
+
+
+def summary(returns: Array, low: float, high: float) -> dict[str, Estimate]:
+    """Return interquartile means with 95 % bootstrap intervals (Agarwal et al. 2021), and those of the difference.
+
+    Args:
+        returns: Returns of seeds that both sides were trained with, `[seeds, 2]`: base and catalog.
+        low: Return of acting at random.
+        high: Best return; the difference is in percent of the range.
+    """
+    columns = {"base": returns[:, :1], "catalog": returns[:, 1:],
+               "difference": 100 * (returns[:, 1:] - returns[:, :1]) / (high - low)}  # fmt: skip
+    return {name: Estimate(float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
+            for name, column in columns.items()}  # fmt: skip
+
+
+def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
+    """Return how probable it is that a run of the catalog returns more than one of the base (Agarwal et al. 2021).
+
+    It is the mean over tasks of the Mann-Whitney U statistic divided by the number of pairs of runs; a tie counts
+    half. The interval is that of a bootstrap which draws the runs of each task and side by themselves.
+
+    Args:
+        pairs: For each task, returns `[seeds, 2]`: base and catalog.
+    """
+    wins = [_wins(returns) for returns in pairs]
+    rng = np.random.default_rng(0)
+    drawn = np.zeros((len(wins), REPEATS))
+    for task, won in enumerate(wins):
+        columns, rows = (rng.integers(len(won), size=(REPEATS, len(won))) for _ in range(2))
+        drawn[task] = [won[row][:, column].mean() for row, column in zip(rows, columns, strict=True)]
+    low, high = np.percentile(drawn.mean(0), ENDS)
+    return Estimate(float(np.mean([won.mean() for won in wins])), float(low), float(high))
+
+
+def _wins(returns: Array) -> Array:
+    """Return for each run of the catalog (rows) and of the base (columns): 1 won, 0.5 equal, 0 lost."""
+    base, catalog = returns[None, :, 0], returns[:, None, 1]
+    return np.asarray((catalog > base) + 0.5 * (catalog == base))
+
+
+def seeds_needed(difference: Estimate, seeds: int) -> int:
+    """Return about how many more seeds decide whether a difference keeps the mark, if its estimate stays.
+
+    The width of an interval falls with the root of the number of seeds. A difference above the mark is decided when
+    its interval ends above it, and one below when its interval leaves 0.
+    """
+    point, low, high = difference
+    reach, gap = (point - low, point - MARK) if point > MARK else (high - point, -point)
+    return max(1, math.ceil(seeds * (reach / max(gap, 1e-9)) ** 2) - seeds)
+
+
+def verdict(difference: Estimate, seeds: int) -> str:
+    """Return what is concluded: an empty text where the claim holds."""
+    if difference.high < 0:
+        return "below 0"
+    if difference.low >= MARK:
+        return ""
+    more = seeds_needed(difference, seeds)
+    return f"undecided, about {more} more {'seed' if more == 1 else 'seeds'}"

@@ -1,0 +1,58 @@
+"""The acting step of a policy: resume the state, ask the backend, check what it drew, carry the state on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.frameworks import Array, Backend, Step
+from rlcatalog_policy.encoder import host_values, to_array
+from rlcatalog_policy.non_finite import check_step
+from rlcatalog_policy.state import State
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
+
+def take_step(
+    policy: Policy, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
+) -> Step:
+    """Choose actions for encoded observations, and return them with the next state.
+
+    Args:
+        policy: Carries the state and checks the step.
+        acting: What chooses: the policy's backend, or its frozen form.
+        encoded: Encoded observations, as `Policy.act_encoded` takes them.
+        state: As for `Policy.act`.
+        prev_reward: As for `Policy.act`.
+        mask: A checked mask, boolean `[B, m]`, or None.
+        explore: As for `Policy.act`.
+    """
+    states, before = policy._states, None
+    array = encoded
+    if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
+        array = to_array(encoded)
+    memory: tuple[Array, ...] = ()
+    views: Mapping[str, Any] = {}
+    if states.carries:
+        before = states.resume(array, state, prev_reward)
+        memory, views = before.memory, states.shown(before)
+    with policy._passing:
+        try:
+            raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
+        except BaseException as error:
+            policy.contract.blame(error)
+            raise
+    steps = before.history.t if before is not None and states.looks_back else None
+    drawn = raw, logp, value, inputs
+    if tensors:
+        raw, mask = to_array(raw), to_array(mask)
+        logp, value, inputs, encoded = map(host_values, (logp, value, inputs, encoded))
+    if logp is not None:
+        check_step(logp, value, inputs, encoded, policy.preprocessor, steps)
+    if policy.contract.checks_actions:
+        policy.contract.check_actions(raw, mask)
+    after = None if before is None else states.after(before, array, raw, new_memory)
+    return Step(policy.action_codec.adapt(raw), *drawn, after)
