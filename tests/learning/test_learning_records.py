@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from learning import ENOUGH, TOLERATED, OverSeeds, Record, chance_below, fingerprint, play, random_play
 
+from rlcatalog_runs.comparison import interval
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = sorted([*ROOT.glob("tests/learning/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")])
 
@@ -46,7 +48,7 @@ def test_each_test_of_learning_has_a_record_and_each_record_a_test(path):
 
 
 def test_there_are_tests_of_learning():
-    assert len(TESTS) == 8
+    assert len(TESTS) == 9
     assert len(recorded()) >= 30
 
 
@@ -81,6 +83,19 @@ def test_a_mark_is_out_of_reach_of_who_does_not_learn(path, name):
 @every_sweep
 def test_a_sweep_was_made_with_the_settings_of_today(path, name):
     assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(path, name.partition("[")[0])
+
+
+@pytest.mark.parametrize("task", ["cartpole", "masked", "minigrid"])
+def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
+    """The interquartile mean of the difference over equal seeds, in percent of what is learned."""
+    path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
+    plain, classic = (
+        Record(path, f"test_a_network_learns_in_either_form[{task}-{form}]") for form in ("plain", "rllib")
+    )
+    assert plain.entry["returns"].keys() == classic.entry["returns"].keys()
+    reach = np.median(classic.own()) - classic.entry["chance"]
+    difference = 100 * (np.array([plain.own()]) - np.array([classic.own()])).T / reach
+    assert interval(difference)[0, 0] >= -10
 
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
