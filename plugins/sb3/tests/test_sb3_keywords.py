@@ -218,7 +218,7 @@ def test_masks_and_memories_take_them_too():
     for kwargs, message in (
         ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
         ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
-        ({"lstm_hidden_size": 8}, "takes no 'lstm_hidden_size': in model_config, set lstm_cell_size"),
+        ({"lstm_hidden_size": 8}, "does not accept 'lstm_hidden_size': in model_config, set lstm_cell_size"),
     ):
         with pytest.raises(ConfigError, match=message):
             made("CatalogRecurrentPolicy", None, contrib.RecurrentPPO, model_config=memory, **kwargs)

@@ -187,8 +187,8 @@ class ActionDistribution:
             options: The result of `options_for`.
 
         Returns:
-            The parts: a node of the action space, a callable `(inputs, model)` that creates its distribution, and the
-            number of its inputs. The node of one choice of a MultiDiscrete is a Discrete.
+            The parts. Each is a node of the action space, a callable `(inputs, model)` that creates its distribution,
+            and the number of its inputs. The node of one choice of a MultiDiscrete is a Discrete.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
