@@ -110,9 +110,7 @@ FAULTS = {
         (memory("SaysNothing"), "its class has no is_memory = True"),
     ],
     "state_keeps_its_shapes": [(memory("TwiceTheState"), r"\(3, 5\).*\(3, 10\)")],
-    "steps_equal_a_sequence": [
-        (memory("Backwards"), "step 0 alone, against the sequence, its outputs: .*, expected")
-    ],
+    "steps_equal_a_sequence": [(memory("Backwards"), "step 0 alone, against the sequence, its outputs: .*, expected")],
     "state_carries_everything": [(memory("KeepsItself"), "continued from a state, against all steps: ")],
     "state_at_seq_lens": [(memory("LastPaddedState"), "the state 0, against that of step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],

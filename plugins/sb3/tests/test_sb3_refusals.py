@@ -157,7 +157,7 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
         ({"net_arc": [8]}, "CatalogPolicy does not accept 'net_arc'. Did you mean 'net_arch'.*keys of model_config"),
         ({"model_confg": {}}, "CatalogPolicy does not accept 'model_confg'. Did you mean 'model_config'?"),
         ({"ortho_init": False}, "CatalogPolicy does not accept 'ortho_init'.*fcnet_weights_initializer='orthogonal'"),
-        ({"share_features_extractor": False}, "does not accept 'share_features_extractor': in model_config, vf_share_layers"),
+        ({"share_features_extractor": False}, "does not accept 'share_features_extractor': in model_config, vf_share"),
     ],
 )
 def test_policy_kwargs_without_a_use_are_refused(kwargs, message):
