@@ -84,3 +84,4 @@ html_static_path = ["_static"]
 #: Guides come before reference pages in the results of the search.
 html_search_scorer = str(Path(__file__).parent / "_static/scorer.js")
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]

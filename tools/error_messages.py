@@ -26,6 +26,8 @@ from rlcatalog import errors
 
 #: Most lines of a session on the page.
 LINES = 12
+#: Characters of a line that the site's text column shows without scrolling.
+WIDTH = 90
 #: Names that every example may use.
 NAMES = {"gym": gym, "np": np, "spaces": spaces, "rlcatalog": rlcatalog, "__name__": "error_examples"}
 _KIT = "from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of\n"
@@ -250,7 +252,7 @@ def session(name: str) -> str:
     message = _run(name, f"{hidden}\n{code}\n")
     lines = [("... " if line.startswith(" ") else ">>> ") + line for line in code.strip().splitlines()]
     for line in f"{name}: {message}".splitlines():
-        lines += textwrap.wrap(line, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join([*lines[:LINES], "…"] if len(lines) > LINES else lines)
 
 
