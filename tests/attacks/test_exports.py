@@ -104,7 +104,7 @@ def attack_interfaces(source, folder, count, seed):
 
 
 def test_some_crafted_interfaces(files, tmp_path):
-    assert attack_interfaces(files["policy.onnx"], tmp_path, 20, seed=0) == []
+    assert attack_interfaces(files["policy.onnx"], tmp_path, 6, seed=0) == []
 
 
 @pytest.mark.attack
@@ -181,7 +181,7 @@ def attack_files(source, folder, count, seed):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_some_damaged_files(files, tmp_path, name):
-    assert attack_files(files[name], tmp_path, 20, seed=0) == []
+    assert attack_files(files[name], tmp_path, 6, seed=0) == []
 
 
 @pytest.mark.attack

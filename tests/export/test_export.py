@@ -22,13 +22,11 @@ from scipy.stats import chisquare
 import rlcatalog
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-#: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's model, a user's views; in
-#: TensorFlow, whose exporter is quicker, each kind of operations. PyTorch's graphs of all parts: test_frozen.py.
+#: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's views; in
+#: TensorFlow, whose exporter is quicker, several kinds of operations. PyTorch's graphs of all parts: test_frozen.py.
 SHORT = [
-    "categorical, filter", "bernoulli, lstm", "a user's model", "a user's views", "squashed gaussian, choices, tf",
-    "beta, nested, tf", "choices, attention, tf", "gumbel softmax, images, tf", "dirichlet, text, tf",
-    "autoregressive, tf", "parametric, tf", "complex inputs, tf", "a user's codec, tf",
-    "a user's Keras layers, lstm, tf",
+    "categorical, filter", "bernoulli, lstm", "a user's views", "squashed gaussian, choices, tf",
+    "choices, attention, tf", "dirichlet, text, tf", "autoregressive, tf", "complex inputs, tf", "a user's codec, tf",
 ]  # fmt: skip
 #: Exported by `make attack`.
 LONG = {*cases()} - {*SHORT}

@@ -43,6 +43,7 @@ def hidden(tmp_path):
     return run
 
 
+@pytest.mark.attack
 def test_the_tests_of_tensorflow_are_skipped_and_no_other(hidden):
     report = hidden("tests/support/one_framework.py")
     found = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))

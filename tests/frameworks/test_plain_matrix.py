@@ -50,9 +50,9 @@ def valid(case):
 
 
 CASES = pairwise(FACTORS, valid, seed=1)
-#: In PyTorch each value of the other factors occurs in `make test`; one case is of TensorFlow.
+#: `make test` runs every second case of those in which each value occurs in PyTorch, and one in TensorFlow.
 _OF_TORCH = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
-IN_TEST = {_OF_TORCH[i] for i in covering([tuple(CASES[i].values()) for i in _OF_TORCH])} | {
+IN_TEST = {_OF_TORCH[i] for i in sorted(covering([tuple(CASES[i].values()) for i in _OF_TORCH]))[::2]} | {
     next(i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none")
 }
 

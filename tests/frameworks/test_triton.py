@@ -203,6 +203,7 @@ def asked(impostors) -> dict[str, dict[str, list[bool]]]:
     return {whose: {name: order[name] for name in found if name in order} for whose, found in names.items()}
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(("whose", "modules", "asking"), [("tf", 20, 20), ("rllib", 5, 5), ("sb3", 5, 5)])
 def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, asking, asked):
     found = asked[whose]

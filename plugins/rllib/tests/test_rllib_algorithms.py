@@ -109,6 +109,7 @@ print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 """
 
 
+@pytest.mark.attack
 def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_path):
     policy = to_policy(algo)
     policy.save(tmp_path / "policy")

@@ -178,6 +178,7 @@ WITHOUT = """
 """
 
 
+@pytest.mark.attack
 def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
     model = PPO(CatalogPolicy, for_sb3(Nested()), n_steps=16, batch_size=8, seed=0, device="cpu")
     model.learn(16)
