@@ -117,8 +117,8 @@ def index(made: dict[Path, str]) -> str:
         rows.append(f"| [`{path.stem}`]({path.name}) | {text.splitlines()[2]} |")
     return "\n".join([
         "# API", "",
-        "What programs and plugins may import, with what the docstrings say. What is not listed may change without",
-        "notice.",
+        "Everything that programs and plugins may import, with the docstrings. Names that are not listed may change",
+        "without notice.",
         "", *rows, "", "```{toctree}", ":hidden:", "", *(path.stem for path in made), "```", "",
     ])  # fmt: skip
 

@@ -138,7 +138,7 @@ def test_one_that_is_not_used_is_reported(space, action, config, path, way):
     with pytest.warns(UnusedMaskWarning) as caught:
         policy = rlcatalog.build(space, action, {"fcnet_hiddens": [8], **config}, "torch", catalog=catalog)
     (text,) = [str(w.message) for w in caught]
-    assert text.startswith(f"{path} is named like an action mask, but not used as one")
+    assert text.startswith(f"{path} is named like an action mask, but is not used as one")
     assert way in text
     assert policy.explain().as_dict()["unused_masks"] == [path]
     assert f"not used as action masks: {path}" in repr(policy.explain())
