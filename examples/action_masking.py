@@ -1,10 +1,10 @@
 """Action masks in Taxi, where the environment knows which of the six actions have an effect.
 
 Gymnasium's Taxi returns an action mask in its `info`: the taxi cannot drive through walls, and a passenger can only be
-picked up at the place of waiting. A wrapper moves the mask into the observation, under `"action_mask"`, where the
-catalog finds it. PPO then never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode of
-200 steps without a delivery returns -200. The first mean covers only the few episodes that a delivery ended early.
-To use TensorFlow, run `python examples/action_masking.py --framework tf`.
+picked up where it is waiting. A wrapper moves the mask into the observation, under `"action_mask"`, where the catalog
+finds it. PPO then never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode of 200 steps
+without a delivery returns -200. The first mean covers only the few episodes that a delivery ended early. To use
+TensorFlow, run `python examples/action_masking.py --framework tf`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A gated transformer after the default net, in PyTorch and in TensorFlow, on a task of memory.
+"""A gated transformer after the default net, in PyTorch and in TensorFlow, on a memory task.
 
 Each step shows a symbol; the reward is for naming the previous symbol. Run it with
 `python examples/attention_net.py --framework tf`; `--without` shows what the same net learns without attention.

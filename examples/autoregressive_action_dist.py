@@ -1,7 +1,7 @@
 """Autoregressive actions: two performers must agree on a song, but also surprise the audience.
 
 An evening has two rounds. In each, both performers choose one of n songs. The audience pays 1 if both play the same
-song, and it was not played before that evening. Observations contain nothing, so a policy is one joint distribution
+song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
 P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song v, an evening pays on average
 
     sum_v d_v + sum_v d_v (1 - d_v) = sum_v (2 d_v - d_v^2).
@@ -12,7 +12,7 @@ P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song
   Schwarz, the s_v sum to at most 1. The term 2 s - s^3 is largest at s = sqrt(2/3), so 2 s^2 - s^4 <= s sqrt(32/27).
   Always playing one song pays 1.
 
-Run it with `python examples/autoregressive_action_dist.py`; `--framework tf` is TensorFlow.
+Run it with `python examples/autoregressive_action_dist.py`; `--framework tf` uses TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIMUM, BOUND = 2 - 1 / SONGS, sqrt(32 / 27)
 
 
 class Duet(gym.Env):
-    """Environment of two rounds; a song that both choose pays 1 the first time."""
+    """Environment with two rounds; a song that both choose pays 1 the first time."""
 
     observation_space = Box(1, 1, (1,), np.float32)  # every round looks the same
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])

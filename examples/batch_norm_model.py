@@ -1,6 +1,6 @@
 """Batch normalisation in a custom model, in PyTorch and in TensorFlow.
 
-Training normalises by the statistics of the batch, acting by moving averages of them. Run it with
+Training normalises with the statistics of the batch; acting normalises with their moving averages. Run it with
 `python examples/batch_norm_model.py --framework tf`.
 """
 
@@ -22,7 +22,7 @@ def torch_model() -> type:
     from rlcatalog_torch import TorchModelV2
 
     class BatchNormModel(TorchModelV2, nn.Module):
-        """Two normalised dense layers and two ends."""
+        """Two normalised dense layers and two output layers."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -49,7 +49,7 @@ def tf_model() -> type:
     from rlcatalog_tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
-        """Two normalised dense layers and two ends; Keras keeps the moving statistics up to date."""
+        """Two normalised dense layers and two output layers; Keras keeps the moving statistics up to date."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)

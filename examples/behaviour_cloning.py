@@ -19,7 +19,7 @@ import rlcatalog
 Array = np.ndarray[Any, Any]
 
 #: With one spread per state, the network would fit the states in which the expert is nearly deterministic, and neglect
-#: the others. One spread for all states (`free_log_std`) weighs them equally.
+#: the others. One spread for all states (`free_log_std`) weights them equally.
 MODEL = {"CartPole-v1": {"fcnet_hiddens": [64, 64]}, "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True}}
 
 
@@ -46,7 +46,7 @@ EXPERTS: dict[str, Callable[[Array], Any]] = {"CartPole-v1": balance, "Pendulum-
 def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, noise: float = 0.2) -> dict[str, Any]:
     """Record an expert's observations, `obs`, and its actions, `actions`.
 
-    Sometimes another action than the recorded one is taken, so that the records also contain states that the expert
+    Sometimes an action other than the recorded one is taken, so that the records also contain states that the expert
     does not visit.
     """
     rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def clone(
         updates: Number of minibatches.
         seed: Seed of the weights and the minibatches.
         lr: Learning rate.
-        rows: Rows of a minibatch.
+        rows: Number of rows in a minibatch.
     """
     seed_all(framework, seed)
     policy = rlcatalog.build(env=env, config=model, framework=framework)

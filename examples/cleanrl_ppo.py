@@ -1,7 +1,7 @@
 """The catalog's net and distribution in a single-file PPO in the style of CleanRL; the loop is untouched.
 
 `policy.as_module()` is an `nn.Module`: observations in, action distribution and value out. Run the script with
-`python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`; other kinds of observations are encoded first, by
+`python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`; other kinds of observations are first encoded with
 `policy.preprocess`.
 """
 
@@ -33,7 +33,7 @@ class Agent(nn.Module):
         return self.net(obs)[1]
 
     def get_action_and_value(self, obs, action=None):
-        """Return actions, drawn or given, with log density, entropy and value estimates."""
+        """Return actions, sampled or given, with their log densities, entropies and value estimates."""
         dist, value = self.net(obs)
         action = dist.sample() if action is None else action
         return action, dist.logp(action), dist.entropy(), value

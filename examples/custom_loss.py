@@ -1,6 +1,6 @@
 """A custom loss: an imitation loss on recorded data, added to the loss of PPO, in PyTorch and TensorFlow.
 
-The first run records the experience of another policy while it learns, in the folder `--data`. Run it with
+The first run records the experience of another policy, while that policy learns, in the folder `--data`. Run it with
 `python examples/custom_loss.py --framework tf`. `rlcatalog train CartPole-v1 --record FOLDER` also records data.
 """
 

@@ -206,8 +206,8 @@ def train(
 ) -> list[float]:
     """Train, play, and return the returns of the final episodes with the best actions.
 
-    `env` is a Gymnasium id or a function that makes an environment, `model` the model config. Without `dueling`, the
-    model's output is one value per action.
+    `env` is a Gymnasium id or a function that creates an environment, and `model` is the model config. Without
+    `dueling`, the model's output is one value per action.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)

@@ -1,4 +1,4 @@
-"""Environment wrappers instead of custom preprocessors: observations, rewards and actions, changed before a model.
+"""Environment wrappers instead of custom preprocessors: they change observations, rewards and actions.
 
 Run it with `python examples/env_wrappers.py --iterations 40`.
 """
@@ -29,7 +29,7 @@ class OneHotEnv(gym.ObservationWrapper):
 
 
 class ClipRewardEnv(gym.RewardWrapper):
-    """Rewards cut off at a smallest and a largest value."""
+    """Rewards clipped to a minimum and a maximum."""
 
     def __init__(self, env: gym.Env, min_: float, max_: float) -> None:
         super().__init__(env)
@@ -50,7 +50,7 @@ class NamedMoves(gym.ActionWrapper):
         self.action_space = gym.spaces.Discrete(len(self.MOVES))
 
     def action(self, action: Any) -> int:
-        """Return the environment's number of a move."""
+        """Return the environment's number for a move."""
         return self.MOVES[int(action)]
 
 

@@ -14,7 +14,7 @@ from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 
 
 class KerasModel(TFModelV2):
-    """One body with two ends, drawn with Keras; `width` comes from `custom_model_config`."""
+    """One body with two outputs, built with Keras; `width` comes from `custom_model_config`."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, width: int = 64

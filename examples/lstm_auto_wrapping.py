@@ -1,6 +1,6 @@
-"""A custom model after which `use_lstm` puts an LSTM, in PyTorch and in TensorFlow.
+"""A custom model to which `use_lstm` adds an LSTM, in PyTorch and in TensorFlow.
 
-The model announces how wide its features are and leaves logits and values to the LSTM. Run it with
+The model declares the width of its features, and leaves the logits and values to the LSTM. Run it with
 `python examples/lstm_auto_wrapping.py --framework tf`.
 """
 
@@ -17,7 +17,7 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that shows the cart's position and the pole's angle only."""
+    """Make a CartPole that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)

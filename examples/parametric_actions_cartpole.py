@@ -1,9 +1,9 @@
 """Parametric actions: a CartPole whose observation lists the available actions, as embeddings and a mask.
 
-An action is an index of the list. Two entries push the cart left and right, and the mask forbids the others. Each step
-shuffles the list, so only the embedding identifies an action. rlcatalog chooses a head that compares the network's
-output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`, with `--dqn`
-for Q-values, or from this folder with
+An action is an index into the list. Two entries push the cart left and right, and the mask forbids the others. Each
+step shuffles the list, so only the embedding identifies an action. rlcatalog chooses a head that compares the
+network's output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`,
+with `--dqn` for Q-values, or from this folder with
 `python -m rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
 """
 

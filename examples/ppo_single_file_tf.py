@@ -144,7 +144,7 @@ def train(
 ) -> rlcatalog.Policy:
     """Train a policy.
 
-    `env` is the id of an environment, `env_config` its keyword arguments, `model` the model config.
+    `env` is the id of an environment, `env_config` contains its keyword arguments, and `model` is the model config.
     """
     hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
     keras.utils.set_random_seed(seed)

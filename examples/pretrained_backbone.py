@@ -1,4 +1,4 @@
-"""A pretrained network of timm or `keras.applications` under PPO, on images: frozen, or fine-tuned.
+"""A pretrained network from timm or `keras.applications` under PPO, on images: frozen, or fine-tuned.
 
 The backbone's features go through a dense layer into logits and value. Its weights are random, and nothing is
 downloaded, unless you pass `--pretrained`. Run it with `python examples/pretrained_backbone.py --fine-tune` after
@@ -25,7 +25,7 @@ def timm_model() -> type:
     from torch import Tensor, nn
 
     class TimmBackbone(nn.Module):
-        """A timm network, with the normalisation of its training."""
+        """A timm network, with the normalisation that it was trained with."""
 
         def __init__(
             self, space: gym.Space, name: str = "test_resnet", pretrained: bool = False, frozen: bool = True
@@ -56,7 +56,7 @@ def keras_model() -> type:
     from rlcatalog_tf import keras
 
     class KerasBackbone(keras.layers.Layer):
-        """A network of `keras.applications` that scales its inputs from [0, 255] itself, as MobileNetV3 does."""
+        """A network from `keras.applications` that scales its inputs from [0, 255] itself, as MobileNetV3 does."""
 
         def __init__(
             self, space: gym.Space, name: str = "EfficientNetV2B0", pretrained: bool = False, frozen: bool = True

@@ -29,7 +29,7 @@ Q_MODEL = {"fcnet_hiddens": [128], "fcnet_activation": "relu"}
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; counts are environment steps. One training step follows each."""
+    """Hyperparameters; counts are environment steps. Each is followed by one training step."""
 
     steps: int = 10_000
     learning_starts: int = 1_000  # random actions until then
@@ -83,7 +83,7 @@ class Nets(NamedTuple):
 
 
 def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model: Any, seed: int) -> Nets:
-    """Return actor and critics."""
+    """Return the actor and the critics."""
     if framework == "torch":
         import torch
         from model_apis.torch import TorchContActionQModel as ContActionQModel
@@ -247,8 +247,8 @@ def train(
 ) -> list[float]:
     """Train, play, and return the returns of the final episodes with the most likely actions.
 
-    `env` is a Gymnasium id or a function that makes an environment whose actions are a bounded Box. `model` is the
-    config of the actor, `q_model` the config of the critics.
+    `env` is a Gymnasium id or a function that creates an environment whose actions are a bounded Box. `model` is the
+    actor's config, and `q_model` is the critics' config.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)

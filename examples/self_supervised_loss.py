@@ -1,7 +1,7 @@
-"""Self-supervised losses through `custom_loss`: a variational autoencoder's, and L2 regularisation, in both frameworks.
+"""Self-supervised losses in `custom_loss`: a variational autoencoder and L2 regularisation, in both frameworks.
 
-The policy reads a variational autoencoder's (Kingma and Welling 2014) code of the observation. The loss adds the error
-of reconstruction, the divergence of the code, and the squares of the weights. Run it with
+The policy reads the code that a variational autoencoder (Kingma and Welling 2014) computes from the observation. The
+loss adds the reconstruction error, the divergence of the code, and the squared weights. Run it with
 `python examples/self_supervised_loss.py --framework tf`.
 """
 

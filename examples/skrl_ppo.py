@@ -1,8 +1,8 @@
 """The catalog's nets in skrl's PPO; the agent and the trainer are untouched.
 
-skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)` returns the nets that they ask
-for: an actor, whose outputs are logits for a `CategoricalMixin`, and a critic. For a `GaussianMixin`, `mean, log_std =
-outputs.chunk(2, -1)`. Run the script with `python examples/skrl_ppo.py`, where skrl is installed.
+skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)` returns the nets that they
+need: an actor, whose outputs are logits for a `CategoricalMixin`, and a critic. For a `GaussianMixin`,
+`mean, log_std = outputs.chunk(2, -1)`. Run the script with `python examples/skrl_ppo.py`, in an environment with skrl.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUM_ENVS, LENGTH = 8, 128
 
 
 class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
-    """Policy and value function in one model of skrl."""
+    """Policy and value function in one skrl model."""
 
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, device: Any) -> None:
         Model.__init__(self, observation_space=observation_space, action_space=action_space, device=device)

@@ -1,9 +1,10 @@
 """The catalog's nets and distribution in tianshou's PPO; the algorithm and the trainer are untouched.
 
-tianshou takes an actor, a critic and a function from the actor's outputs to a `torch.distributions.Distribution`.
-`rlcatalog_torch.actor_critic(policy)` returns them. A small class adapts the networks: tianshou's collector passes
-arrays, and its actors return a state. Run the script with `python examples/tianshou_ppo.py`. It needs tianshou 2, which
-`make engines` installs in a separate environment, because it needs older packages than the other engines.
+tianshou takes an actor, a critic and a function that turns the actor's outputs into a
+`torch.distributions.Distribution`. `rlcatalog_torch.actor_critic(policy)` returns them. A small class adapts the
+networks: tianshou's collector passes arrays, and its actors return a state. Run the script with
+`python examples/tianshou_ppo.py`. It needs tianshou 2, which `make engines` installs in a separate environment,
+because it needs older packages than the other engines.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ NUM_ENVS, STEPS = 8, 1024
 
 
 class Part(nn.Module):
-    """An actor or a critic, called as tianshou calls them."""
+    """An actor or a critic with the call signature that tianshou uses."""
 
     def __init__(self, net: nn.Module, *, actor: bool) -> None:
         super().__init__()
         self.net, self.actor = net, actor
 
     def forward(self, obs, state=None, info=None):
-        """Return logits and state, or values."""
+        """Return logits and a state, or values."""
         outputs = self.net(torch.as_tensor(obs))
         return (outputs, state) if self.actor else outputs
 

@@ -1,9 +1,9 @@
 """The catalog's nets and distribution in TorchRL's PPO; the loop is untouched.
 
 TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns functions for
-them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL keeps an
-environment's action, so this supports actions with equal raw and environment forms: a Discrete that begins at 0. Run
-the script with `python examples/torchrl_ppo.py`, where TorchRL is installed.
+them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL stores the
+environment's action, so this supports actions whose raw and environment forms are equal: a Discrete that begins at 0.
+Run the script with `python examples/torchrl_ppo.py`, in an environment with TorchRL.
 """
 
 from __future__ import annotations

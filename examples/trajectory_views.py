@@ -1,6 +1,6 @@
 """Views of past steps instead of a memory: a model that requests the last observations, actions and rewards.
 
-On a CartPole that hides its velocities; in PyTorch and in TensorFlow. Run it with
+The example uses a CartPole that hides its velocities, in PyTorch and in TensorFlow. Run it with
 `python examples/trajectory_views.py --framework tf --frames 4`.
 """
 
@@ -17,14 +17,14 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that shows the cart's position and the pole's angle only."""
+    """Make a CartPole that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
 
 
 def views(obs_space: Any, action_space: Any, frames: int) -> dict[str, ViewRequirement]:
-    """Return the views of `frames` steps: observations up to now, actions and rewards up to the step before."""
+    """Return the views of `frames` steps: observations up to now, actions and rewards up to the previous step."""
     return {
         "prev_n_obs": ViewRequirement("obs", space=obs_space, shift=f"-{frames - 1}:0"),
         "prev_n_actions": ViewRequirement("actions", space=action_space, shift=f"-{frames}:-1"),
@@ -41,7 +41,7 @@ def torch_model() -> type:
     from rlcatalog_torch import TorchModelV2
 
     class FrameStackingModel(TorchModelV2, nn.Module):
-        """Dense layers over all that the views show."""
+        """Dense layers over everything that the views show."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, frames: int = 3

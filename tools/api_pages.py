@@ -21,8 +21,8 @@ TARGET = ROOT / "docs/reference/api"
 PACKAGES = ("rlcatalog_ppo", "rlcatalog_sb3", "rlcatalog_rllib", "rlcatalog_filters")
 #: What is neither a class nor a function, where the table of doors says nothing of it.
 DATA = {
-    "MODEL_DEFAULTS": "a fresh dictionary of every [config key](../../config.md) and its default",
-    "hookimpl": "the mark of a [hook](../../hooks.md), a decorator",
+    "MODEL_DEFAULTS": "a new dictionary with every [config key](../../config.md) and its default",
+    "hookimpl": "the decorator that marks a [hook](../../hooks.md)",
 }
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
@@ -39,7 +39,7 @@ RETURNED = {
 }
 #: What a page is for, where the module's docstring is written for those who work on it.
 TITLES = {
-    "rlcatalog": "Everything that programs and plugins begin with.",
+    "rlcatalog": "The starting point for programs and plugins.",
     "rlcatalog_torch": "Base classes, building blocks and the classes of installed parts in PyTorch.",
     "rlcatalog_tf": "Base classes, building blocks and the classes of installed parts in TensorFlow.",
 }
@@ -117,8 +117,8 @@ def index(made: dict[Path, str]) -> str:
         rows.append(f"| [`{path.stem}`]({path.name}) | {text.splitlines()[2]} |")
     return "\n".join([
         "# API", "",
-        "What programs and plugins may import, with what the docstrings say. What is not listed may change without",
-        "notice.",
+        "Everything that programs and plugins may import, with the docstrings. Names that are not listed may change",
+        "without notice.",
         "", *rows, "", "```{toctree}", ":hidden:", "", *(path.stem for path in made), "```", "",
     ])  # fmt: skip
 

@@ -84,7 +84,7 @@ RLLIB: dict[str, str] = {
     "zero_mean": "",
     "custom_model": "",
     "custom_model_config": "",
-    "custom_options": "keyword arguments of custom classes, until 2020",
+    "custom_options": "keyword arguments for custom classes, until 2020",
     "custom_action_dist": "",
     "custom_preprocessor": "",
     "observation_filter": "",
@@ -92,14 +92,14 @@ RLLIB: dict[str, str] = {
     "state_shape": "shape of a version-1 model's state, 2019 to 2020",
     "_use_default_native_models": "default networks as plain Keras models, 2021 to 2022",
     "_disable_preprocessor_api": "",
-    "_no_preprocessing": "first name of `_disable_preprocessor_api`, for two weeks in 2021",
+    "_no_preprocessing": "original name of `_disable_preprocessor_api`, for two weeks in 2021",
     "num_framestacks": "frames stacked through view requirements, 2021",
     "squash_to_range": "squash the outputs into the action bounds, 2018 to 2019",
-    "channel_major": "images as channels first, 2018",
+    "channel_major": "images with channels first, 2018",
     "downscale_factor": "shrink images by this factor, 2017",
-    "extra_frameskip": "repeat actions this many times more, 2017",
-    "head_fcnet_hiddens": "layers behind the encoder in Ray's new stack",
-    "head_fcnet_activation": "their activation",
+    "extra_frameskip": "repeat each action this many more times, 2017",
+    "head_fcnet_hiddens": "layers after the encoder in Ray's new stack",
+    "head_fcnet_activation": "activation of those layers",
     "encoder_latent_dim": "width of the encoder's output in Ray's new stack",
     "log_std_clip_param": (
         "clip log standard deviations to ± this number, in Ray's new stack; the classic layer never read it, and"
@@ -109,14 +109,14 @@ RLLIB: dict[str, str] = {
 
 #: What the owner's line does not say about an honoured key.
 NOTES = {
-    "max_seq_len": "read where models with memory are trained, by our PPO and under RLlib",
-    "custom_model_config": "a custom class is built without what its constructor does not take, with an"
-    " `UnreadKeysWarning`; a misspelt one, and one for a plugin's class, is an error",
+    "max_seq_len": "used when models with memory are trained, by our PPO and under RLlib",
+    "custom_model_config": "arguments that a custom class does not take are left out, with an"
+    " `UnreadKeysWarning`; a misspelt argument, or one for a plugin's class, raises an error",
     "observation_filter": "RLlib has the key next to `model`, where PPO also takes it",
     "preprocessor_pref": "RLlib has the key next to `model`, where PPO also takes it",
     "_disable_preprocessor_api": "the rest is unchanged: structures under `obs`, one vector under `obs_flat`; RLlib"
     " and PPO also have the key next to `model`",
-    "action_mask_key": "kept out of the model's input, except for custom preprocessors and custom models in RLlib's"
+    "action_mask_key": "left out of the model's input, except for custom preprocessors and custom models in RLlib's"
     " form, and out of filters",
 }
 

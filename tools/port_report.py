@@ -111,9 +111,9 @@ def table(results: list[dict[str, Any]]) -> str:
     count = {result: sum(found["result"] == result for found in results) for result in RESULTS}
     tf, memory = (sum(map(test, results)) for test in (lambda f: f["framework"] == "tf", lambda f: f["memory"]))
     rows = [
-        f"{len(results)} classes of {len({found['repository'] for found in results})} repositories, {tf} of them in"
-        f" TensorFlow, {memory} with memory: {count['runs']} run, {count['bound']} are bound,"
-        f" {count['broken']} are broken under RLlib too, {count['fails']} fail.",
+        f"{len(results)} classes from {len({found['repository'] for found in results})} repositories, including {tf} in"
+        f" TensorFlow and {memory} with memory: {count['runs']} run, {count['bound']} are bound,"
+        f" {count['broken']} are also broken under RLlib, {count['fails']} fail.",
         "",
         "| repository | commit | path | class | | | result |",
         "| --- | --- | --- | --- | --- | --- | --- |",

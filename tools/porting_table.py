@@ -42,8 +42,8 @@ def page(text: str) -> str:
     served = [row for path, module in sorted(modules().items()) for row in rows(path, module)]
     refused = [f"| `ray.{path}` | {why} |" for path, why in sorted(reasons().items())]
     tables = {
-        "names": ["| module | in RLlib | names | stand in |", "| --- | --- | --- | --- |", *served],
-        "refused": ["| below | why |", "| --- | --- |", *refused],
+        "names": ["| module | in RLlib | names | provided by |", "| --- | --- | --- | --- |", *served],
+        "refused": ["| path | why |", "| --- | --- |", *refused],
     }
     for mark, lines in tables.items():
         table = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])

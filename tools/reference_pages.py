@@ -36,9 +36,9 @@ _KINDS = {
     "action_dist": "Action distributions",
     "action_codec": "Action codecs",
     "framework": "Frameworks",
-    "exporter": "Formats of export",
+    "exporter": "Export formats",
     "engine": "Engines",
-    "check": "Checks of the conformance kit",
+    "check": "Conformance-kit checks",
     "command": "Commands",
 }
 
@@ -114,15 +114,15 @@ def commands_page() -> str:
     text = [
         "# Commands",
         "",
-        "`rlcatalog COMMAND --help` says the same. An error ends a command with a message and the exit status 1,",
-        "a wrong argument with 2.",
+        "`rlcatalog COMMAND --help` shows the same text. After an error, a command prints a message and exits with",
+        "status 1; after a wrong argument, with status 2.",
         "",
     ]
     for name, (owner, command) in commands().items():
         context = command.context_class(command, info_name=f"rlcatalog {name}")
         usage = " ".join(command.collect_usage_pieces(context))
         help_text = inspect.cleandoc(command.help or "").replace("\n\n", "\n").splitlines()
-        text += [f"## `{name}`", "", f"Of `{owner}`. {' '.join(help_text)}", ""]
+        text += [f"## `{name}`", "", f"Provided by `{owner}`. {' '.join(help_text)}", ""]
         text += ["```text", f"rlcatalog {name} {usage}", "```", ""]
         rows = list(_parameters(command, context))
         text += [table(("argument or option", "default", "meaning"), *rows), ""] if rows else []
@@ -151,8 +151,8 @@ def parts_page() -> str:
     text = [
         "# Parts",
         "",
-        "What the packages of this repository provide. `rlcatalog list` shows what is installed, other packages'",
-        "parts too.",
+        "The parts that the packages in this repository provide. `rlcatalog list` shows all installed parts, including",
+        "those of other packages.",
         "",
     ]
     for kind, title in _KINDS.items():
@@ -160,7 +160,7 @@ def parts_page() -> str:
         for part in sorted(catalog.components(kind), key=lambda part: part.name):
             switch = getattr(part.declaration, "switch", None)
             kinds = getattr(part.declaration, "kinds", None)
-            by = f"`{switch}`" if switch else "what fits" if part.declaration.match or kinds else "its name"
+            by = f"`{switch}`" if switch else "how well it fits" if part.declaration.match or kinds else "its name"
             frameworks = ", ".join(name for name in part.frameworks if name in ("torch", "tf")) or "any"
             rows.append((f"`{part.name}`", f"`{part.distribution}`", frameworks, by, part.declaration.summary))
         chosen = kind in ("preprocessor", "model", "action_dist", "env_wrapper", "filter")
@@ -183,8 +183,8 @@ def checks_page() -> str:
         "# Checks",
         "",
         "What [the conformance kit](../hooks.md#the-conformance-kit) requires of a part, and what to do if it fails. A",
-        "case is a check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each. Engines bring",
-        "their own: [Parts](parts.md#checks-of-the-conformance-kit).",
+        "case is one check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each case.",
+        "Engines add their own checks: [Parts](parts.md#conformance-kit-checks).",
         "",
     ]
     for title in sorted(groups, key=lambda title: (title != "Any part", title)):

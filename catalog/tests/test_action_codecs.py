@@ -170,7 +170,7 @@ WRONG = {
     "no probabilities": (Simplex((2,)), [[0.5, 0.4]], "add up to 1 along the last axis; found 0.5 in row 0"),
     "negative ones": (Simplex((2,)), [[1.5, -0.5]], r"found -0.5 in row 0, at \[1\]"),
     "a shape": (spaces.Box(-1, 1, (2,)), np.zeros((3, 1)), r"of shape \[B, 2\]; found shape \(3, 1\)"),
-    "rows of two lengths": (spaces.Box(-1, 1, (2,)), [[0, 0], [0]], r"\[B, 2\]; found something that is no array"),
+    "rows of two lengths": (spaces.Box(-1, 1, (2,)), [[0, 0], [0]], r"\[B, 2\]; found something that is not an array"),
     "a tuple too short": (spaces.Tuple([spaces.Discrete(2)] * 2), ([0],), "a tuple of 2 parts; found 1 of them"),
     "no dict": (spaces.Dict(a=spaces.Discrete(2)), [0], r"a dict with the keys \['a'\]; found list"),
     "another key": (spaces.Dict(a=spaces.Discrete(2)), {"b": [0]}, r"the keys \['a'\]; found keys \['b'\]"),

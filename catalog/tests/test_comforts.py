@@ -54,7 +54,7 @@ def test_an_explanation_prints_what_was_chosen_and_not_everything(parts):
     for stage in data["shapes"]:
         assert stage["stage"] in text
     assert re.search(r"^  obs +\(3,\) +box, 0:3$", text, re.MULTILINE)
-    assert lines[-2] == "read by nothing: conv_filters"
+    assert lines[-2] == "not read by any part: conv_filters"
     whole = found.text(all=True)
     for line in (r"memory reads: use_lstm, lstm_cell_size, ", r"  not chosen: visionnet +takes images"):
         assert re.search(f"^{line}", whole, re.MULTILINE)
@@ -106,7 +106,7 @@ def test_html_holds_the_same_and_escapes_what_plugins_wrote():
     assert set(tags.tags) == {"div", "p", "b", "ul", "li", "table", "tbody", "tr", "td", "details", "summary"}
     assert f"{EVIL} (SPECIFIC)" in tags.texts
     assert "acme 1<2" in tags.texts
-    assert "read by nothing: conv_filters" in tags.texts
+    assert "not read by any part: conv_filters" in tags.texts
     cells = {text.strip() for text in tags.texts}
     for stage in found.as_dict()["shapes"]:
         assert stage["stage"] in cells
@@ -131,7 +131,7 @@ def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_re
     printed, said = capsys.readouterr()
     lines = printed.splitlines()
     assert any(line.startswith("memory reads: use_lstm, lstm_cell_size, ") for line in lines)
-    assert "read by nothing: conv_filters" in lines
+    assert "not read by any part: conv_filters" in lines
     assert said == ""  # what is printed is not warned of
     found = made.explain(MASKED, TWO, {}, "torch")
     assert found.as_dict()["head"]["chosen"] == "parametric"

@@ -226,7 +226,7 @@ def test_two_registrations_of_the_program_that_tie_are_told_apart_by_name(catalo
     with pytest.raises(AmbiguousChoiceError) as raised:
         trunk(catalog)
     assert "registered in process" in str(raised.value)
-    assert str(raised.value).endswith("Ways out: name one in the config (custom_model='mine').")
+    assert str(raised.value).endswith("Options: name one in the config (custom_model='mine').")
 
 
 # --- registering in process ------------------------------------------------------------------------------------------

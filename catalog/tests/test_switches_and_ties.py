@@ -227,7 +227,7 @@ def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
     catalog = catalog_of({"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)}, parts=NO_FCNET)
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, TWO, {}, "torch")
-    assert str(raised.value).endswith("Ways out: name one in the config (custom_model='acme/acme_a').")
+    assert str(raised.value).endswith("Options: name one in the config (custom_model='acme/acme_a').")
     assert slot(catalog, {"custom_model": "acme/acme_a"}, "model")["chosen"] == "acme_a"
 
 
@@ -235,7 +235,7 @@ def test_what_is_named_already_is_no_way_out(catalog_of):
     """Where `custom_model` names the trunk, it cannot name the memory as well."""
     loose = [memory("acme", f"acme_{name}", None, match=always, config=None) for name in ("one", "two")]
     catalog = catalog_of({"acme": (loose,)}, prefer=["acme"])
-    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with another rank\.$"):
+    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"):
         catalog.explain(BOX, TWO, {"custom_model": "fcnet"}, "torch")
     with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_one'"):
         catalog.explain(BOX, TWO, {}, "torch")
@@ -252,5 +252,5 @@ def test_a_tie_of_codecs_inside_a_space_cannot_be_named(catalog_of):
     catalog = catalog_of({"acme": ({"rlcatalog_preprocessors": codecs},)}, parts=NO_CODECS)
     with pytest.raises(AmbiguousChoiceError, match=r"\(custom_preprocessor='acme/acme_x'\)\.$"):
         catalog.explain(BOX, TWO, {}, "torch")
-    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with another rank\.$"):
+    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"):
         catalog.explain(gym.spaces.Dict({"a": BOX}), TWO, {}, "torch")

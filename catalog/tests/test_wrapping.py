@@ -109,7 +109,7 @@ def test_what_each_wrapper_said(catalog):
     env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))
     assert [(c.name, answer) for c, answer in said] == [("double", Match(Rank.GENERIC, "a cart with a pole"))]
     _, said = catalog.explain_wrapping(env)
-    assert [answer for _, answer in said] == [Match(None, "is applied already")]
+    assert [answer for _, answer in said] == [Match(None, "is already applied")]
     _, said = catalog.explain_wrapping(gym.make("Pendulum-v1"))
     assert [answer for _, answer in said] == [Match(None, "for carts with poles")]
 

@@ -250,7 +250,7 @@ FAULTS = {
             _unlike_alone(self, start)(one, row) for one, row in zip(batch, out, strict=True)]}),
     "writes_only_its_slice": Fault("heading", r"its batch_writer\(start\) writes to place start\+2", {
         "batch_writer": _beyond}),
-    "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], which its bounds\(\) says", {
+    "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], the range that its bounds\(\) returns", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
     "tells_observations_apart": Fault("heading", "different values of obs are encoded alike", {
         "writer": lambda self, start: lambda obs, out: None,

@@ -210,9 +210,9 @@ def test_code_that_is_there_already_is_not_replaced():
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
     one = ("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
     said = failed(one, ("three", plugin_of(rlcatalog_models=[torch])))
-    assert "model rlcatalog-fcnet/fcnet, whose code for 'torch' is rlcatalog-fcnet's" in said["three"]
+    assert "model rlcatalog-fcnet/fcnet, but its code for 'torch' belongs to rlcatalog-fcnet" in said["three"]
     two = PluginEntryPoint(plugin_of(rlcatalog_models=[beside, other]), "two")
-    with pytest.warns(rlcatalog.errors.PluginWarning, match="two extends .*, whose code for 'toy' is one's"):
+    with pytest.warns(rlcatalog.errors.PluginWarning, match="two extends .*, but its code for 'toy' belongs to one"):
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(one[1], "one"), two)
     assert catalog.registry.get("model", "two/beside").distribution == "two"
     assert [c.distribution for c in catalog.registry.get("model", "fcnet").extensions["toy"]] == ["one"]
@@ -222,7 +222,7 @@ def test_two_packages_that_bring_the_same_code_are_an_error_where_it_is_used():
     """Neither is the framework's own; the part works in every other framework."""
     brought = [PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")]
     catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "one"), *brought)
-    with pytest.raises(AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 bring its code for 'toy'"):
+    with pytest.raises(AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 provide its code for 'toy'"):
         catalog.registry.get("model", "fcnet").load("toy")
     assert rlcatalog.build(SPACE, ACTIONS, {}, "torch", catalog=catalog).framework == "torch"
 

@@ -118,7 +118,7 @@ SPACE = Dict({"action_mask": Box(0, 1, (5,), np.float32), "x": BOX})
 def test_a_model_that_reads_the_mask_as_it_is_meant_or_ignores_it_is_served(framework, sign):
     policy = rlcatalog.build(SPACE, FIVE, {"custom_model": reading(framework, sign)}, framework)
     assert set(policy.act(OBS).action) <= {2, 4}
-    assert "the model is shown it, and rlcatalog masks its outputs" in repr(policy.explain())
+    assert "the model sees it; rlcatalog masks the outputs" in repr(policy.explain())
 
 
 @both

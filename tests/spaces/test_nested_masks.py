@@ -128,7 +128,7 @@ def test_a_key_with_a_dot_is_no_path():
         (NESTED, FOUR, {}, "obs['p']['action_mask']", "action_mask_key='part.action_mask'"),
         (Dict({"p": Dict({"m": MultiBinary(4), "x": BOX})}), FOUR, {"action_mask_key": "m"}, "obs['p']['m']",
          "action_mask_key='part.m'"),
-        (Tuple([NESTED["p"], BOX]), FOUR, {}, "obs[0]['action_mask']", "write the path"),
+        (Tuple([NESTED["p"], BOX]), FOUR, {}, "obs[0]['action_mask']", "set its path"),
         (FLAT, Box(-1, 1, (2,), np.float32), {}, "obs['action_mask']", "Box(2,) float32 has no values that a mask"),
     ],
     ids=["nested", "another key", "inside a Tuple", "of floats"],
@@ -138,7 +138,7 @@ def test_one_that_is_not_used_is_reported(space, action, config, path, way):
     with pytest.warns(UnusedMaskWarning) as caught:
         policy = rlcatalog.build(space, action, {"fcnet_hiddens": [8], **config}, "torch", catalog=catalog)
     (text,) = [str(w.message) for w in caught]
-    assert text.startswith(f"{path} is named like an action mask, but not used as one")
+    assert text.startswith(f"{path} is named like an action mask, but is not used as one")
     assert way in text
     assert policy.explain().as_dict()["unused_masks"] == [path]
     assert f"not used as action masks: {path}" in repr(policy.explain())

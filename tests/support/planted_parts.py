@@ -377,7 +377,7 @@ CODECS: dict[str, tuple[Any, ...]] = {
     "writer raises": (instead(writer=fails), "ZeroDivisionError"),
     "transform of another shape": (
         in_rllibs_form(transform=lambda self, obs: obs), r"transform\(\) returned shape \(2, 2\)"),
-    "transform of text": (in_rllibs_form(transform=lambda self, obs: ["a"] * 4), "returned no numbers"),
+    "transform of text": (in_rllibs_form(transform=lambda self, obs: ["a"] * 4), "must return numbers"),
     "no preprocessor at all": (lambda base: dict, "must be a subclass of rlcatalog.Preprocessor"),
 }  # fmt: skip
 

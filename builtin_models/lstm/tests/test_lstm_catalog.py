@@ -72,7 +72,7 @@ def test_the_classes_stand_under_their_names():
     [
         ("lstm_cell_size", 0, ConfigError, r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1"),
         ("lstm_cell_size", "5", ConfigTypeError, r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'"),
-        ("lstm_bias_initializer", "orthogonal", ConfigError, r"'orthogonal' needs a matrix and a bias is a vector"),
+        ("lstm_bias_initializer", "orthogonal", ConfigError, r"'orthogonal' needs a matrix, but a bias is a vector"),
         (
             "lstm_weights_initializer",
             "xavier",
@@ -249,7 +249,7 @@ def test_a_trunk_that_announced_another_width_is_named(framework, lstm):
             super().__init__(*args)
             self.num_outputs = 6
 
-    with pytest.raises(ModelContractError, match=r"Wrong announced num_outputs=6 and its forward\(\) returned 3 val"):
+    with pytest.raises(ModelContractError, match=r"Wrong announced num_outputs=6, but its forward\(\) returned 3 val"):
         lstm.policy(framework, {"custom_model": Wrong}).act(batch(OBS))
 
 

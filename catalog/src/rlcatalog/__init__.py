@@ -21,7 +21,7 @@ __all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MODEL_DEFAULTS":  # fresh at each access: a caller may fill it in and hand it back
+    if name == "MODEL_DEFAULTS":  # new at each access: a caller may change it and pass it back
         return provided.default_catalog().schema.defaults()
     if name not in __all__:
         raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")

@@ -39,16 +39,16 @@ class PluginWarning(CatalogWarning):
 class UnreadKeysWarning(CatalogWarning):
     """Changed keys of the model config that no chosen part reads.
 
-    Also keys of `custom_model_config` that a class in RLlib's form does not take.
+    Also issued for keys of `custom_model_config` that a class in RLlib's form does not accept.
     """
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """A possible action mask is not used: an entry of the observation, or an environment's `action_masks()`."""
+    """A possible action mask is not used: either an entry of the observation or an environment's `action_masks()`."""
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
-    """TensorFlow was imported before triton, which must come first."""
+    """TensorFlow was imported before triton, which must be imported first."""
 
 
 class ResumeWarning(CatalogWarning):
@@ -56,7 +56,7 @@ class ResumeWarning(CatalogWarning):
 
 
 class SavedPolicyWarning(CatalogWarning):
-    """A saved policy holds weights or statistics that are not finite."""
+    """A saved policy contains weights or statistics that are not finite."""
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class PartError(PluginError):
 
 
 class IncompatiblePluginError(PluginError):
-    """A plugin's metadata requires another version of rlcatalog."""
+    """A plugin's metadata requires a different version of rlcatalog."""
 
 
 class DeclarationError(PluginError, TypeError):
@@ -99,7 +99,7 @@ class MissingFrameworkError(CatalogError, ImportError):
 
 
 class MissingExtraError(CatalogError, ImportError):
-    """A needed optional extra of a distribution is not installed."""
+    """An optional extra of a distribution is needed but not installed."""
 
 
 # --- choosing ------------------------------------------------------------------------------------------------------
@@ -156,14 +156,14 @@ class MissingColumnError(CatalogError, KeyError):
 
 
 class ActionMaskError(CatalogError, ValueError):
-    """An action mask has the wrong form, allows nothing in a row, or forbids a sampled action."""
+    """An action mask has the wrong format, allows nothing in a row, or forbids a sampled action."""
 
 
 class NonFiniteError(CatalogError, FloatingPointError):
     """An observation, reward, model output or loss is NaN or infinite.
 
     Attributes:
-        row: The row of the batch, counted from 0: a vector environment's index; None if there is none.
+        row: The row in the batch, counted from 0, which is the index in a vector environment; None if there is none.
     """
 
     def __init__(self, message: str = "", row: int | None = None) -> None:
@@ -176,7 +176,7 @@ class StaleOutputError(CatalogError, RuntimeError):
 
 
 class NoClosedFormError(CatalogError, NotImplementedError):
-    """A distribution has no closed form of an entropy or divergence; use an estimate."""
+    """A distribution has no closed form for an entropy or divergence; use an estimate."""
 
 
 class NotServedError(CatalogError, NotImplementedError):
@@ -196,15 +196,15 @@ class SavedPolicyError(CatalogError, ValueError):
 
 
 class FolderTakenError(CatalogError, FileExistsError):
-    """A new folder already exists."""
+    """The folder to create already exists."""
 
 
 class RunFolderError(CatalogError, FileExistsError):
-    """The folder for a training run already holds a run, or another run is writing into it."""
+    """The folder for a training run already contains a run, or another run is writing into it."""
 
 
 class FailedRunsError(CatalogError, RuntimeError):
-    """Some of several runs failed."""
+    """At least one of several runs failed."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -219,7 +219,7 @@ _LONGEST = 300
 
 
 class _Brief(reprlib.Repr):
-    """Python's own repr of short values; of long, deep and endless ones as much as a message has room for."""
+    """Python's own repr for short values; for long, deep or endless values, as much of it as fits into a message."""
 
     def repr1(self, x: Any, level: int) -> str:
         """Return a value's repr; for a subclass of str, the repr of the plain text."""

@@ -1,4 +1,4 @@
-"""The installed preprocessors' classes by name, as in RLlib's module of this name.
+"""The installed preprocessors' classes by name, as in RLlib's module of the same name.
 
 `from rlcatalog.preprocessors import DictFlatteningPreprocessor, Preprocessor, get_preprocessor`
 """

@@ -88,7 +88,7 @@ def test_the_report_tells_what_runs_from_what_is_bound(tmp_path):
     assert "ray" in bound["error"]
     assert any("QMixLoss" in note for note in bound["notes"])
     assert "2 repositories" in printed
-    assert "1 run, 1 are bound, 0 are broken under RLlib too, 0 fail" in printed
+    assert "1 run, 1 are bound, 0 are also broken under RLlib, 0 fail" in printed
     assert "HIDDEN" not in target.read_text()
     assert "SlimFC" in (tmp_path / "items/runs/code/models/runs.py").read_text()
     assert "from ray import tune" in (tmp_path / "items/runs/code/models/runs.py").read_text()

@@ -30,13 +30,13 @@ Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | 
 class ActionCodec:
     """The codec of one action space; B is the number of rows of a NumPy array.
 
-    This class takes any space of a fixed shape. Raw values are the values of the action in C order, and no value can be
-    masked. Subclasses for a kind of space override what differs.
+    This class supports any space with a fixed shape. Raw values are the values of the action in C order, and no value
+    can be masked. Subclasses for a kind of space override what differs.
 
     Args:
         info: The action space, or a part of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: Rule that brings floats into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
+        bounds: Rule that maps floats into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
             and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 
@@ -46,7 +46,7 @@ class ActionCodec:
         input_width: Number of values of one action as a model input.
         scalar: Whether raw actions have the shape `[B]`, as for a single Discrete.
         whole: Whether raw values are choices, which are stored as int64.
-        clips: Whether `adapt` brings all finite raw values into the space.
+        clips: Whether `adapt` maps all finite raw values into the space.
         paths: Path of each part that a distribution may draw separately: one per choice, otherwise the path of the
             space.
         counts: Number of choices of each raw value, which is an integer from 0; None for floats.
@@ -103,8 +103,8 @@ class ActionCodec:
     def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` that `adapt` converts into these environment actions.
 
-        Unscaled floats keep the precision of the action, at least float32. Scaled floats are float64, because fewer
-        digits would give another action.
+        Unscaled floats keep the precision of the action, but have at least float32. Scaled floats are float64, because
+        fewer digits would give a different action.
 
         Raises:
             ActionError: The argument is not a batch of actions of the space.
@@ -128,7 +128,7 @@ class ActionCodec:
         try:
             array = np.asarray(action)
         except (TypeError, ValueError):  # lists of different lengths
-            raise self._no_action(expected, "something that is no array") from None
+            raise self._no_action(expected, "something that is not an array") from None
         if array.dtype.kind not in "biuf":
             raise self._no_action(expected, f"dtype {array.dtype}")
         if array.shape == (0,):  # an empty batch
@@ -220,10 +220,10 @@ class ActionCodec:
         return np.cumsum(counts) - counts + raw.astype(np.int64)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
-        """Return the place of each column in an encoded mask, and the value there that forbids.
+        """Return the place of each column in an encoded mask, and the value that forbids.
 
         Args:
-            shown: The mask's entry of the observation space, in any form that `mask_columns` takes; None if there is
+            shown: The mask's entry of the observation space, in any form that `mask_columns` accepts; None if there is
                 no mask, and nothing is forbidden.
             start: Place of its first value.
 
@@ -246,7 +246,7 @@ class ActionCodec:
             The columns; None if B is unknown and everything is allowed.
 
         Raises:
-            ActionMaskError: The mask has another form.
+            ActionMaskError: The mask has the wrong format.
         """
         if isinstance(mask, list):
             mask = _by_column(mask)
@@ -316,7 +316,7 @@ def _by_column(mask: Mask) -> Any:
 
 
 def first_row(actions: Actions) -> Any:
-    """Return the first action of a batch in the form for a single environment."""
+    """Return the first action of a batch in the format of a single environment."""
     if isinstance(actions, Mapping):
         return {key: first_row(part) for key, part in actions.items()}
     return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
@@ -342,8 +342,8 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
     most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
     if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
         raise UnsupportedSpaceError(
-            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 holds {_FLOAT32_COUNT:,};"
-            " narrow its bounds, or remove the floats from the action space."
+            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only has"
+            f" {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the action space."
         )
     return codec
 

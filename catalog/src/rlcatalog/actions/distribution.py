@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 class ActionDistribution:
     """Distribution over a batch of raw actions.
 
-    `inputs` holds everything except weights, including action masks, so that a distribution can be rebuilt from stored
-    inputs. `sample` returns raw actions, and `logp` is their true density.
+    `inputs` contains everything except weights, including action masks, so that a distribution can be rebuilt from
+    stored inputs. `sample` returns raw actions, and `logp` is their true density.
 
     Args:
         inputs: Model output `[B, size]`.
-        model: The model that made it, or None.
+        model: The model that computed it, or None.
     """
 
     #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
     composite: ClassVar[bool] = False
-    #: Whether the class wraps the distribution that the catalog would choose otherwise.
+    #: Whether the class wraps the distribution that the catalog would otherwise choose.
     wraps_default: ClassVar[bool] = False
-    #: How the action codec reads raw actions: `"values"` (offsets are added, floats brought into their bounds),
+    #: How the action codec reads raw actions: `"values"` (offsets are added, floats mapped into their bounds),
     #: `"bounded"` (floats that are already within their bounds), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
     #: `"exact"` if `entropy` returns the entropy; `"estimate"` if engines must call `entropy_estimate`. `kl` is exact
@@ -76,7 +76,7 @@ class ActionDistribution:
         raise NoClosedFormError(
             f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, such as"
             " kl_coeff=0 or"
-            " use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
+            " use_kl_loss=False; or average self.logp(x) - other.logp(x) over samples x from self."
         )
 
     @staticmethod
@@ -89,7 +89,7 @@ class ActionDistribution:
         """Return keyword arguments for the constructor that depend on the action space, such as bounds.
 
         A composite also takes `children`: distribution class and size of each child of the space, in order; a class
-        that is built around another: that one's.
+        that wraps another distribution takes the class and size of that distribution.
 
         Args:
             action: The action space.
@@ -101,7 +101,8 @@ class ActionDistribution:
     def family(cls, options: Mapping[str, Any]) -> Any:
         """Return a key shared by the distributions that `side_by_side` can join into one; None if there are none.
 
-        A composite joins parts with equal keys, so that the number of tensor operations does not grow with them.
+        A composite joins parts with equal keys, so that the number of tensor operations does not grow with the number
+        of parts.
 
         Args:
             options: The result of `options_for`.
@@ -110,7 +111,7 @@ class ActionDistribution:
 
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one distribution class for several of one family, and the order in which it takes their inputs.
+        """Return one distribution class for several members of a family, and the order of their inputs.
 
         Its raw actions are the concatenated raw actions of the members.
 
@@ -129,7 +130,7 @@ class ActionDistribution:
         Args:
             inputs: Model output `[B, size]`.
             mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of `ActionMasks`; a Box has none.
-                Here: no column, or one per input. A forbidden input gets the dtype's lowest finite value.
+                This method accepts no column, or one per input. A forbidden input gets the dtype's lowest finite value.
             **options: The result of `options_for`.
 
         Raises:
@@ -151,11 +152,11 @@ class ActionDistribution:
 
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
-        """Draw like `sample`, without creating a distribution for other calls. Override it if that is faster.
+        """Draw like `sample`, without a distribution object for further calls. Override it with a faster way.
 
         Args:
             inputs: Model output `[B, size]`.
-            model: The model that made it, or None.
+            model: The model that computed it, or None.
             **options: The result of `options_for`.
         """
         return cls(inputs, model, **options).sample()
@@ -209,11 +210,11 @@ class ActionDistribution:
         return -self.logp(self.rsample())
 
     def multi_kl(self, other: ActionDistribution) -> Any:
-        """Return the divergence per component; the same as `kl` for a distribution of one component."""
+        """Return the divergence per component; the same as `kl` for a distribution with one component."""
         return self.kl(other)
 
     def multi_entropy(self) -> Any:
-        """Return the entropy per component; the same as `entropy` for a distribution of one component."""
+        """Return the entropy per component; the same as `entropy` for a distribution with one component."""
         return self.entropy()
 
 
@@ -279,7 +280,7 @@ def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
     """Check that `other` is a distribution of the same kind, as a divergence needs.
 
     Raises:
-        ModelContractError: `other` is of another kind.
+        ModelContractError: `other` is of a different kind.
     """
     if not isinstance(other, type(dist)):
         raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
@@ -289,7 +290,8 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:
-        dist: The distribution. Its entropy is estimated if it has no closed form, or does not define `entropy`.
+        dist: The distribution. Its entropy is estimated if it has no closed form, or if its class does not define
+            `entropy`.
         flat: A function that converts a sample into the stored form that `logp` takes.
         asked: Whether to compute the entropy; otherwise it is None, and the kind is the `entropy_kind` of the class.
     """

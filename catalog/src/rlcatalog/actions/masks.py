@@ -2,7 +2,7 @@
 
 The matrix has one column per value that can be forbidden, as defined by the space's codec. A Discrete has n columns, a
 MultiDiscrete one per value of each entry in C order, and a MultiBinary two per bit: may be 0, may be 1. A Tuple or Dict
-concatenates the columns of its children. Other spaces of Gymnasium have none.
+concatenates the columns of its children. Gymnasium's other spaces have no columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlcatalog.spaces import SpaceInfo
 
 
 class ActionMasks:
-    """Reader of the masks of one action space.
+    """Reader for the masks of one action space.
 
     Args:
         action: The action space.
@@ -82,15 +82,15 @@ class ActionMasks:
 
         Args:
             mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like `nvec`; for MultiBinary
-                `[B, *shape]` of 0, 1 and 2 (either). For Tuple and Dict, a tuple or dict of the children's masks; a
-                child without a mask is None or left out. The columns `[B, m]` can replace a mask or a part of it. A
-                list with one mask per row is accepted, too.
+                `[B, *shape]` with values 0, 1 or 2, where 2 means either. For Tuple and Dict, a tuple or dict of the
+                children's masks; a child without a mask is None or left out. The columns `[B, m]` can replace a mask
+                or a part of it. A list with one mask per row is accepted, too.
             batch_size: Number of rows, if known.
             idle: Rows in which no action will be taken, booleans `[B]`. They allow everything.
 
         Raises:
             NotServedError: The action space has nothing that could be masked.
-            ActionMaskError: The mask has the wrong form, or allows nothing in some row.
+            ActionMaskError: The mask has the wrong format, or allows nothing in some row.
         """
         if not self.size:
             what = self.action.describe()
@@ -120,7 +120,7 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
 
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
-    """Return the entry of an observation space with a key, or a path of keys; None if there is none."""
+    """Return the entry of an observation space under a key, or a path of keys; None if there is none."""
     entry = obs
     for step in mask_steps(obs, key):
         if entry.kind != "dict" or step not in entry.keys:
@@ -138,7 +138,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
         key: The key, or a path of keys, `"part.mask"`.
 
     Raises:
-        ConfigError: The key exists, and its entry does not have the form of a mask of the action space.
+        ConfigError: The key exists, but its entry does not have the format of a mask for the action space.
     """
     masks, leaf = ActionMasks(action), mask_entry(obs, key)  # a codec that cannot be imported is named in any case
     if leaf is None or not masks.size:
@@ -163,7 +163,7 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]
     if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
         raise ConfigError(
             f"model config key 'action_mask_key': {key!r} leads to no entry of {obs.path}, {obs.describe()}. Write the"
-            " keys of nested Dicts with dots between them."
+            " keys of nested Dicts separated by dots."
         )
     name = f"[{key.rpartition('.')[2]!r}]"
     return tuple(node.path for node in obs.walk() if node.path.endswith(name))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoweredActions:
-    """Tensor operations of an action codec; the base class takes any space of a fixed shape.
+    """Tensor operations of an action codec; the base class supports any space with a fixed shape.
 
     Args:
         codec: The codec.
@@ -30,7 +30,7 @@ class LoweredActions:
     def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
         """Yield the codec of each leaf with its environment actions `[B, ...]`, for raw actions `[B, width]`.
 
-        They have the space's dtype, or int64 for unsigned integers of more than 8 bits.
+        The actions have the space's dtype, or int64 for unsigned integers of more than 8 bits.
         """
         yield self.codec, self.leaf(raw)
 
@@ -57,5 +57,5 @@ class LoweredActions:
 
 
 def exported_dtype(dtype: str) -> str:
-    """Return the dtype in an exported policy for a dtype of a space."""
+    """Return the dtype that an exported policy uses for a space's dtype."""
     return {"uint16": "int64", "uint32": "int64", "uint64": "int64"}.get(dtype, dtype)

@@ -42,8 +42,8 @@ class Catalog:
     """Installed and registered parts, and the lookups that choose from them.
 
     Args:
-        entry_points: Entry points of the plugins to load; None loads all of the process, an empty list none.
-        environ: Environment variables that disable or allow plugins; None reads those of the process.
+        entry_points: Entry points of the plugins to load; None loads all that are installed, an empty list loads none.
+        environ: Environment variables that disable or allow plugins; None uses the environment of the process.
         prefer: Distributions whose parts count as listed and win ties, most preferred first; added to
             `RLCATALOG_PREFER_PLUGINS`.
 
@@ -75,9 +75,9 @@ class Catalog:
         self._preferred = tuple(prefer)
         named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
-        #: Its name in other processes, to which it was pickled.
+        #: Name of the catalog in other processes, to which it was pickled.
         self._name = os.urandom(16).hex()
-        #: Lock for changes. Lookups do not wait for it, and see the catalog before or after a change.
+        #: Lock for changes. Lookups do not wait for it, and see the catalog either before or after a change.
         self._changing = threading.RLock()
         self._hold(self._load_plugins())
 
@@ -109,8 +109,8 @@ class Catalog:
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
 
-        Registered parts stay, and built parts keep working. Python does not import a module twice, so a new version of
-        a loaded plugin needs a new process.
+        Registered parts remain, and built parts keep working. Python does not import a module twice, so a new version
+        of a loaded plugin needs a new process.
 
         Returns:
             The status of each new plugin.
@@ -120,14 +120,14 @@ class Catalog:
         """
         with self._changing:
             if self._given is None:
-                importlib.invalidate_caches()  # a package that came since is to be found
+                importlib.invalidate_caches()  # to find packages that were installed since then
                 scan.cache_clear()
             registry, old = self._load_plugins(), self.registry
             for component in (c for c in old if c.in_process):
                 struct = old.config_paths.get(component.declaration.config or "")
                 try:
                     registry.add_in_process(component, struct)
-                except DuplicateNameError as error:  # one of its config keys is a plugin's now
+                except DuplicateNameError as error:  # one of its config keys now belongs to a plugin
                     who = f"{component.kind} {component.name!r}, which this program registered,"
                     tell(f"{who} is left out: {error}")
             self._hold(registry)
@@ -135,7 +135,7 @@ class Catalog:
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
 
     def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
-        """Register a component of the running program. It takes precedence over plugins, and replaces an earlier one.
+        """Register a component of the running program, which takes precedence over plugins and earlier registrations.
 
         Args:
             component: A declaration, or the result of `rlcatalog.choice.in_process` for a class.
@@ -174,7 +174,7 @@ class Catalog:
 
         Args:
             component: The component.
-            framework: If another package provides the code for this framework, its `reads` count, if it has any.
+            framework: If another package provides the code for this framework, its `reads` apply, if it declares any.
         """
         for extension in component.extensions.get(framework or "", ()):
             if extension.declaration.reads:
@@ -202,21 +202,21 @@ class Catalog:
 
         Args:
             obs_space: The environment's observation space.
-            action_space: Its action space.
+            action_space: The environment's action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None takes the framework of a custom class, otherwise the installed one,
-                torch before tf.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class, or otherwise the first
+                installed one: torch, then tf.
             pins: The choices of an earlier lookup, which this lookup repeats.
             defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a part does
-                not support one, the default of the catalog applies.
+                not support one, the catalog's default applies.
 
         Raises:
             CatalogError: The config is invalid, or no part fits a slot; see `rlcatalog.errors`.
 
         Warns:
-            UnreadKeysWarning: Keys differ from their defaults, and no chosen part reads them. One warning lists all; a
-                cached result does not repeat it.
-            UnusedMaskWarning: An entry of the observation is named like an action mask, and is not used as one.
+            UnreadKeysWarning: Keys differ from their defaults, and no chosen part reads them. One warning lists all of
+                them; a cached result does not repeat the warning.
+            UnusedMaskWarning: An entry of the observation is named like an action mask, but is not used as one.
         """
         return self.build_from_lookup(
             lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
@@ -233,14 +233,14 @@ class Catalog:
     ) -> Explanation:
         """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
-        The explanation lists keys that no part reads, instead of a warning.
+        The explanation lists keys that no part reads; no warning is issued.
 
         Args:
             obs_space: The environment's observation space.
-            action_space: Its action space.
+            action_space: The environment's action space.
             config: The model config.
             framework: See `resolve`.
-            env: An environment, or anything that `rlcatalog.catalog.make_env` takes, instead of the two spaces. The
+            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts, instead of the two spaces. The
                 explanation then includes environment wrappers.
 
         Raises:
@@ -272,7 +272,7 @@ class Catalog:
     ) -> T:
         """Look up parts and build an object from them. `rlcatalog.build` calls it.
 
-        If the lookup or `build` fails with the defaults, it is tried without each of them, then without all.
+        If the lookup or `build` fails with the defaults, it is retried without each of them, then without all of them.
 
         Args:
             build: A function that builds the result.
@@ -296,7 +296,7 @@ class Catalog:
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
                 built = build(resolution)
                 break
-            except Exception:  # a class of the user's may refuse an engine's default in any way
+            except Exception:  # a user's class may refuse an engine's default in any way
                 if tried is None:
                     raise
         if known is None and pins is None:  # only after success: on failure, the error says what to do
@@ -308,8 +308,8 @@ class Catalog:
         """Choose the trunk for a part of an observation, for a model that contains other models.
 
         Args:
-            request: `obs` is the part and `encoded_shape` the shape of its tensor.
-            name: Name of a model; None takes the best match.
+            request: `obs` is the part, and `encoded_shape` is the shape of its tensor.
+            name: Name of a model; None selects the best match.
 
         Raises:
             NoMatchError: No installed model fits.
@@ -328,15 +328,16 @@ class Catalog:
         """Return the observation and action space of an environment after `wrap_env`.
 
         Args:
-            env: An environment, or anything that `rlcatalog.catalog.make_env` takes; one made here is closed again.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an environment that is created
+                here is closed again.
             config: The model config.
 
         Returns:
-            The two spaces, the environment's name, and the answer of each candidate wrapper; none for a vector
-            environment.
+            The two spaces, the environment's name, and the answer of each candidate wrapper; there are no answers for
+            a vector environment.
 
         Raises:
-            CatalogError: `env` is not an environment, and does not make one.
+            CatalogError: `env` is neither an environment nor an id or callable that creates one.
         """
         made = make_env(env)
         try:
@@ -357,7 +358,7 @@ class Catalog:
     ) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers that match, in the order of their names.
 
-        A wrapper that is already there is not applied again.
+        A wrapper that is already applied is not applied again.
 
         Args:
             env: A single environment.

@@ -82,7 +82,7 @@ def find_resolution(
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
-    """Return the framework of a lookup: the given one, otherwise that of a registered class, otherwise the default."""
+    """Return the framework of a lookup: the given one, otherwise a registered class's, otherwise the default."""
     if framework is not None:
         return framework_name(framework)
     custom = (c for c in named if c is not None and c.in_process and len(c.frameworks) == 1)
@@ -92,7 +92,8 @@ def framework_for(framework: str | None, *named: Component | None) -> str:
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     """Return the preprocessor whose structure models restore from their observations.
 
-    A codec in RLlib's form may create its observation space and set `original_space` to another preprocessor's.
+    A codec in RLlib's form may create its observation space and set its `original_space` to the space of a different
+    preprocessor.
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
@@ -104,7 +105,7 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
-    """Warn of keys that no chosen part reads, in one warning, and of unused action masks."""
+    """Warn about keys that no chosen part reads, in one warning, and about unused action masks."""
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():
@@ -118,12 +119,12 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
         )
     if resolution.unused_masks:
         key, action = resolution.config["action_mask_key"], resolution.action
-        way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
+        way = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."
         warn_caller(
-            f"{' and '.join(resolution.unused_masks)} is named like an action mask, but not used as one: the model sees"
-            f" it as a feature. {way} If it is not a mask, set action_mask_key to another name.",
+            f"{' and '.join(resolution.unused_masks)} is named like an action mask, but is not used as one: the model"
+            f" sees it as a feature. {way} If it is not a mask, set action_mask_key to another name.",
             UnusedMaskWarning,
         )
 
@@ -135,7 +136,7 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
     """Return the cached result of a lookup, or None.
 
     Args:
-        slots: Holds the cache; a catalog that changes has new slots.
+        slots: The object that contains the cache; a catalog that changes gets new slots.
         what: The request, and everything else that the result depends on.
         spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
         config: The config, compared by values and types.

@@ -41,23 +41,23 @@ class ModelCatalog:
         Args:
             action_space: The action space.
             config: The model config; `custom_action_dist` names a distribution.
-            dist_type: Name or class of a distribution; `custom_action_dist` wins over it.
-            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, otherwise the installed one,
-                torch before tf.
+            dist_type: Name or class of a distribution; `custom_action_dist` takes precedence.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the config, or otherwise the
+                first installed one: torch, then tf.
             **kwargs: Accepted for RLlib's signature.
         """
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
     def get_action_shape(action_space: Space, framework: str | None = None) -> tuple[Any, tuple[Any, ...]]:
-        """Return dtype and shape of a batch of stored actions; None is the batch size.
+        """Return the dtype and shape of a batch of stored actions, with None as the batch size.
 
         Args:
             action_space: The action space.
             framework: Accepted for RLlib's signature; the result is a NumPy dtype.
 
         Returns:
-            For Tuple and Dict the flat form `[B, width]`: int32 if all parts are Discrete, otherwise float32.
+            For Tuple and Dict, the flat form `[B, width]`: int32 if all parts are Discrete, otherwise float32.
 
         Raises:
             UnsupportedSpaceError: Actions of this kind have no fixed size.
@@ -84,8 +84,8 @@ class ModelCatalog:
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, otherwise the installed one,
-                torch before tf.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the config, or otherwise the
+                first installed one: torch, then tf.
             name: The model's name.
             model_interface: A mixin that adds methods for an algorithm.
             default_model: A class to use if the config names no custom model.

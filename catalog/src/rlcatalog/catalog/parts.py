@@ -38,13 +38,13 @@ def preprocessor_for(
     pins: Pins | None = None,
     chosen: Component | None = None,
 ) -> Preprocessor:
-    """Make the preprocessor for a space.
+    """Create the preprocessor for a space.
 
     Args:
         space: The space, or its SpaceInfo.
         options: A complete model config.
         check: When to check observations; None takes it from the options.
-        pins: The choices of an earlier lookup, to repeat, also for children.
+        pins: The choices of an earlier lookup to repeat, including the choices for children.
         chosen: The component if it is already chosen; None looks it up.
 
     Raises:
@@ -136,7 +136,7 @@ def model_v2(
         values["custom_model"] = values["custom_model"] or default_model
         custom = slots.named("model", values["custom_model"])
         chosen = framework_for(framework, custom)
-        # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees its structure.
+        # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees the structure.
         space, info = obs_space, SpaceInfo.read(obs_space)
         stays = hasattr(space, "original_space") or (custom is not None and custom.undeclared)
         is_plain = custom is not None and getattr(custom.declaration, "plain", False)
@@ -182,7 +182,7 @@ def model(
     """Build a model from the components of its slots; see also `rlcatalog.models.assemble`.
 
     Args:
-        choices: The component of each slot, or None.
+        choices: The component for each slot, or None.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the output, or None for a trunk.
@@ -190,7 +190,7 @@ def model(
         framework: The framework.
         name: The model's name.
         interface: A mixin that adds methods.
-        kwargs: More keyword arguments of the trunk.
+        kwargs: Additional keyword arguments for the trunk.
         unclaimed: The part of the observation that the head does not read.
         action_dist: A callable that creates the action distribution, for the head.
 

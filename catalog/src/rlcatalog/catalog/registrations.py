@@ -31,7 +31,7 @@ def register_model(
 
     Args:
         name: The name.
-        cls: The class, or a plain module: its class, an instance or a function that makes one. None: return a
+        cls: The class, or a plain module: its class, an instance or a function that creates one. None: return a
             decorator.
         slot: `"trunk"`, `"memory"` or `"head"`; None takes it from the class.
         match: A function that returns whether, how well and why the class fits a request. None: it is only chosen by
@@ -42,7 +42,7 @@ def register_model(
         reads: Other config keys that it reads. Without `reads` and `config` it counts as reading every key.
 
     Returns:
-        The class, or the decorator, which returns it.
+        The class, or a decorator that returns it.
 
     Example:
         >>> @rlcatalog.register_model("my_net")
@@ -94,7 +94,7 @@ def register_preprocessor(
 ) -> Any:
     """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see `register_model`.
 
-    With `match`, or `kinds` of spaces, it is also chosen for spaces inside a Dict or Tuple.
+    With `match`, or with `kinds` of spaces, the class is also chosen for spaces inside a Dict or Tuple.
 
     Example:
         >>> @rlcatalog.register_preprocessor("half")
@@ -136,8 +136,8 @@ _RESTORING = threading.RLock()
 def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function that recreates the catalog in another process, and its arguments.
 
-    The arguments are the catalog's, and the registered parts. In a process that has the catalog, the function returns
-    the same object.
+    The arguments are the catalog's arguments and the registered parts. In a process that has the catalog, the function
+    returns the same object.
 
     Args:
         used: Names of the registered parts to include; None includes all.

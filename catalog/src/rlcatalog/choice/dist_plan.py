@@ -202,7 +202,7 @@ def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
         return
     others = [c.name for c in slots.registry.active("action_dist") if "free_log_std" in c.declaration.reads]
     raise ConfigError(
-        "free_log_std trains the second half of the model's outputs apart from the observation, as log standard"
+        "free_log_std trains the second half of the model's outputs independently of the observation, as log standard"
         f" deviations; {plan.component.name}, for {plan.info.describe()}, has none there. Remove it, or use a"
         f" distribution that reads it: {', '.join(others) or 'none is installed'}."
     )

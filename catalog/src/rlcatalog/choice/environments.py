@@ -1,4 +1,4 @@
-"""Construction of environments, and their wrappers from installed plugins."""
+"""Construction of environments, and the wrappers that installed plugins provide for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARK = "_rlcatalog_wrapper"
 
 
 def look_here(module: str) -> None:
-    """Make a module in the working folder importable, as `python` does; other modules of this name come first."""
+    """Make a module in the working folder importable, as `python` does; other modules with this name come first."""
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
         return
@@ -40,11 +40,11 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     Args:
         env: A Gymnasium id, a class or function that makes an environment, or an environment, single or vector.
         config: Keyword arguments for a new environment. A class or function that requires an argument, or has no
-            parameters of these names, gets the config itself as its argument.
+            parameters with these names, gets the config itself as its only argument.
 
     Raises:
         UnknownNameError: Gymnasium does not know the id, or cannot make it.
-        ConfigError: `env` has another form.
+        ConfigError: `env` is something else.
     """
     import gymnasium
 
@@ -92,8 +92,8 @@ def wrap(
         The environment and each wrapper's answer.
 
     Raises:
-        ModelContractError: `env` is not a single environment, or a wrapper returned none.
-        PluginError: A wrapper raised.
+        ModelContractError: `env` is not a single environment, or a wrapper did not return one.
+        PluginError: A wrapper raised an error.
     """
     import gymnasium
 
@@ -134,14 +134,14 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
     inner: Any = env
     while inner is not None:
         if vars(inner).get(_MARK) == component.address:
-            return Match(None, "is applied already")
+            return Match(None, "is already applied")
         inner = vars(inner).get("env")
     spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
     return verdict(component, Request(*spaces, config=config, env=env))
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
-    """Check that no wrapper is missing on the members of a vector environment, which cannot be wrapped any more.
+    """Check that no wrapper is missing in the members of a vector environment, which cannot be wrapped any more.
 
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.

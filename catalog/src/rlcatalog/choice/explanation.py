@@ -19,11 +19,11 @@ _SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Reasons for the choices of a lookup; prints as text, in notebooks as HTML.
+    """Reasons for the choices of a lookup; shown as text, or as HTML in notebooks.
 
     Attributes:
         resolution: The choices.
-        frozen: For a frozen policy: that it acts faster, or why it does not. Else empty.
+        frozen: For a frozen policy: that it acts faster, or why it does not. Otherwise empty.
         env: Name of the environment; empty if two spaces were given.
         wrappers: The answer of each installed environment wrapper.
     """
@@ -159,7 +159,7 @@ def outline(
     first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
     note = "kept out of the model's input"
     if data["model_sees_mask"]:
-        note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+        note = "the model sees it; rlcatalog masks the outputs, so the model need not, but it must not undo the mask"
     mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
@@ -170,7 +170,7 @@ def outline(
     ]
     readers = {slot: data[slot] for slot in _SLOTS} | {node["path"]: node for node in data["action_parts"]}
     notes = {f"{name} reads": part["config_keys"] for name, part in readers.items() if keys}
-    notes |= {"read by nothing": data["unread"], "not used as action masks": data["unused_masks"]}
+    notes |= {"not read by any part": data["unread"], "not used as action masks": data["unused_masks"]}
     title = f"{data['env']}, " if data["env"] else ""
     return (
         f"{title}framework: {data['framework']}",

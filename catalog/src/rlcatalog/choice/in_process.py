@@ -37,7 +37,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class; for a model also an instance or a factory of a plain module.
         name: Its name; None takes the name of the class.
-        **fields: More fields of its declaration; None means the default.
+        **fields: Additional fields of its declaration; None means the default.
 
     Raises:
         ModelContractError: The class is not of this kind.

@@ -83,7 +83,8 @@ class Resolution:
         layers: The stages of the model.
         pins: The earlier choices that the lookup repeated, or None for a new choice.
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
-        unclaimed: The part of the observation that the head leaves to trunk and memory; None if that is all of it.
+        unclaimed: The part of the observation that the head leaves to trunk and memory; None if it leaves the whole
+            observation.
         beside: Components that read keys without filling a slot: networks for parts of the observation, and the
             environment wrappers.
         mask_steps: The keys that lead to the action mask.

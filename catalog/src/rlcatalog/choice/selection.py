@@ -1,13 +1,13 @@
-"""Rule of choice: which part fills a slot. The first step that finds a part decides.
+"""Selection rule: which part fills a slot. The first step that finds a part decides.
 
 1. The part that the config names, by its name or by a switch that is on.
 2. A part that the running program registered with a `match` function, regardless of its rank.
-3. The listed part with the best rank. Listed are the parts of the public index and of preferred distributions, which
-   win ties. A part for a space class that its package defines competes with them.
+3. The listed part with the best rank. The listed parts are the parts in the public index and of preferred
+   distributions, which win ties. A part for a space class that its package defines competes with them.
 4. The best rank of all other parts, only in slots that cannot stay empty.
 
-So installing an unlisted package never changes what a config builds. A part for a nearer class of the space comes
-before a part with a better rank.
+Therefore, installing an unlisted package never changes what a config builds. A part for a more derived class of the
+space comes before a part with a better rank.
 """
 
 from __future__ import annotations
@@ -225,14 +225,14 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
     components = [c for c, _ in best]
     names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
     ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
-    out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."
+    out = f"Options: {', or '.join(ways)}." if ways else "Let one of them match with a different rank."
     space, rank = request.space_for(slot).describe(), best[0][1].rank
     assert rank is not None  # these parts match
     return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
 
 
 def _in_config(slot: str, component: Component, request: Request) -> list[str]:
-    """Return how to settle a tie in the config; parts inside a space have no config key."""
+    """Return how to resolve a tie in the config; parts inside a space have no config key."""
     name, key = component.address, KEYS.get(slot)
     if slot == "action_dist" and request.action is not None and request.action.path != "action":
         return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
@@ -242,7 +242,7 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
 
 
 def _about_plugins(best: Sequence[Component]) -> list[str]:
-    """Return how to settle a tie by preferring or disabling a plugin; empty if one plugin has all the parts."""
+    """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin has all the parts."""
     distributions = [c.distribution for c in best]
     single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []

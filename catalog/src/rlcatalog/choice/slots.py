@@ -55,7 +55,7 @@ class Slots:
         for component in registry:
             self._parts.setdefault(slot_of(component), []).append(component)
         self._known_takers: dict[tuple[str, ...], list[Component]] = {}
-        #: Installed distributions that failed to load. Other plugins do not fill in for their parts.
+        #: Installed distributions that failed to load. Other plugins do not replace their parts.
         self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
         #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is replaced, never
         #: changed, because other threads may iterate over it.
@@ -81,7 +81,7 @@ class Slots:
         return Choice(component, why, ((component, Match(None, why)),))
 
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
-        """Raise an error if the index lists a part for a slot whose package is unusable; `among` limits these."""
+        """Raise an error if the index lists a part for a slot whose package is unusable; `among` limits these parts."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
@@ -189,7 +189,7 @@ class Slots:
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
-    """Return the part of an observation that a head leaves to the trunk, or None if that is all of it."""
+    """Return the part of an observation that a head leaves to the trunk, or None if it leaves the whole observation."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
     claimed = head.ask("claims", request, returns=_claimed)

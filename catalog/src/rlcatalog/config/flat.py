@@ -1,4 +1,4 @@
-"""The flat config that parts get, and its typed structs."""
+"""The flat config that parts receive, and its typed structs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FlatConfig(dict[str, Any]):
 
 
 class ReadOnlyConfig(Mapping[str, Any]):
-    """A view of a config for functions of plugins. It returns copies, so they cannot change it.
+    """A view of a config for plugin functions. It returns copies, so they cannot change it.
 
     Args:
         config: The config that it was read from.
@@ -89,7 +89,7 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
         struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
 
     Raises:
-        ConfigError: A value is of the wrong type or out of range.
+        ConfigError: A value has the wrong type or is out of range.
     """
     flat = config._config if isinstance(config, ReadOnlyConfig) else config
     if not isinstance(flat, FlatConfig):

@@ -44,8 +44,8 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     module_images: Annotated[
         Literal["framework", "as_is"],
         Meta(
-            description="how a plain module is shown images: channels where its framework expects them and uint8 scaled"
-            " to [0, 1], or as the environment emits them"
+            description="how a plain module receives images: channels where its framework expects them, uint8 scaled"
+            " to [0, 1], or as the environment returns them"
         ),
     ] = "framework"
     check_observations: Annotated[
@@ -53,7 +53,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "first"
     action_bounds: Annotated[
         Literal["clip", "affine"],
-        Meta(description="how raw Box actions are brought into their bounds: clipped, or [-1, 1] scaled"),
+        Meta(description="how raw Box actions are mapped into their bounds: clipped, or scaled from [-1, 1]"),
     ] = "clip"
     vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
     vf_memory: Annotated[
@@ -61,7 +61,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="with a memory and vf_share_layers=False: whether the value has a separate memory"),
     ] = "own"
     free_log_std: Annotated[
-        bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
+        bool, Meta(description="make the second half of the outputs a trained vector that does not depend on the state")
     ] = False
     no_final_linear: Annotated[
         bool,
@@ -94,9 +94,9 @@ READ_BY_KERNEL = frozenset({
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
-#: Keys of a trunk without effect under a memory → how to give them an effect.
+#: Keys of a trunk that have no effect with a memory → what they need.
 IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
-#: Keys that have no effect without one of others, and those.
+#: Keys that have no effect unless one of certain other keys is set → those other keys.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),
     **{key: ("post_fcnet_hiddens",) for key in KernelConfig.__struct_fields__

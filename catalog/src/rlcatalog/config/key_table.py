@@ -71,7 +71,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
         what: Description of the key in messages.
 
     Raises:
-        ConfigTypeError: The value has another type.
+        ConfigTypeError: The value has the wrong type.
         ConfigError: The value is out of range.
     """
     try:
@@ -92,7 +92,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
 
 
 def _choices(kind: type) -> list[Any]:
-    """Return the values a type with a Literal in it allows."""
+    """Return the values that a type with a Literal allows."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:
         return list(arguments)

@@ -1,6 +1,7 @@
 """Framework-neutral names of activations and initialisers, and their checks.
 
-`rlcatalog_torch.nn` and `rlcatalog_tf.nn` hold one implementation for each name here; a test compares the tables.
+`rlcatalog_torch.nn` and `rlcatalog_tf.nn` contain one implementation for each name listed here; a test compares the
+tables.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
 
-#: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found in any case.
+#: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are recognised in any case.
 ACTIVATIONS = (
     "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu", "softmax",
 )  # fmt: skip
@@ -63,7 +64,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
-#: Initialisers that need a matrix, because they read its numbers of inputs and outputs.
+#: Initialisers that need a matrix, because they use its numbers of inputs and outputs.
 MATRIX_INITIALIZERS = frozenset(
     {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal"}
 )
@@ -94,7 +95,7 @@ def initializer_name(
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
-        raise ConfigError(f"config key {key!r}: {name!r} needs a matrix and a bias is a vector. For biases: {known}.")
+        raise ConfigError(f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}.")
     unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
@@ -110,7 +111,7 @@ def initializer_name(
 
 
 def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return by kind the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments.
+    """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments, by kind.
 
     Args:
         get: Returns the value of a key.
@@ -131,14 +132,14 @@ def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> di
 
 
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:
-    """Return the number of inputs per output of a weight or a bias.
+    """Return the fan-in of a weight or a bias.
 
     Args:
         shape: The shape, `[out, in, ...]`.
-        inputs: The number for a bias, whose shape does not show it.
+        inputs: The fan-in for a bias, whose shape does not show it.
 
     Raises:
-        ConfigError: It is a bias, but the caller did not declare it.
+        ConfigError: `inputs` is missing for a bias.
     """
     if inputs is None and len(shape) < 2:
         raise ConfigError("'fan_in_uniform' for a bias needs the number of inputs, which the layer does not pass.")

@@ -1,6 +1,6 @@
 """RLlib config keys that rlcatalog does not have, and their replacements, from `rllib_keys.json`.
 
-`docs/config.md` has a row for each; a test compares.
+`docs/config.md` has a row for each key; a test compares them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RENAMED: dict[str, list[str]] = _DATA["renamed"]
 IGNORED: dict[str, str] = _DATA["ignored"]
 #: Refused keys: key → what to do instead.
 REFUSED: dict[str, str] = _DATA["refused"]
-#: The keys of RLlib's model config, 2017 to today, with the last default that was a value. RLlib passes whole
+#: The keys of RLlib's model config, 2017 to today, each with its last default that was a value. RLlib passes whole
 #: dictionaries, so a key with its default value was not set by the user.
 RLLIB_DEFAULTS: dict[str, Any] = _DATA["defaults"]
 #: Old key → current key with the same value, for models that read the old key.
@@ -30,7 +30,7 @@ _NOT_GIVEN = -1
 
 
 def translate(key: str, value: Any) -> Any:
-    """Return the value of the current key for the value of an old key."""
+    """Return the current key's value for a value of an old key."""
     return value if key != "always_check_shapes" else "always" if value else "first"
 
 

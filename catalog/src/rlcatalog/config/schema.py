@@ -107,7 +107,7 @@ class Schema:
             return (key,), value
         if key in self._registry.homeless_keys:
             raise ConfigError(ways_to_say("model config key", key, self._registry.homeless_keys[key]))
-        if asks_nothing(key, value):  # also of packages that are not installed: RLlib hands whole dictionaries about
+        if asks_nothing(key, value):  # also for packages that are not installed: RLlib passes whole dictionaries around
             return (), value
         names = tuple(RENAMED.get(key, ()))
         if names and all(name in self.keys for name in names):

@@ -19,7 +19,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
 
     Args:
         value: The value.
-        what: Description of the value in messages.
+        what: Description of the value, for messages.
         alike: Whether tuples and NumPy values keep their types, so that `same` can compare the copy with later values.
 
     Raises:
@@ -65,7 +65,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a dictionary with its values, each by `plain`."""
+    """Copy a dictionary and each of its values with `plain`."""
     return {
         key: value if (kind := type(value)) in _ATOMS else kind() if kind in _CONTAINERS and not value else plain(value)
         for key, value in values.items()
@@ -73,7 +73,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_space(value: Any) -> bool:
-    """Return whether a value is a Gymnasium space: one of a Dict is a mapping as well."""
+    """Return whether a value is a Gymnasium space, because a Dict space is also a mapping."""
     return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
 
 

@@ -20,10 +20,10 @@ class Step(NamedTuple):
         action: Actions for the environment, in its action space.
         raw_action: Raw actions `[B, width]`. Store these, because `evaluate` scores them.
         logp: Log density of the raw actions, `[B]`; float32, or float64 if the model's outputs are.
-        value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
+        value: Value estimates `[B]`, with the same precision, or None for a model without a value branch.
         dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
             rebuilds it from them, regardless of the current weights. Half precisions are widened to float32 first.
-        state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
+        state: Opaque state to pass to the next `act`, or None for a model without memory or past views.
     """
 
     action: Any
@@ -41,7 +41,7 @@ class Evaluation:
     Attributes:
         logp: Log density `[B]` of the given raw actions.
         entropy: Entropy, or its estimate, `[B]`; None if it was not requested.
-        entropy_kind: `"exact"` or `"estimate"`; without an entropy, the value of its class.
+        entropy_kind: `"exact"` or `"estimate"`; without an entropy, the `entropy_kind` of the class.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
         kl: Divergence `[B]` from the distribution that sampled the actions to this one; None without `"dist_inputs"` in
@@ -90,14 +90,14 @@ class PolicyParts(Protocol):
 
     @property
     def has_value(self) -> bool:
-        """Whether it estimates values."""
+        """Whether the policy estimates values."""
 
     @property
     def encoded_space(self) -> Any:
         """The space of encoded observations."""
 
     def make_model(self) -> Any:
-        """Build another model like this policy's model, with new weights."""
+        """Build a new model from the policy's parts, with freshly initialised weights."""
 
     @property
     def model_name(self) -> str:
@@ -110,7 +110,7 @@ class PolicyParts(Protocol):
         """Move the policy to a device."""
 
     def as_module(self) -> Any:
-        """Return model and action distribution as one module."""
+        """Return the model and the action distribution as one module."""
 
 
 class Backend(Protocol):
@@ -126,7 +126,7 @@ class Backend(Protocol):
         """
 
     def values(self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates `[B]` without making a distribution; a tensor if `obs` is one."""
+        """Return value estimates `[B]` without creating a distribution; a tensor if `obs` is one."""
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Return the evaluation of a training batch, with or without the entropy."""
@@ -148,7 +148,7 @@ class Learner(Protocol):
     """Training in one framework: gradients, clipping, an optimizer, seeds and devices.
 
     `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses it for each
-    framework, because each computes gradients in another way.
+    framework, because each computes gradients in its own way.
     """
 
     @staticmethod
@@ -182,8 +182,8 @@ class Learner(Protocol):
         Returns:
             A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are running means of the
             gradients and of their squares: arrays by name of the weight, in the layout of the model's `get_weights`.
-            `"behind"` has the numbers of steps, by name, of weights that took fewer steps, because they had no gradient
-            at times. (TensorFlow uses a gradient of zeros instead.)
+            `"behind"` has the numbers of steps, by name, of weights that took fewer steps, because they sometimes had
+            no gradient. (TensorFlow uses a gradient of zeros instead.)
         """
 
     def set_state(self, state: Mapping[str, Any]) -> None:

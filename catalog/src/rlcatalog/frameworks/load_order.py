@@ -14,8 +14,8 @@ from typing import NamedTuple
 def load_first(module: str, *, before: str) -> None:
     """Import `module` before `before`, whenever this process imports the latter.
 
-    Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. Where `before` was
-    imported already it is too late for this.
+    Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. If `before` has
+    already been imported, it is too late for this.
 
     Args:
         module: The module to import first.

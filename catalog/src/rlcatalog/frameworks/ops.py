@@ -31,14 +31,14 @@ class TensorOps:
 
     Attributes:
         framework: The framework's name, or `"numpy"`.
-        reshape: `reshape(x, shape)` gives the last axis of x the given shape, as a view if possible.
+        reshape: `reshape(x, shape)` reshapes the last axis of x to the given shape, as a view if possible.
         integers: `integers(x)` returns x as int64.
         side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest of their types;
             half precisions become float32 if other types are present, so that integers stay exact.
-        fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
-            finite value.
-        array: `array(x)` returns the values of x as an array, or None if they are not known, as while tracing; a
-            table that leaves it out never knows them.
+        fill_forbidden: `fill_forbidden(inputs, mask)` sets inputs to their dtype's lowest finite value where the mask
+            is False.
+        array: `array(x)` returns the values of x as an array, or None if they are not known, as while tracing; without
+            `array` in the table, they are never known.
         tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
         booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
         is_array: `is_array(value)` returns whether it is a single tensor or array, not a structure.
@@ -46,28 +46,28 @@ class TensorOps:
         is_half: `is_half(x)` returns whether x has half precision.
         cast: `cast(x, dtype)` returns x in one of the library's dtypes.
         whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are rounded to int64.
-        finite: `finite(x)` puts the nearest finite number of its dtype in place of infinity.
+        finite: `finite(x)` replaces infinity with the nearest finite number of its dtype.
         rows: `rows(x, shape)` returns x as `[N, *shape]`.
         in_rows: `in_rows(value, like, width)` returns `[B, width]` with the rows of `like`; None if there are too
             many values or too few.
         columns: `columns(list)` joins tensors `[B]` or `[B, ...]` as `side_by_side` does, each as its columns.
-        cut: `cut(x, how)` cuts `[B, n]` into pieces of the widths `how.widths`, after its columns were brought into
-            the order `how.order`, unless that is None. `how` is kept for later calls.
+        cut: `cut(x, how)` cuts `[B, n]` into pieces of the widths `how.widths`, after its columns are put into the
+            order `how.order`, unless that is None. `how` is kept for later calls.
         each_row: `each_row(x, count)` repeats each row: `[B * count, n]`.
         all_rows: `all_rows(x, like)` repeats `[P, n]` for each row of `like`: `[B * P, n]`.
         padded: `padded(x, width)` appends zeros to `[N, n]`: `[N, width]`.
-        taken: `taken(lengths, places)` returns which places lists of these lengths `[N]` take: booleans `[N, places]`.
-        only: `only(taken, x)` puts zeros where `taken` is False, whose axes are the first of x.
+        taken: `taken(lengths, places)` returns which places lists of these lengths `[N]` fill: booleans `[N, places]`.
+        only: `only(taken, x)` puts zeros where `taken` is False; its axes are the first axes of x.
         total: `total(list)` adds tensors of one shape, in the widest of their types.
         sum: `sum(x, axis=..., keepdims=False)` adds along an axis.
         mean: `mean(x, axis=None, keepdims=False)` returns the mean, of all elements or along an axis.
         std: `std(x)` returns the standard deviation of a sample, of all elements.
         exp: `exp(x)` returns e to the x.
         minimum: `minimum(x, y)` returns the smaller one, element by element.
-        clip: `clip(x, low, high)` cuts x to [low, high].
+        clip: `clip(x, low, high)` clips x to [low, high].
         without_gradient: `without_gradient(x)` returns x as a constant.
         concat: `concat(list, axis)` joins tensors along an axis.
-        as_type: `as_type(x, name)` returns x in the dtype of this NumPy name.
+        as_type: `as_type(x, name)` returns x in the dtype with this NumPy name.
         flat: `flat(x)` returns `[B]` or `[B, ...]` as `[B, n]`.
         maximum: `maximum(x, y)` returns the larger one, element by element.
         columns_at: `columns_at(x, places)` returns the columns of `[B, n]` with these numbers, in this order.

@@ -43,8 +43,9 @@ def assemble(
         num_outputs: Width of the outermost part's output, or None for a trunk.
         fresh_config: A function that returns a new copy of the model config.
         name: The model's name.
-        interface: A mixin that adds methods; it is mixed over a host that holds the model.
-        unclaimed: The part of the observation that the head leaves to the other parts; None if that is all of it.
+        interface: A mixin that adds methods; it is combined with a host class that contains the model.
+        unclaimed: The part of the observation that the head leaves to the other parts; None if it leaves the whole
+            observation.
         action_dist: A callable that creates the action distribution, for the head.
 
     Raises:
@@ -55,7 +56,7 @@ def assemble(
         UnreadKeysWarning: A class in RLlib's form was built without keyword arguments that it does not accept.
     """
     if isinstance(num_outputs, Integral):
-        num_outputs = int(num_outputs)  # a product of a shape is NumPy's
+        num_outputs = int(num_outputs)  # the product of a shape is a NumPy number
     *inside, last = parts
     check_class(last.cls)
     inner_space = obs_space if unclaimed is None else unclaimed.space(obs_space)
@@ -122,7 +123,7 @@ def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
 
 
 def _host_class(interface: type, inner: Any, build: Callable[[int | None], ModelV2]) -> type:
-    """Return a class that holds a complete model and has the methods of an interface."""
+    """Return a class that contains a complete model and has the methods of an interface."""
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = build(outputs)
@@ -161,7 +162,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
 
 
 def _separate_value_class(cls: type) -> Any:
-    """Return the framework's class that holds a chain for the policy and one for the value."""
+    """Return the framework's class for models with one chain for the policy and one for the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
         raise NotServedError(

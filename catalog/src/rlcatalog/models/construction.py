@@ -43,13 +43,13 @@ class ModelPart:
 
         Args:
             standard: The arguments of every constructor.
-            held: The models inside it, and the other arguments of a head.
+            held: The models inside it, and a head's other arguments.
 
         Raises:
             ModelContractError: The class is not a model class, or its constructor does not accept its arguments.
             ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's form this is
                 only an error if the name is similar to an accepted name.
-            PartError: The class belongs to a third-party plugin, and causes any of these errors or another error.
+            PartError: The class belongs to a third-party plugin, and raises one of these errors, or some other error.
         """
         cls, chosen = self.cls, self.component
         check_class(cls)
@@ -88,7 +88,7 @@ class ModelPart:
 
     @contextmanager
     def _blaming(self, chosen: Component) -> Iterator[None]:
-        """Add the name of a third-party plugin to errors of its class."""
+        """Add the name of a third-party plugin to errors from its class."""
         try:
             with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
                 yield
@@ -99,7 +99,7 @@ class ModelPart:
         """Remove a keyword argument that the class does not accept.
 
         Raises:
-            ConfigError: The class is not in RLlib's form, or the name looks like a misspelt one.
+            ConfigError: The class is not in RLlib's form, or the name looks misspelt.
         """
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
@@ -128,7 +128,7 @@ def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Map
     """Return the signature of a function or class if it does not accept these arguments, otherwise None."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # one that is not written in Python
+    except (TypeError, ValueError):  # not written in Python
         return None
     try:
         signature.bind(*arguments, **options)
@@ -138,7 +138,7 @@ def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Map
 
 
 def _keywords(cls: type) -> tuple[list[str], bool]:
-    """Return the names of a constructor's keyword arguments, and whether it accepts any other."""
+    """Return the names of a constructor's keyword arguments, and whether it accepts any others."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     accepted = [p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)]

@@ -25,7 +25,7 @@ def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> 
         ops: The framework's operations.
 
     Returns:
-        The vectors, or the unchanged structure if a part of it has no such form.
+        The vectors, or the unchanged structure if a part of it cannot be flattened.
     """
     try:
         return ops.columns(list(_parts(preprocessor, obs, ops)))

@@ -19,7 +19,7 @@ class ModelInternals:
     """Kernel-side state of one model; each framework has a subclass that runs its models.
 
     All state is in this one object, so that attributes of user classes cannot collide with it. Methods take the model
-    as an argument, because a reference to it would be a cycle.
+    as an argument, because a reference to it would create a cycle.
 
     Args:
         model: The model.
@@ -37,7 +37,8 @@ class ModelInternals:
         timed: T and B of the last pass if a recurrent model saw it as `[T, B, ...]`; otherwise None.
     """
 
-    #: Whether the current trace cannot take an empty list, so that no state is an empty tuple; `bool` returns False.
+    #: Whether the current trace cannot take an empty list, so that an absent state is an empty tuple; `bool` returns
+    #: False.
     in_trace: Any = staticmethod(bool)
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
     of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
@@ -61,7 +62,7 @@ class ModelInternals:
         return model.forward(inputs, state, seq_lens)
 
     def check_trace(self, model: ModelV2, what: str) -> None:
-        """Raise a `StaleOutputError` if the last call belongs to a finished trace. A call is not required."""
+        """Raise a `StaleOutputError` if the last call belongs to a finished trace; no call is required."""
 
     def hold(self, model: ModelV2, models: Mapping[str, Any]) -> None:
         """Record the models inside a model; `assemble` calls it after construction.
@@ -94,7 +95,7 @@ class ModelInternals:
         raise NotImplementedError
 
     def padding(self, seq_lens: Tensor, rows: Tensor) -> Any:
-        """Return which rows are padding, or None if there is none."""
+        """Return which rows are padding, or None if there is no padding."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def is_model(value: Any) -> bool:
 
 
 def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
-    """Return a model's input without the rows of padding."""
+    """Return a model's input without padding rows."""
     real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
     for name in {"obs", "obs_flat", *repeats} & real.keys():

@@ -49,7 +49,7 @@ def dense_specs(
         sizes: Widths of the layers.
         activation: Name, callable or None.
         config: The config with `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and `..._config` for both.
-            Missing or None: `normc` of std 1 and zeros.
+            Missing or None: `normc` with std 1 for weights, zeros for biases.
         prefix: `"fcnet"`, `"post_fcnet"`, …
 
     Raises:
@@ -66,7 +66,7 @@ def dense_specs(
 
 
 def output_spec(size: int) -> DenseSpec:
-    """Return a logits or value layer: linear, `normc` of std 0.01, so that a new policy is close to uniform."""
+    """Return a logits or value layer: linear, `normc` with std 0.01, so that a new policy is close to uniform."""
     return DenseSpec(size, weights_config={"std": 0.01})
 
 
@@ -100,7 +100,7 @@ class OutputPlan:
 
         Args:
             name: Name of the dense layers.
-            before: The stages before them. A value that shares no layers has them, too.
+            before: The stages before these layers. If the value shares no layers, it has copies of them.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
         dense = list(before)

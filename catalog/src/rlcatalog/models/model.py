@@ -29,8 +29,8 @@ class ModelV2:
 
     `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and stores its output.
     A model built with `num_outputs=None` is a trunk: it has no logits or value layers, and sets `self.num_outputs` to
-    the width of its output. A trunk without a state maps single rows: of padded sequences it only gets the real steps,
-    and its output is padded with zeros.
+    the width of its output. A trunk without a state maps single rows: from padded sequences, it only receives the real
+    steps, and its output is padded with zeros.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -77,9 +77,9 @@ class ModelV2:
         Args:
             input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
                 requested views. Acting adds `"single_steps"`: each row is a sequence of one step. `Policy.values` adds
-                `"values_only"`: no action is chosen, so a mask may allow none. `Policy.evaluate` adds `"outputs_only"`
-                for sequences: the returned state is not used and can be an empty list. All three are True.
-                `Policy.evaluate` pads a sequence with copies of its last step.
+                `"values_only"`: no action is chosen, so a mask need not allow any. `Policy.evaluate` adds
+                `"outputs_only"` for sequences: the returned state is not used and can be an empty list. All three are
+                True. `Policy.evaluate` pads a sequence with copies of its last step.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
@@ -107,7 +107,7 @@ class ModelV2:
 
     @nested_losses.complete
     def metrics(self) -> dict[str, Any]:
-        """Return scalars to report, in addition to the metrics of the learner."""
+        """Return scalars to report, in addition to the learner's metrics."""
         return {}
 
     @nested_losses.complete
@@ -217,7 +217,7 @@ class ModelV2:
         raise NotImplementedError
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all weights from the `get_weights()` of a model with the same structure, in either framework."""
+        """Set all weights from the `get_weights()` result of a model with the same structure, in either framework."""
         raise NotImplementedError
 
     # --- for the kernel: names that begin with _rlcatalog are reserved -----------------------------------------------
@@ -278,7 +278,7 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
     """
     if width != trunk.num_outputs:
         raise ModelContractError(
-            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs} and its forward() returned {width}"
+            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs}, but its forward() returned {width}"
             f" values per row{part_of(trunk)}."
         )
 

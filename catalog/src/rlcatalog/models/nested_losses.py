@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
-#: Method → how the inner model at `where` adds to its result.
+#: Method → how the inner model at `where` contributes to its result.
 ADDITIONS: dict[str, Method] = {
     "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs),
     "metrics": lambda own, where, model: {**{f"{where}{key}": value for key, value in model.metrics().items()}, **own},

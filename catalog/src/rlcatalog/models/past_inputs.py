@@ -13,7 +13,7 @@ from rlcatalog.models.layers import OutputPlan, output_plan
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces.info import Space, SpaceInfo
 
-#: Names of a memory's views. They differ from RLlib's names, which its trunk may request in another form.
+#: Names of a memory's views. They differ from RLlib's names, which its trunk may request in a different form.
 PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 
@@ -36,7 +36,7 @@ class PastInputs:
         """Compute the widths for an action space.
 
         Args:
-            action: The action space, or its SpaceInfo; None is allowed without past actions.
+            action: The action space, or its SpaceInfo; None is allowed if there are no past actions.
             actions: Number of past actions.
             rewards: Number of past rewards.
         """
@@ -46,7 +46,7 @@ class PastInputs:
         return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
-        """Return the views to request. They are zeros for steps before the episode.
+        """Return the views to request. For steps before the episode, they are zero.
 
         Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
         `x.reshape(len(x), -1)` to get one row of values for each.
@@ -64,7 +64,7 @@ class PastInputs:
 
 
 def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
-    """Return the last layers of a memory, where logits and value both read its output.
+    """Return the last layers of a memory, whose output both the logits and the value read.
 
     With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,
     `no_final_linear` has no effect here: a memory has no hidden layer that could be the output.

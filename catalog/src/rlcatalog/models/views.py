@@ -17,8 +17,8 @@ class ViewRequirement:
     """One column of a model's input, as a view into a trajectory.
 
     Args:
-        data_col: Column of the trajectory; None takes the name of the view.
-        space: Space of one value; None is a scalar Box.
+        data_col: Column of the trajectory; None uses the name of the view.
+        space: Space of one value; None means a scalar Box.
         shift: Time steps relative to now: a number, a list, or a range `"from:to"` or `"from:to:step"` with both ends
             included (`"-3:0"` is -3, -2, -1, 0).
         index: Accepted for RLlib's signature.
@@ -48,7 +48,7 @@ class ViewRequirement:
         self.shift_arr = np.asarray(_steps(self.shift))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the requirement as plain data that JSON can hold; `from_dict` reads it back.
+        """Return the requirement as plain data that can be stored as JSON; `from_dict` reads it back.
 
         Raises:
             ModelContractError: The space cannot be saved.
@@ -56,7 +56,7 @@ class ViewRequirement:
         """
         space = provided.space_to_json(self.space)
         if space is None:
-            raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
+            raise ModelContractError(f"the view's space {self.space} cannot be stored as JSON.")
         shift = self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist()
         others = {name: value for name, value in vars(self).items() if name != "shift_arr"}
         return {**others, "space": space, "shift": shift}

@@ -19,7 +19,7 @@ class ModelWrapper(ModelV2):
 
     Args:
         *args: See `ModelV2`.
-        **kwargs: The same by name.
+        **kwargs: See `ModelV2`.
     """
 
     build_inner: Callable[[int | None], ModelV2]
@@ -56,7 +56,7 @@ class SeparateValue(ModelV2):
     Args:
         *args: See `ModelV2`.
         trunk: The chain whose features the logits read, built with `num_outputs=None`.
-        value_trunk: The chain whose features the value reads, likewise.
+        value_trunk: The chain whose features the value reads, built in the same way.
 
     Raises:
         NotServedError: A memory requests its states through views.

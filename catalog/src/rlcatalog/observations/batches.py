@@ -34,11 +34,11 @@ def batch_size(info: SpaceInfo, batch: Any) -> int:
     """Return the number of observations in a batch.
 
     Raises:
-        ValueError: The leaves have different numbers, or there is no leaf to count.
+        ValueError: The leaves have different numbers of observations, or there is no leaf to count.
     """
     sizes = sorted({len(column) for column in _columns(info, batch)})
     if len(sizes) != 1:
-        raise ValueError(f"its leaves hold {' and '.join(map(str, sizes)) or 'no'} observations")
+        raise ValueError(f"its leaves contain {' and '.join(map(str, sizes)) or 'no'} observations")
     return sizes[0]
 
 
@@ -97,7 +97,7 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         _same_lengths(observations, info.shape[0])
         stacked = np.concatenate(observations)
     if stacked.shape[1:] != info.shape[1:]:
-        raise ValueError(f"observations of another shape than {info.shape}")
+        raise ValueError(f"observations whose shape is not {info.shape}")
     return stacked.reshape(len(observations), *info.shape)
 
 
@@ -108,7 +108,7 @@ def _same_lengths(observations: list[Any], length: int) -> None:
 
 
 def copy_batch(batch: T) -> T | None:
-    """Return a batch that shares nothing with this one, or None if it cannot be copied."""
+    """Return a batch that shares no memory with this one, or None if it cannot be copied."""
     try:
         return deepcopy(batch)
     except Exception:

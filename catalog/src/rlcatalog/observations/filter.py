@@ -18,14 +18,14 @@ from rlcatalog.plugins.component import blame_part, call_target
 class Filter:
     """Base class of filters.
 
-    A `FilterSpec` names a subclass with this constructor, or a function of the same arguments that returns a filter.
+    A `FilterSpec` names a subclass with this constructor, or a function with the same arguments that returns a filter.
 
     Args:
         preprocessor: The preprocessor whose output is filtered; `leaves()` lists its leaves.
         options: The model config.
     """
 
-    #: The component that the catalog made it from; None for a filter that your code made.
+    #: The component from which the catalog created it; None for a filter that your code created.
     component: Component | None = None
     #: Shape of one filtered observation, set by the catalog.
     shape: tuple[int, ...] | None = None
@@ -48,7 +48,8 @@ class Filter:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `filter(x, ops)` for exported policies, which filters `[B, ...]` with the current statistics.
 
-        `ops` are the tensor library's `TensorOps`. None, as here: the exported policy takes filtered observations.
+        `ops` are the tensor library's `TensorOps`. If it returns None, as it does here, the exported policy takes
+        filtered observations.
         """
         return None
 
@@ -109,17 +110,17 @@ def make_filter(
 ) -> Filter | None:
     """Create the filter of a component; return None for an empty slot.
 
-    A filter leaves entries unchanged that a head claims: their paths are in its options, as `"claimed"`.
+    A filter does not change entries that a head claims: their paths are in its options, under `"claimed"`.
 
     Raises:
-        ModelContractError: The component does not make a filter.
+        ModelContractError: The component does not create a filter.
     """
     if component is None:
         return None
     options = {**options, "claimed": [] if unclaimed is None else unclaimed.paths}
     made = call_target(component, "numpy", preprocessor, options)
     if not isinstance(made, Filter):
-        raise component.fault(f"its target must make a rlcatalog.Filter, found {shown(made)}.")
+        raise component.fault(f"its target must create a rlcatalog.Filter, found {shown(made)}.")
     made.component, made._after = component, preprocessor
     with blame_part(component, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)

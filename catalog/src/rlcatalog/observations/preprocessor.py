@@ -48,7 +48,8 @@ class Leaf:
         start: Index of its first value in the flat vector.
         stop: End index.
         shape: Shape in which a model sees it.
-        numeric: Whether it holds quantities, which a filter may normalise, not one-hots, masks, indices or padding.
+        numeric: Whether it contains quantities, which a filter may normalise, instead of one-hots, masks, indices or
+            padding.
     """
 
     path: str
@@ -67,7 +68,7 @@ class Preprocessor:
     Args:
         obs_space: The space to encode.
         options: The model config.
-        check: `"first"` checks the first observation against the space, `"always"` each, `"never"` none.
+        check: `"first"` checks the first observation against the space, `"always"` checks each, `"never"` checks none.
         info: The space as a tree, with its path; None reads `obs_space`.
         find_child: A function `find_child(info, options)` that returns a child's preprocessor; None uses the default
             catalog.
@@ -82,7 +83,7 @@ class Preprocessor:
     structured = False
     #: The preprocessors of the space's children.
     children: tuple[Preprocessor, ...] = ()
-    #: The component that the catalog made it from, and the catalog; None for a preprocessor that your code made.
+    #: The component from which the catalog created it, and the catalog; None for one that your code created.
     component: Component | None = None
     made_by: Catalog | None = None
     #: Whether to check its contract with the first observations; not for codecs that the conformance kit tests.
@@ -129,7 +130,7 @@ class Preprocessor:
                     f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape() returned {shape}."
                 )
             if encoded.dtype.kind not in "biuf":
-                raise ModelContractError(f"{self.who}: its transform() returned no numbers: {encoded.dtype}.")
+                raise ModelContractError(f"{self.who}: its transform() must return numbers, found {encoded.dtype}.")
             out[start:stop] = encoded.ravel()
 
         return write
@@ -170,7 +171,7 @@ class Preprocessor:
         """Check that the observation is in the space.
 
         Raises:
-            ObservationError: It is outside; the message has the leaf's path, the expected and the found value.
+            ObservationError: It is outside; the message gives the leaf's path, and the expected and the actual value.
         """
         fits = self._obs_space.contains(obs)
         if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
@@ -184,13 +185,13 @@ class Preprocessor:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        `ops` are the tensor library's `TensorOps`. Exported policies use it. None, as here: the exported policy takes
-        encoded observations.
+        `ops` are the tensor library's `TensorOps`. Exported policies use it. If it returns None, as it does here, the
+        exported policy takes encoded observations.
         """
         return None
 
     def side_by_side(self) -> Sequence[tuple[str | int, Preprocessor]] | None:
-        """Return key or position and codec of each part, if the encodings of the parts follow one another."""
+        """Return the key or position and the codec of each part, if the parts are encoded one after the other."""
         return None
 
     # --- to call ---------------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ class Preprocessor:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog that made it, or the default one."""
+        """The catalog that created it, or the default one."""
         return self.made_by or provided.default_catalog()
 
     @cached_property
@@ -272,7 +273,7 @@ class Preprocessor:
         return space
 
     def components(self) -> Iterator[tuple[str, Component]]:
-        """Yield path and component of this preprocessor and of the parts' preprocessors."""
+        """Yield the path and the component of this preprocessor and of the parts' preprocessors."""
         return ((codec.info.path, cast("Component", codec.component)) for codec in self.codecs())
 
     @property
@@ -282,7 +283,7 @@ class Preprocessor:
         return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
 
     def codecs(self) -> Iterator[Preprocessor]:
-        """Yield this codec and those of the space's parts, depth first."""
+        """Yield this codec and the codecs of the space's parts, depth first."""
         yield self
         for child in self.children:
             yield from child.codecs()
@@ -299,7 +300,7 @@ class Preprocessor:
         """Raise ObservationError for this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
-    # Compiled at first use, because writers of children depend on their place in the whole.
+    # Compiled at first use, because children's writers depend on their position in the whole array.
 
     @cached_property
     def _write(self) -> Writer:
@@ -319,7 +320,7 @@ class Preprocessor:
             self._explain(observation, error)
 
     def _stacked(self, observations: list[Any]) -> Any:
-        """Return a list of observations as a batch in the form a vector environment returns."""
+        """Return a list of observations as a batch, as a vector environment returns it."""
         try:
             return stack(self.info, observations)
         except ENCODING_ERRORS as error:

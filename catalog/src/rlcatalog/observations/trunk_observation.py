@@ -42,7 +42,7 @@ class TrunkObservation:
             raise ConfigError(f"{who}: the observation has no {missing[0]!r}; found {whole.describe()}.")
         if not preprocessor.structured or len(preprocessor.children) != len(whole.keys):
             raise NotServedError(
-                f"{who} reads {', '.join(map(repr, claimed))} out of the observation, which"
+                f"{who} reads {', '.join(map(repr, claimed))} from the observation, which"
                 f" {type(preprocessor).__name__} does not encode entry by entry. Remove custom_preprocessor."
             )
         self._keys = [key for key in whole.keys if key not in claimed]
@@ -93,7 +93,7 @@ class TrunkObservation:
         return self.preprocessor.processed_space(low, high)
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
-        """Return the trunk's input for a model's input whose `"obs"` holds the whole structure."""
+        """Return the trunk's input for a model input whose `"obs"` contains the whole structure."""
         result = dict(inputs)
         whole, flat = result["obs"], result.pop("obs_flat", None)
         result["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}

@@ -1,4 +1,4 @@
-"""Checks of third-party codecs: their declarations, and that they write within slice and bounds."""
+"""Checks for third-party codecs: their declarations, and whether they write within their slice and bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_answers(codec: Preprocessor) -> None:
     """Check the declarations of a codec without children, before it has seen an observation.
 
     Raises:
-        ModelContractError: A result of its methods has the wrong kind.
+        ModelContractError: A method returns the wrong kind of result.
     """
     if codec.children:
         return  # its results come from these arrays
@@ -102,5 +102,5 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
         who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
         raise ModelContractError(
             f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
-            " which its bounds() says."
+            " the range that its bounds() returns."
         )

@@ -95,8 +95,8 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
     for record, c, struct in _holders(records):
         if len(users[struct]) > 1:
             record.leave_out(c, DuplicateNameError(
-                f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
-                f" {c.declaration.config}, whose keys can only belong to one package. Define a separate struct."
+                f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} share the config struct"
+                f" {c.declaration.config}, but its keys can only belong to one package. Define a separate struct."
             ))  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _extend(registry: Registry) -> None:
         is_owned = own == part.distribution or any(c.distribution == own for _, c in rivals)
         for record, c in rivals:
             if is_owned and c.distribution != own:
-                text = f"{c.distribution} extends {kind} {address}, whose code for {framework!r} is {own}'s."
+                text = f"{c.distribution} extends {kind} {address}, but its code for {framework!r} belongs to {own}."
                 record.leave_out(c, DuplicateNameError(text))
             else:
                 part.extensions.setdefault(framework, []).append(c)

@@ -79,7 +79,7 @@ class Component:
         if len(rivals := self.extensions.get(target, [])) > 1:
             who = " and ".join(c.provider for c in rivals)
             raise AmbiguousChoiceError(
-                f"{self.title}: {who} bring its code for {target!r}. Disable one of them:"
+                f"{self.title}: {who} provide its code for {target!r}. Disable one of them:"
                 f" RLCATALOG_DISABLE_PLUGINS={rivals[0].distribution}."
             )
         if target not in self.frameworks:

@@ -49,7 +49,7 @@ PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):
-    """Degree of fit of a component: the highest rank of a slot is chosen."""
+    """How well a component fits: in each slot, the highest rank is chosen."""
 
     FALLBACK = 1
     GENERIC = 2
@@ -78,7 +78,7 @@ class Stage:
         name: Name of the step, such as `hidden 1 (tanh)`.
         shape: Shape of its output for one observation, or None if it is only known after building.
         weights: Its number of weights, or None if it is only known after building. `rlcatalog summary` adds them up.
-            Before building, loading refuses a config that needs more weights than the file holds.
+            Before building, loading rejects a config that requires more weights than the file contains.
         whole: Whether `weights` counts all weights; False for a lower bound.
     """
 
@@ -105,7 +105,7 @@ class Declaration:
         ignores: A function that returns the keys without effect for a request: key → its condition, such as
             `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
         extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
-            None. Then only `reads` is used among the other fields.
+            None. In that case, `reads` is the only other field that is used.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. None:
             the kit uses the standard spaces that the part fits.
         switch: The config key that turns a slot's part on, or None. A value of None or False is off. Without a `match`,
@@ -201,7 +201,7 @@ class Declaration:
         """Enter it into that table; return whether it was not there before.
 
         Raises:
-            DuplicateNameError: Another declaration has its place.
+            DuplicateNameError: Another declaration already has its place.
         """
         return provided.enter(self)
 
@@ -242,7 +242,7 @@ class Declaration:
 
 
 class PreprocessorSpec(Declaration):
-    """A `Preprocessor` class: the codec of one or a few kinds of space."""
+    """A `Preprocessor` class: the codec for one or a few kinds of space."""
 
     kind: ClassVar[str] = "preprocessor"
     targets_allowed = frozenset({"numpy"})
@@ -314,10 +314,10 @@ class ActionDistSpec(Declaration):
 
     Attributes:
         size: A function of the action space and the model config that returns the number of model outputs. It must
-            agree with `required_model_output_shape` of the class. A composite can leave it out.
+            agree with the class's `required_model_output_shape`. A composite can leave it out.
         composite: Whether it joins distributions that the catalog chooses for the children of a Tuple or Dict. Its size
             is the sum of their sizes.
-        wraps_default: Whether it wraps the distribution that the catalog would choose otherwise. `size` then gets the
+        wraps_default: Whether it wraps the distribution that the catalog would otherwise choose. `size` then gets the
             size of that distribution as a third argument.
 
     Example:
@@ -360,7 +360,7 @@ class EngineSpec(Declaration):
 
 
 class CheckSpec(Declaration):
-    """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
+    """A conformance-kit check: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
 
     kind: ClassVar[str] = "check"
     targets_allowed = frozenset({"checks"})
@@ -368,7 +368,7 @@ class CheckSpec(Declaration):
 
 @dataclass(frozen=True)
 class ExporterSpec(Declaration):
-    """A format of exported policies; its name is the `format` of `policy.export(path, format=...)`.
+    """A format for exported policies; its name is the `format` of `policy.export(path, format=...)`.
 
     Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that runs such a file. A function that
     writes one, `write(policy, path) -> rlcatalog_export.Exported`, is a target of a framework: a `FrameworkSpec` that

@@ -41,7 +41,7 @@ class PluginRecord:
         entry_point: The object whose `load()` imports the plugin.
         status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
         error: Why it is not loaded, or which parts are left out, as text; None without problems.
-        exception: The exception behind `error`, if it failed.
+        exception: The exception that caused `error`, if the plugin failed.
         problems: The problems of a loaded plugin.
         parts: Its parts, without the ones left out.
         config_classes: Import path → config struct of its parts.
@@ -69,7 +69,7 @@ class PluginRecord:
         self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
 
     def refuse(self, why: str) -> None:
-        """Record that the plugin is made for another kernel."""
+        """Record that the plugin requires a different version of the kernel."""
         fix = f"Install a version of {self.distribution} for it, or another version of rlcatalog."
         self.fail(IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"), "incompatible")
 

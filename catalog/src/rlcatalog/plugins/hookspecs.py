@@ -1,4 +1,4 @@
-"""The hooks of rlcatalog. Each returns declarations; none decides anything."""
+"""The hooks of rlcatalog. Hooks only return declarations; they do not make decisions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loader of plugins: a failing plugin is reported and does not affect others.
 
-pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here a
-manager holds one plugin at a time.
+pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here, a
+manager only holds one plugin at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def load_plugins(
     refuse_while_loading()
     records = _load_all(entry_points, environ, default_of)
     registry = assign(records)
-    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
+    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # an error is raised instead of a warning
     for record in records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
@@ -167,7 +167,7 @@ def _read_declarations(
         record.config_classes[path] = struct
     record.parts = [Component(declaration, record.distribution, record.version) for declaration in declarations]
     if not hooks:
-        text = f"plugin {name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
+        text = f"plugin {name!r}: it has no hooks, so it provides nothing. Hooks: {', '.join(HOOK_RETURNS)}."
         record.note(DeclarationError(text))
 
 

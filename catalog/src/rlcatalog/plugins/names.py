@@ -1,4 +1,4 @@
-"""Rule of names, which does not depend on the order in which plugins are found.
+"""Rule for names, which does not depend on the order in which plugins are found.
 
 Every part has an address, `distribution/name`. A bare name means the part that the public index lists under it. If
 there is none, it means the part whose name starts with its distribution's name, such as `acme_net_small` of `acme-net`.
@@ -16,7 +16,7 @@ from rlcatalog.plugins import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
-    """Return whether a bare name can mean a distribution's part.
+    """Return whether a bare name can refer to a distribution's part.
 
     Args:
         kind: The kind of component, `"config"` for a key, or `"suffix"`.

@@ -64,17 +64,17 @@ class FrameworkSpec(Declaration):
     - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
-    - `"policy_module"`: makes the result of `policy.as_module()` from the policy;
+    - `"policy_module"`: creates the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class that
-    makes a model of a plain module. The target `"freeze"` is a function
-    `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class
+    that turns a plain module into a model. The target `"freeze"` is a function `freeze(policy, rows, seed)` that
+    returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
         module: The module that shows whether the framework is installed, and that defines its tensor classes.
         aliases: Other names for it.
-        packages: Other top-level modules whose classes are the framework's, such as `("keras",)`.
+        packages: Other top-level modules whose classes belong to the framework, such as `("keras",)`.
     """
 
     kind: ClassVar[str] = "framework"

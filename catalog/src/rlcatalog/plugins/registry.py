@@ -122,7 +122,7 @@ class Registry:
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, asked: str) -> Component:
-        """Return the component of an address in another spelling; raise the error for any other name."""
+        """Return the component of an address in a different spelling; raise the error for any other name."""
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")

@@ -24,15 +24,15 @@ class Request:
         obs: The environment's observation space (for preprocessors: the space or subspace to encode).
         action: The action space, or None if it does not matter.
         config: The model config, complete and checked: every key of the installed packages with its value.
-        framework: `"torch"`, `"tf"`, or None if any will do.
+        framework: `"torch"`, `"tf"`, or None if any framework is acceptable.
         encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
         num_outputs: Number of model outputs, or None for a trunk.
         trunk_width: Width of the trunk's output, for memories and heads; None if it is only known after building.
         env: The environment, for environment wrappers.
         preprocessor: The preprocessor of the observations, if known.
         catalog: The catalog of this lookup, for models that contain others (see `Catalog.trunk`).
-        mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs` has it
-            only if models see the mask.
+        mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs`
+            contains it only if models see the mask.
     """
 
     obs: SpaceInfo

@@ -17,8 +17,8 @@ from rlcatalog.spaces.info import KINDS, SpaceInfo
 def codec_class(info: SpaceInfo) -> Any:
     """Return the class of a space's codec, or None.
 
-    The codec of the most derived class wins. A codec for a class of another package gives way to a listed codec for a
-    base class.
+    The codec of the most derived class wins. A listed codec for a base class takes precedence over a codec for another
+    package's class.
     """
     table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):

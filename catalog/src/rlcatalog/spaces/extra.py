@@ -80,12 +80,12 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
             raise ValueError(f"concentration: expected shape ({size},), found {self.concentration.shape}.")
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
-        """Return a sample of a Dirichlet distribution."""
+        """Return a sample from a Dirichlet distribution."""
         assert self.shape is not None
         return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` has the shape, no negative entry, and sums to 1 along its last axis (to 1e-3)."""
+        """Return whether `x` has the shape and no negative entries, and sums to 1 along its last axis (to 1e-3)."""
         x = np.asarray(x)
         return bool(x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3))
 

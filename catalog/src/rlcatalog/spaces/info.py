@@ -1,4 +1,4 @@
-"""A Gymnasium space, read once into a frozen tree without any framework in it.
+"""A Gymnasium space, read once into a frozen, framework-free tree.
 
 Matching, explaining, config checks and codec plans all read this tree. Plugins can inspect a space without importing
 gymnasium.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy as np
 
-#: A space of Gymnasium's, which the kernel does not import to name it.
+#: A Gymnasium space; the kernel does not import Gymnasium only for this type.
 Space: TypeAlias = "gymnasium.Space[Any]"
 
 #: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For any other class, the
@@ -149,7 +149,8 @@ class SpaceInfo:
 
         Args:
             key: The key.
-            *inner: More keys of a path: removes the entry inside the Dict under `key`, and an empty Dict with it.
+            *inner: Further keys of a path. Then the entry inside the Dict under `key` is removed, together with a Dict
+                that becomes empty.
         """
         from gymnasium.spaces import Dict
 

@@ -49,10 +49,10 @@ class RepeatedValues:
 
 @dataclass(frozen=True, eq=False)
 class OneOfValues:
-    """A batch of values of one of several spaces each.
+    """A batch of values, each from one of several spaces.
 
     Attributes:
-        tag: One-hot of the branch a value is of, `[B, branches]`.
+        tag: One-hot of the branch that each value is from, `[B, branches]`.
         branches: The values of each branch, which are only valid in rows with its tag.
     """
 
@@ -134,8 +134,8 @@ def one_hot(
     """Encode integers as one-hot vectors.
 
     Args:
-        x: Integers (or floats that hold such) of any shape.
-        depth: Number of values; the largest value plus one when 0.
+        x: Integers (or floats with integer values) of any shape.
+        depth: Number of values; 0 means the largest value plus one.
         on_value: Value at the index.
         off_value: Value elsewhere.
 
@@ -160,7 +160,7 @@ def one_hot(
 
 
 def parts_of(sample: Any) -> list[Any] | None:
-    """Return the tensors of a structured sample in order, or None when it is a single tensor."""
+    """Return the tensors of a structured sample in order, or None if it is a single tensor."""
     if isinstance(sample, TupleActions):
         sample = sample.batches
     if isinstance(sample, Mapping):
