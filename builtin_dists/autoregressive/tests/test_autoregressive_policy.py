@@ -241,7 +241,7 @@ def test_the_keys_of_a_dict_that_look_alike_are_told_apart(ar):
 
 REFUSED = {
     "one part": (Discrete(3), {}, UnsupportedSpaceError,
-                 r"action: autoregressive takes actions of several parts .*, but Discrete\(3\) has 1\. Remove"),
+                 r"action: autoregressive takes actions with several parts .*, but Discrete\(3\) has 1\. Remove"),
     "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"but Box\(4,\) float32 has 1"),
     "tuple of one": (Tuple([Discrete(3)]), {}, UnsupportedSpaceError, r"has 1\. Remove use_autoregressive"),
     "unknown path": (PAIR, {"autoregressive_order": ["action[7]"]}, ConfigError,
@@ -271,7 +271,7 @@ def test_what_is_refused_says_why(ar, framework, case):
 def test_a_distribution_without_its_model_is_refused(ar, framework):
     policy = ar.build(PAIR, framework)
     inputs = ar.dist_of(policy, ar.observations(2)).inputs
-    says = r"needs the model that made its inputs, with the layers between the parts \(`conditionals`\), found {}\. Bu"
+    says = r"needs the model that computed its inputs, with the layers between the parts \(`conditionals`\), found {}\."
     with pytest.raises(ModelContractError, match=says.format("NoneType")):
         policy.dist_class(inputs)
     plain = rlcatalog.build(ar.OBS, PAIR, {"fcnet_hiddens": [4]}, framework).model

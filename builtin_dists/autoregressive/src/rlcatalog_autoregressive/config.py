@@ -1,4 +1,4 @@
-"""Config keys of this package, and their checks for an action space."""
+"""Config keys of this package, and their checks against an action space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest, shown
 
 
 class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the autoregressive head."""
+    """Config keys for the autoregressive head."""
 
     use_autoregressive: Annotated[
         bool, Meta(description="let each part of an action depend on the parts sampled before it")
@@ -24,7 +24,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         list[Annotated[int, Meta(ge=1)]],
         Meta(min_length=1, description="units of each hidden layer between the parts, for every part"),
     ] = msgspec.field(default_factory=lambda: [16])
-    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of those layers")] = "tanh"
+    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of these hidden layers")] = "tanh"
     autoregressive_order: Annotated[
         list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
     ] = []
@@ -34,7 +34,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     autoregressive_exact: Annotated[
         int,
         Meta(
-            ge=0, description="most combinations of earlier parts to sum over in entropy and kl; otherwise an estimate"
+            ge=0, description="most combinations of earlier parts to sum over in entropy and kl; beyond it, estimates"
         ),
     ] = 64
 
@@ -48,10 +48,10 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:
-    """Raise for keys of the last layers that do not apply here.
+    """Raise an error if a key for the last layers does not apply here.
 
     Raises:
-        ConfigError: `no_final_linear`.
+        ConfigError: `no_final_linear` is set.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
@@ -65,12 +65,12 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
 
     Raises:
         UnsupportedSpaceError: The action has only one part.
-        ConfigError: `autoregressive_order` names an unknown part, or a part twice.
+        ConfigError: `autoregressive_order` names an unknown part, or the same part twice.
     """
     own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
-            f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), but"
+            f"{action.path}: autoregressive takes actions with several parts (Tuple, Dict, MultiDiscrete), but"
             f" {action.describe()} has {len(paths)}. Remove use_autoregressive."
         )
     ordered(own.autoregressive_order, paths)

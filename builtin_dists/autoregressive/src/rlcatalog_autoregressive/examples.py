@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: actions of several parts, with the switch on."""
+"""Examples for the conformance kit: actions with several parts and `use_autoregressive=True`."""
 
 from __future__ import annotations
 

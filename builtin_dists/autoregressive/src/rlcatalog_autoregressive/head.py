@@ -1,4 +1,4 @@
-"""The autoregressive head: code for both frameworks."""
+"""The autoregressive head: code shared by both frameworks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rlcatalog_autoregressive.part_columns import PartColumns
 class AutoregressiveHead(ModelV2):
     """Head for actions whose parts depend on each other, around a trunk or a memory.
 
-    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value that
-    reads the same features or, with `vf_share_layers=False`, those of a separate trunk.
+    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value computed
+    from the same features or, with `vf_share_layers=False`, from a separate trunk's features.
 
     Args:
         *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
         trunk: The wrapped model.
         value_trunk: A separate trunk for the value, or None.
-        action_dist: The distribution that the head is for.
+        action_dist: The distribution that takes the head's outputs.
 
     Attributes:
         ops: The framework's tensor operations.
-        features_of: The framework's function that runs a trunk.
+        features_of: The framework's function for running a trunk.
         dense_class: The framework's linear layer.
         outputs_class: The framework's `OutputLayers`.
         conditionals_class: The framework's `Conditionals`.
@@ -69,17 +69,17 @@ class AutoregressiveHead(ModelV2):
 
 
 def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
-    """Return the layout of a head's distribution.
+    """Return the layout of the distribution that takes a head's outputs.
 
     Raises:
         ConfigError: The distribution is not autoregressive.
-        ModelContractError: It takes a different number of model outputs.
+        ModelContractError: The distribution takes a different number of model outputs.
     """
     layout = unbind(action_dist)[1].get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
             f"use_autoregressive: the distribution of the whole action is {action_dist!r}, but this head is for"
-            " 'autoregressive'. Remove custom_action_dist, or use it to name distributions of parts by their paths."
+            " 'autoregressive'. Remove custom_action_dist, or use it to choose the parts' distributions by path."
         )
     if num_outputs != layout.size:
         raise ModelContractError(

@@ -1,4 +1,4 @@
-"""Distribution of actions whose parts depend on each other, for all frameworks."""
+"""Distribution over actions whose parts depend on each other, for all frameworks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JointDistribution(ActionDistribution):
 
     Args:
         inputs: Model output `[B, params + context]`.
-        model: The model that made the inputs; it, or a model inside it, has `conditionals`.
+        model: The model that computed the inputs. It, or a model inside it, has an attribute `conditionals`.
         layout: The parts.
     """
 
@@ -45,8 +45,8 @@ class JointDistribution(ActionDistribution):
         self.conditionals = _conditionals(model, type(self).__name__)
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
         self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
-        #: Last sampled or scored actions, the distribution of their parts given the earlier ones, and whether it can be
-        #: differentiated.
+        #: The last sampled or scored actions, the distribution of their parts given the earlier ones, and whether it
+        #: can be differentiated.
         self._known: tuple[Any, Any, bool] = (None, None, False)
 
     @classmethod
@@ -70,7 +70,7 @@ class JointDistribution(ActionDistribution):
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return `inputs` with a mask baked into the parameters that the parts would have if independent."""
+        """Return `inputs` with a mask baked into the parameters that independent parts would have."""
         layout = options["layout"]
         own, bound = unbind(layout.plain)
         params = own.masked(inputs[:, : layout.params], mask, **bound)
@@ -81,7 +81,7 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context for sampling actions."""
+        """Return the context manager for sampling actions."""
         raise NotImplementedError
 
     @staticmethod
@@ -91,21 +91,21 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: A row allows no value; the message names it.
+            ActionMaskError: A row allows no value; the message names the row.
         """
         raise NotImplementedError
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Sample part by part, without gradient, in the form of the distribution of independent parts."""
+        """Sample part by part, without gradients, in the same form as the distribution of independent parts."""
         return self._draw(explore=True)
 
     def deterministic_sample(self) -> Any:
-        """Return the most likely value of each part given those before; not always the most likely action."""
+        """Return the most likely value of each part given the earlier parts; not always the most likely action."""
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
@@ -138,8 +138,8 @@ class JointDistribution(ActionDistribution):
             part: The part.
             params: Its parameters `[B, n]`.
             raw: Raw values of the parts before it.
-            check: Whether a row without an allowed value is an error, as for sampling. Scoring includes earlier values
-                of probability 0, which may allow no value.
+            check: Whether a row without an allowed value is an error, as it is in sampling. Scoring also covers earlier
+                values with probability 0, which may allow no value.
         """
         ops = self.ops
         if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
@@ -211,7 +211,7 @@ class JointDistribution(ActionDistribution):
         return self.ops.side_by_side([self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space])
 
     def _values(self, flat: Any) -> dict[ActionPart, Any]:
-        """Return raw actions part by part, in the form of the parts' samples."""
+        """Return raw actions part by part, in the same form as the parts' samples."""
         values = {part: flat[:, part.raw] for part in self.layout.parts}
         values |= {part: self.ops.whole(value) for part, value in values.items() if part.counts}
         return values | {part: value[:, 0] for part, value in values.items() if part.single}
@@ -225,7 +225,8 @@ class JointDistribution(ActionDistribution):
         """Return the exact entropy `[B]`: a sum over all combinations of values of all parts except the last.
 
         Raises:
-            NoClosedFormError: More than `autoregressive_exact` combinations, or a part without a closed-form entropy.
+            NoClosedFormError: There are more than `autoregressive_exact` combinations, or a part's entropy has no
+                closed form.
         """
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
@@ -260,7 +261,7 @@ class JointDistribution(ActionDistribution):
         )
 
     def _over_prefixes(self) -> tuple[Any, Any]:
-        """Return the parameters under each combination, `[B * P, params]`, and its probability `[B, P]`."""
+        """Return the parameters for each combination, `[B * P, params]`, and its probability `[B, P]`."""
         ops, layout = self.ops, self.layout
         prefixes = ops.tensor(layout.prefixes, self.inputs)
         count = len(layout.prefixes)  # type: ignore[arg-type]
@@ -274,8 +275,8 @@ class JointDistribution(ActionDistribution):
     def entropy_estimate(self) -> Any:
         """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a new sample.
 
-        Its gradient is unbiased too: the effect of a draw on the entropies of later parts enters by the score function,
-        with value 0 (as choices cannot be reparameterised).
+        Its gradient is unbiased too. Because choices cannot be reparameterised, a score-function term with value 0 adds
+        the effect of a draw on the entropies of later parts.
         """
         ops, layout = self.ops, self.layout
         kept = self._known, self.last_sample  # keep the last sample
@@ -292,7 +293,7 @@ class JointDistribution(ActionDistribution):
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
-    """Return the sum over columns of weights `[B, P]` times values `[B * P]`; weights of 0 ignore their value."""
+    """Return the sum over columns of weights `[B, P]` times values `[B * P]`; values with weight 0 are ignored."""
     return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
 
 
@@ -303,9 +304,9 @@ def _conditionals(model: Any, who: str) -> Any:
             return model.conditionals
         model = inner_model(model)
     raise ModelContractError(
-        f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
-        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); rebuild results of"
-        " `params_given` with `policy.stored_dist`."
+        f"{who} needs the model that computed its inputs, with the layers between the parts (`conditionals`), found"
+        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); for results of"
+        " `params_given`, use `policy.stored_dist`."
     )
 
 

@@ -1,4 +1,4 @@
-"""Columns of the parts of an action in flat tensors, and the masks of hidden units (MADE)."""
+"""Columns of an action's parts in flat tensors, and the masks for hidden units (MADE)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Column(NamedTuple):
-    """Input of the conditionals, computed from one raw value.
+    """Input to the conditionals, computed from one raw value.
 
     Attributes:
         raw: The raw value's column.
@@ -49,7 +49,7 @@ class ActionPart:
         single: Whether its raw values are integers `[B]`, which later parts see as one-hots.
         counts: Number of values of each raw value if all are choices; otherwise empty.
         masks: Mapping from the columns of a mask to choices.
-        bits: Whether a parameter has two mask columns: that a bit may be 0, and that it may be 1.
+        bits: Whether a parameter has two mask columns: whether the bit may be 0, and whether it may be 1.
         rank: Its place in the sampling order.
         place: Its place in the space's order.
         units: Its units in each hidden layer, which only see earlier parts.
@@ -87,9 +87,9 @@ class PartColumns:
         params: Number of parameters of all parts.
         raw: Number of raw values.
         hiddens: Widths of the hidden layers.
-        activation: Their activation.
+        activation: Activation of the hidden layers.
         mask: The user's function, or None.
-        columns: The inputs of the conditionals; like parameters and raw values, in the space's order.
+        columns: The inputs to the conditionals; like the parameters and raw values, they are in the space's order.
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
         unit_widths: Number of units of each hidden layer for each part, in sampling order.
@@ -136,7 +136,7 @@ class PartColumns:
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
-        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 for a connection.
+        """The masks for the weights (Germain et al. 2015, equations 13 and 14), with 1 for each connection.
 
         Returns:
             Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from
@@ -151,7 +151,7 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value that it reads, the choice that it indicates, if any, shift, scale."""
+        """For each encoded column: the raw value that it reads, the choice that it indicates (if any), shift, scale."""
         raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
@@ -159,7 +159,7 @@ class PartColumns:
     def prefixes(self) -> Array | None:
         """All combinations of values of all parts except the last, as raw actions `[P, raw]`; zeros for the last.
 
-        None if there are too many, or a part is not discrete.
+        None if there are too many combinations, or if a part is not discrete.
         """
         *earlier, _ = self.parts
         counts = [count for part in earlier for count in part.counts]
@@ -178,13 +178,13 @@ class PartColumns:
 
 def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
     cls, options = unbind(dist)
-    if not hasattr(cls, "draw"):  # a separate kind of class
+    if not hasattr(cls, "draw"):  # a different kind of class
         return lambda inputs, model: dist(inputs, model).sample()
     return partial(cls.draw, **options) if options else cls.draw
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
-    """Yield a part's encoding for later parts: one-hots of choices, numbers scaled to [-1, 1] by their limits."""
+    """Yield a part's encoding for later parts: choices as one-hots, numbers scaled from their limits to [-1, 1]."""
     if codec.children:  # a composite that is not split
         for child in codec.children:
             yield from _columns(child, raw)

@@ -1,4 +1,4 @@
-"""Declarations: the distribution and its head; one key switches both on."""
+"""Plugin declarations:  the distribution and its head; one key enables both."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def describe(request: Request) -> list[Stage]:
     features, known = request.trunk_width or 0, request.trunk_width is not None
     weights = [widths[0] * codec.input_width, *((n + 1) * m for n, m in pairwise(widths))]
     hidden = zip(widths, weights, strict=True)
-    independent = max(request.num_outputs - widths[0], 0)  # of another distribution: raises when it is built
+    independent = max(request.num_outputs - widths[0], 0)  # for another distribution, which fails later
     return [
         Stage("value", (), features + 1, whole=known),
         *(Stage(f"hidden {i} of the conditionals, masked", (n,), m) for i, (n, m) in enumerate(hidden, 1)),
@@ -71,7 +71,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
             },
-            summary="parts of an action that depend on earlier parts, on top of independent distributions",
+            summary="action parts that depend on earlier parts, built on independent distributions",
             match=match_dist,
             size=size,
             wraps_default=True,
@@ -90,7 +90,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveModel",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveModel",
             },
-            summary="a head with masked weights (MADE) around any trunk or memory, for actions of several parts",
+            summary="a head with masked weights (MADE) around any trunk or memory, for actions with several parts",
             slot="head",
             switch="use_autoregressive",
             match=match,

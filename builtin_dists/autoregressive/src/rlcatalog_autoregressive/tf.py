@@ -77,7 +77,7 @@ class Conditionals:
 
 
 class Run:
-    """Pass over the parts in sampling order, which computes each unit once.
+    """Pass over the parts in sampling order, that computes each unit once.
 
     Args:
         made: The conditionals.
@@ -106,7 +106,7 @@ class Run:
     def note(self, part: ActionPart, value: Any) -> None:
         """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
         made, columns = self.made, part.encoded
-        if part.single:  # adding its row of the weights suffices
+        if part.single:  # adding its row of weights is enough
             self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
             return
         width = part.raw.stop - part.raw.start
@@ -126,17 +126,17 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context for sampling actions; samples of parts have no gradient."""
+        """Return the context manager for sampling actions; samples of parts have no gradient."""
         return nullcontext()
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether a tape that did not record the sampling may be recording; in a trace, one records both."""
+        """Return whether a tape that did not record the sampling may be recording; in a trace, one tape sees both."""
         return bool(tf.executing_eagerly())
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
             ActionMaskError: A row allows no value; the message names it. Inside a trace, TensorFlow raises its own
@@ -146,7 +146,7 @@ class AutoregressiveDistribution(JointDistribution):
         free = params > -largest
         if part.bits:
             free = flatten_rows(tf.stack([params < largest, free], axis=2))
-        if part.bits or part.masks.single:  # otherwise, parameters are for combinations, without such columns
+        if part.bits or part.masks.single:  # otherwise, parameters belong to combinations and have no such columns
             mask = mask & free
         left = tf.stack([tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1)
         left = tf.reduce_all(left, axis=1)

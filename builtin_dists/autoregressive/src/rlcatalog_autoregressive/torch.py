@@ -31,11 +31,11 @@ from rlcatalog_torch import (
 class Conditionals(nn.Module):
     """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
 
-    All computations use the dtype of the context, which distributions may widen, so a pass and a run differ by
-    rounding.
+    All computations use the dtype of the context, which distributions may widen, so the results of a pass and of a run
+    differ by rounding.
 
     `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
-    parts in the order of drawing, so that a part only needs the units up to its own.
+    parts in sampling order, so that a part needs only its own units and the earlier parts' units.
 
     Args:
         layout: The parts.
@@ -101,7 +101,7 @@ class Conditionals(nn.Module):
 
 
 class Run:
-    """Pass over the parts in sampling order, which computes each unit once, without gradient.
+    """Pass over the parts in sampling order, that computes each unit once, without gradients.
 
     Args:
         made: The conditionals.
@@ -131,7 +131,7 @@ class Run:
 
     def note(self, part: ActionPart, value: Tensor) -> None:
         """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
-        if part.single:  # adding its row of the weights suffices
+        if part.single:  # adding its row of weights is enough
             self.sums += self.rows[part.place].index_select(0, value)
             return
         seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
@@ -149,7 +149,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context for sampling actions."""
+        """Return the context manager for sampling actions."""
         return torch.no_grad()
 
     @staticmethod
@@ -159,16 +159,16 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
-        """Raise if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: A row allows no value; the message names it.
+            ActionMaskError: A row allows no value; the message names the row.
         """
         largest = torch.finfo(params.dtype).max / 2
         free = params > -largest
         if part.bits:
             free = torch.stack([params < largest, free], dim=2).flatten(1)
-        if part.bits or part.masks.single:  # otherwise, parameters are for combinations, without such columns
+        if part.bits or part.masks.single:  # otherwise, parameters belong to combinations and have no such columns
             mask = mask & free
         left = torch.stack([choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1).all(dim=1)
         if not bool(left.all()):

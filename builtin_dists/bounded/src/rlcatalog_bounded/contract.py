@@ -1,4 +1,4 @@
-"""Framework-independent code of the distributions over bounded values: sizes, options and checks."""
+"""Framework-independent code for the distributions over bounded values: sizes, options and checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SharesContract(ActionDistribution):
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
         excess: Concentrations minus 1.
         log_norm: Log of the normaliser of the shares' density, `[B]`.
-        expected_log: Expected logs of the shares, in the shape of the concentrations.
+        expected_log: Expected logs of the shares, with the shape of the concentrations.
     """
 
     maskable = False
@@ -33,7 +33,7 @@ class SharesContract(ActionDistribution):
     expected_log: Any
 
     def sample(self) -> Any:
-        """Sample like `rsample`, without gradient."""
+        """Sample as `rsample` does, but without gradients."""
         self.last_sample = self.ops.without_gradient(self.rsample())
         return self.last_sample
 
@@ -45,7 +45,7 @@ class SharesContract(ActionDistribution):
         """Return the divergence `[B]`, summed over the independent values.
 
         Raises:
-            ModelContractError: The other distribution has another kind, shape or interval.
+            ModelContractError: The other distribution has a different kind, shape or interval.
         """
         same_kind(self, other)
         difference = self.concentration - other.concentration
@@ -55,14 +55,14 @@ class SharesContract(ActionDistribution):
 class BetaContract(SharesContract):
     """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta distribution.
 
-    Both concentrations are `1 + softplus(input)`, inputs clipped to ±100, so the density has one mode or is flat.
+    Both concentrations are `1 + softplus(input)`, with inputs clipped to ±100, so the density has one mode or is flat.
     `logp` is the true density, including the scale. At a bound, an action is scored as the nearest float32 inside. The
     deterministic action is the mean.
 
     Args:
-        inputs: `[B, 2d]`: d first concentrations (towards high), then d second ones, both before the softplus. Half
-            precisions are widened to float32.
-        model: The model that made them, or None.
+        inputs: `[B, 2d]`: the d first concentrations (towards high), then the d second ones, before the softplus.
+            Half-precision inputs are widened to float32.
+        model: The model that computed them, or None.
         low: Lower bounds, a number or `[d]`.
         high: Upper bounds, a number or `[d]`.
     """
@@ -75,7 +75,7 @@ class BetaContract(SharesContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`."""
+        """Return the bounds as float32 `[d]`."""
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high}
 
@@ -95,13 +95,13 @@ class BetaContract(SharesContract):
 class DirichletContract(SharesContract):
     """Points of a simplex, flat `[B, rows * n]`: the n values of each row are positive and sum to 1.
 
-    Concentrations are `exp(input) + 1e-7`, inputs clipped to [-16, 7]. The density is that of the first n - 1 values of
-    a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
+    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. As usual, the density refers to the first n
+    - 1 values of a row. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
 
     Args:
-        inputs: `[B, rows * n]`: logs of the concentrations. Half precisions are widened to float32.
-        model: The model that made them, or None.
-        components: n, the size of the simplex's last axis. If None, all values are one row.
+        inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to float32.
+        model: The model that computed them, or None.
+        components: n, the size of the simplex's last axis. If None, all values form one row.
     """
 
     raw_kind = "values"
@@ -116,7 +116,7 @@ class DirichletContract(SharesContract):
         return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over rows; the simplex must be the same."""
+        """Return the divergence `[B]`, summed over rows; both simplexes must be the same."""
         same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
             raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")

@@ -10,6 +10,6 @@ from rlcatalog_testing import Example
 
 
 def simplexes() -> list[Example]:
-    """Return a simplex, and an action of two."""
+    """Return examples with a simplex, and with an action made of two."""
     vector = Box(-1, 1, (4,), np.float32)
     return [Example(vector, Simplex(shape)) for shape in ((3,), (2, 3))]

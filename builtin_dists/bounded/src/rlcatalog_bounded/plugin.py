@@ -1,4 +1,4 @@
-"""Declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations:  the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_CONCENTRATION = 1e-7
 
 
 def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return twice the number of values, for two concentrations each; all values must be bounded."""
+    """Return twice the number of values, because each has two concentrations; all values must be bounded."""
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")
@@ -34,7 +34,7 @@ def match_simplex(request: Request) -> Match:
 
 
 def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return the number of values, for one concentration each."""
+    """Return the number of values, because each has one concentration."""
     if action.kind != "simplex" or not action.shape:
         raise UnsupportedSpaceError(f"{action.path}: Dirichlet takes a Simplex, found {action.describe()}.")
     if action.is_empty:
@@ -54,7 +54,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ActionDistSpec(
             name="dirichlet",
             targets={"torch": "rlcatalog_bounded.torch:Dirichlet", "tf": "rlcatalog_bounded.tf:Dirichlet"},
-            summary="points of a simplex: shares that sum to 1",
+            summary="points on a simplex: shares that sum to 1",
             match=match_simplex,
             size=dirichlet_size,
             examples="rlcatalog_bounded.examples:simplexes",

@@ -1,4 +1,4 @@
-"""Columns of the logits of several choices, computed once per tuple of lengths."""
+"""Columns for the logits of several choices, computed once per tuple of lengths."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ChoiceColumns:
 
     Attributes:
         lens: Number of values of each choice.
-        longest: The largest number.
-        total: Their sum.
+        longest: The largest of these numbers.
+        total: The sum of these numbers.
         index: For unequal lengths, the column of each of the `k · longest` places; `total` for padding.
     """
 
@@ -32,10 +32,10 @@ class ChoiceColumns:
     index: np.ndarray[Any, Any] | None
 
     def check_width(self, shape: Any) -> None:
-        """Raise unless inputs of a shape hold all logits.
+        """Raise an error unless inputs of a given shape contain all logits.
 
         Raises:
-            ModelContractError: They do not.
+            ModelContractError: The width differs.
         """
         if len(shape) != 2 or shape[-1] != self.total:
             raise ModelContractError(
@@ -43,10 +43,10 @@ class ChoiceColumns:
             )
 
     def check_actions(self, shape: Any, batch_size: int | None) -> None:
-        """Raise unless actions of a shape are one per row; unknown sizes are None.
+        """Raise an error unless a shape means one action per row; an unknown size is None.
 
         Raises:
-            ModelContractError: They are not.
+            ModelContractError: The actions have a different shape.
         """
         width = None if None in shape[1:] else math.prod(shape[1:])
         rows = shape[0] if len(shape) else -1
@@ -57,10 +57,10 @@ class ChoiceColumns:
             )
 
     def check_same(self, other: ChoiceColumns) -> None:
-        """Raise unless another distribution has the same choices, as a divergence needs.
+        """Raise an error unless another distribution has the same choices, which a divergence requires.
 
         Raises:
-            ModelContractError: It has others.
+            ModelContractError: The choices differ.
         """
         if self is not other and self.lens != other.lens:
             raise ModelContractError(f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}.")
@@ -68,7 +68,7 @@ class ChoiceColumns:
 
 @lru_cache(maxsize=256)
 def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
-    """Return the layout of a tuple of lengths.
+    """Return the layout for a tuple of lengths.
 
     Raises:
         ConfigError: There is no length, or a length is below 1.
@@ -91,7 +91,7 @@ def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
-    """Return the given lengths as a tuple in C order, otherwise those of the action space.
+    """Return the given lengths as a tuple in C order, or else the action space's lengths.
 
     Raises:
         ConfigError: Neither argument is given.

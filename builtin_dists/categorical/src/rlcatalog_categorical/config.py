@@ -12,7 +12,7 @@ class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of `categorical`."""
 
     categorical_temperature: Annotated[
-        float, Meta(gt=0.0, description="divides the logits: above 1 flattens the distribution, below 1 sharpens it")
+        float, Meta(gt=0.0, description="divisor of the logits; above 1 flattens the distribution, below 1 sharpens it")
     ] = 1.0
 
 

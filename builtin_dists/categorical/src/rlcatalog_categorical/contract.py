@@ -1,4 +1,4 @@
-"""Framework-independent code of the distributions over choices: sizes, options, joining and checks."""
+"""Framework-independent code for the distributions over choices: sizes, options, joining and checks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CategoricalContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
+        model: The model that computed them, or None.
+        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
     """
 
     #: The framework's MultiCategorical: the distribution of several choices.
@@ -39,20 +39,20 @@ class CategoricalContract(ActionDistribution):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join with other choices if there is no temperature; a subclass may differ."""
+        """Join with other choices if there is no temperature; a subclass may behave differently."""
         return "choices" if not options and CategoricalContract in cls.__bases__ else None
 
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return a MultiCategorical over all of them."""
+        """Return a MultiCategorical over all members."""
         return cls.joint.side_by_side(members)  # type: ignore[no-any-return]
 
 
 def check_temperature(temperature: float) -> None:
-    """Raise unless a temperature is positive.
+    """Raise an error unless a temperature is positive.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The temperature is not positive.
     """
     if not 0 < temperature < math.inf:
         raise ConfigError(f"temperature must be positive, found {temperature}.")
@@ -62,8 +62,8 @@ class MultiCategoricalContract(ActionDistribution):
     """Independent choices `[B, k]`, each starting at 0; the action codec adds a space's lowest values.
 
     Args:
-        inputs: Logits `[B, Σ input_lens]`, unnormalised, starting with those of the first choice.
-        model: The model that made them, or None.
+        inputs: Unnormalised logits `[B, Σ input_lens]`, choice by choice.
+        model: The model that computed them, or None.
         input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
         action_space: A MultiDiscrete space or a Box of integers; required without `input_lens`.
     """
@@ -91,7 +91,7 @@ class MultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join all choices; a subclass may differ."""
+        """Join all choices; a subclass may behave differently."""
         return "choices" if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__ else None
 
     @classmethod
@@ -118,7 +118,7 @@ class BernoulliContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`.
-        model: The model that made them, or None.
+        model: The model that computed them, or None.
     """
 
     ops: TensorOps
@@ -147,11 +147,12 @@ class GumbelSoftmaxContract(ActionDistribution):
 
     This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
     arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
-    closed form. The largest entry has the distribution `Categorical` of the same logits, for any temperature.
+    closed form. At any temperature, the index of the largest entry follows a `Categorical` distribution with the same
+    logits.
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
+        model: The model that computed them, or None.
         temperature: Temperature of the relaxation; near 0, samples are close to one-hots.
     """
 
@@ -175,12 +176,12 @@ def wrong_actions(expected: Any, found: Any) -> ModelContractError:
 
 
 class SlateMultiCategoricalContract(ActionDistribution):
-    """Distribution over a list of slates `[B, k]`, with one logit per slate. Base before a Categorical.
+    """Distribution over a list of slates `[B, k]`, with one logit per slate. List this base class before a Categorical.
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
+        model: The model that computed them, or None.
+        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
         action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
             items out of n, in lexicographic order.
         all_slates: Other slates, `[S, k]`, or a `Slates` object, which saves converting them again.
@@ -210,11 +211,11 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Forbid each slate with a forbidden item; mask `[B, k · n]`, starting with the items of the first place.
+        """Forbid each slate that contains a forbidden item.
 
         Args:
             inputs: Logits `[B, S]`.
-            mask: True = allowed.
+            mask: True where an item is allowed, `[B, k · n]`, starting with the items of the first place.
             **options: `all_slates`, `nvec` or `action_space`, as for the constructor.
 
         Raises:
@@ -226,7 +227,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:
-        """Return which slates are allowed, `[B, S]`: those whose items' columns `[S, k]` of the mask are all True."""
+        """Return which slates are allowed, `[B, S]`: those for which all mask columns `[S, k]` are True."""
         raise NotImplementedError
 
     def sample(self) -> Any:

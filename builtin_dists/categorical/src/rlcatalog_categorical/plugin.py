@@ -1,4 +1,4 @@
-"""Declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations:  the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 
 def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
-    """Return the number of items, once per place of a slate.
+    """Return the number of items, once for each place in a slate.
 
     Raises:
-        UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or has no slates or too many.
+        UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or it allows no slates or too many.
     """
     name = "SlateMultiCategorical"
     nvec = input_lens(action) if action.kind == "multi_discrete" else ()

@@ -25,11 +25,11 @@ class Slates:
         table: The slates, int64 `[S, k]`.
         items: Number of items.
         weights: Weights that map a slate to one number, int64 `[k]`.
-        codes: These numbers, sorted, int64 `[S]`.
+        codes: The slates' numbers, sorted, int64 `[S]`.
         order: The slates in the order of `codes`.
 
     Raises:
-        ConfigError: The table has another shape or type, or a duplicate row.
+        ConfigError: The table has a wrong shape or type, or a duplicate row.
     """
 
     def __init__(self, table: Any, items: int | None = None) -> None:
@@ -51,10 +51,11 @@ class Slates:
             raise ConfigError("all_slates: the list contains a slate twice.")
 
     def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> np.ndarray[Any, Any]:
-        """Return the mask's column of each entry of the table, `[S, k]`.
+        """Return the mask's column for each entry of the table, `[S, k]`.
 
         Args:
-            nvec: Numbers of values of the MultiDiscrete space. If None, the number of items at each place.
+            nvec: Number of values of each entry of the MultiDiscrete space. If None, the number of items for each
+                place.
             mask_columns: Number of columns of the mask.
 
         Raises:
@@ -71,10 +72,10 @@ class Slates:
         return columns
 
     def check_width(self, found: Any) -> None:
-        """Raise unless inputs of shape `found` have one logit per slate.
+        """Raise an error unless inputs of shape `found` have one logit per slate.
 
         Raises:
-            ModelContractError: They do not.
+            ModelContractError: The width differs.
         """
         if len(found) != 2 or found[-1] != len(self.table):
             raise ModelContractError(
@@ -83,10 +84,10 @@ class Slates:
             )
 
     def same_as(self, other: Slates) -> None:
-        """Raise unless another list has the same slates in the same order, as a divergence needs.
+        """Raise an error unless another list has the same slates in the same order, which a divergence requires.
 
         Raises:
-            ModelContractError: It does not.
+            ModelContractError: The lists differ.
         """
         if other is not self and not np.array_equal(other.table, self.table):
             raise ModelContractError("SlateMultiCategorical.kl(): the lists of slates differ.")
@@ -99,7 +100,7 @@ def selections(items: int, places: int) -> Slates:
 
 
 def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) -> Slates:
-    """Return the given list of slates, otherwise all slates of `nvec`, otherwise all of the action space.
+    """Return the given list of slates, or all slates of `nvec`, or all slates of the action space.
 
     Raises:
         ConfigError: None of the arguments is given.

@@ -116,7 +116,7 @@ class MultiCategorical(contract.MultiCategoricalContract):
         """
         index = actions if actions is self.last_sample else self._indices(actions)
         log_probs = tf.reduce_sum(tf.gather(self.log_probs, index, batch_dims=2), axis=-1)
-        # The log probability of two forbidden values together exceeds the dtype.
+        # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return tf.maximum(log_probs, log_probs.dtype.min)
 
     def _indices(self, actions: Any) -> Any:
@@ -154,13 +154,13 @@ class Bernoulli(contract.BernoulliContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
         #: Log probabilities `[B, n]` of 1; finite.
         self.log_p = tf.math.log_sigmoid(self.inputs)
-        #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
+        #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small probabilities.
         self.log_q = tf.math.log_sigmoid(-self.inputs)
         self._p, self._q = tf.exp(self.log_p), tf.exp(self.log_q)
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
+        """Force bits by a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -214,7 +214,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
-        #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
+        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for half-precision inputs.
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 
     def sample(self) -> Any:
@@ -246,16 +246,16 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`.
 
-        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, this is the
-        log density on the face of the other entries, plus the log probability that the largest entry is one of them.
-        All results are finite. Inner points have the density of the Concrete distribution, and exact one-hots the log
-        probability of their value under `Categorical`.
+        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, the result
+        is the log density on the face of the other entries, plus the log probability that the largest entry is one of
+        them. All results are finite. Interior points have the log density of the Concrete distribution; exact one-hots
+        have the log probability of their value under `Categorical`.
 
         Args:
             actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, treated as their one-hots.
 
         Raises:
-            ModelContractError: The actions have another shape.
+            ModelContractError: The actions have a different shape.
         """
         log_probs = self.log_probs
         dtype, n = log_probs.dtype, log_probs.shape[-1]

@@ -31,10 +31,10 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 def race(probs: Tensor) -> Tensor:
     """Sample an index `[..., 1]` from probabilities `[..., n]`, as the minimum of exponential variables.
 
-    The variables are minus logs of uniform numbers, which are much faster than `exponential_`; argmin handles the sign.
-    From 1e-30 up, the logs are finite, so that values with probability 0 never win.
+    The variables are negated logs of uniform numbers, which is much faster than `exponential_`; argmin handles the
+    sign. The uniform numbers start at 1e-30, so that their logs are finite and values with probability 0 never win.
     """
-    if probs.dtype in HALF:  # there, the variables may round to 0
+    if probs.dtype in HALF:  # in half precision, the variables may round to 0
         probs = probs.float()
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
@@ -115,7 +115,7 @@ class Categorical(_Choices, contract.CategoricalContract):
 @lru_cache(maxsize=256)
 def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the column of each place, and the number to add there: -inf for padding, otherwise 0."""
-    # Outside of inference mode, so that cached tensors can be used in training.
+    # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
         padding = index == layout.total
@@ -157,7 +157,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
-        # The log probability of two forbidden values together exceeds the dtype.
+        # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def _indices(self, actions: Any) -> Tensor:
@@ -209,12 +209,12 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         self.model = model
         #: Log probabilities `[B, n]` of 1; finite.
         self.log_p = functional.logsigmoid(inputs)
-        #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
+        #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small probabilities.
         self.log_q = functional.logsigmoid(-inputs)
 
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
-        """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
+        """Force bits by a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -244,11 +244,11 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
         if actions is self.last_sample:  # just sampled: its probability is not 0
-            # At weights 0 and 1, lerp returns an end unchanged; for many rows, it is ten times as fast as where.
+            # At weights 0 and 1, lerp returns an endpoint unchanged; for many rows, it is ten times as fast as where.
             return torch.lerp(self.log_q, self.log_p, self._bits).sum(-1)
         actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
         log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
-        # The log probability of two forced bits together exceeds the dtype.
+        # The sum of two forced bits' log probabilities exceeds the dtype's range.
         return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def multi_entropy(self) -> Tensor:
@@ -289,7 +289,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         self.model = model
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
-        #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
+        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for half-precision inputs.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 
     def sample(self) -> Tensor:
@@ -319,16 +319,16 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]`.
 
-        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, this is the
-        log density on the face of the other entries, plus the log probability that the largest entry is one of them.
-        All results are finite. Inner points have the density of the Concrete distribution, and exact one-hots the log
-        probability of their value under `Categorical`.
+        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, the result
+        is the log density on the face of the other entries, plus the log probability that the largest entry is one of
+        them. All results are finite. Interior points have the log density of the Concrete distribution; exact one-hots
+        have the log probability of their value under `Categorical`.
 
         Args:
             actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, treated as their one-hots.
 
         Raises:
-            ModelContractError: The actions have another shape.
+            ModelContractError: The actions have a different shape.
         """
         log_probs, n = self.log_probs, self.log_probs.shape[-1]
         x = torch.as_tensor(actions, device=log_probs.device)
@@ -354,8 +354,8 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
 
 @lru_cache(maxsize=64)
 def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
-    """Return table, weights, codes and order on a device."""
-    # Outside of inference mode, so that cached tensors can be used in training.
+    """Return the table, weights, codes and order as tensors on a device."""
+    # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         return tuple(
             torch.as_tensor(array, device=device)

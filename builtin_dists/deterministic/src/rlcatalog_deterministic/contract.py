@@ -1,4 +1,4 @@
-"""Framework-independent code of the deterministic distribution."""
+"""Framework-independent code for the deterministic distribution."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class DeterministicContract(ActionDistribution):
     """Point mass: the action equals the inputs `[B, d]`; the action codec maps it to its bounds.
 
     It has no density. By convention, probabilities are relative to the point, which has probability 1: the entropy is
-    0, and `logp` is 0 for every action, without comparison to the point. If the point is NaN, so is `logp`. There is no
-    `kl`, because it is infinite between different points.
+    0, and `logp` is 0 for every action, even if it differs from the point. If the point is NaN, so is `logp`. There is
+    no `kl`, because it is infinite between different points.
 
     Args:
         inputs: `[B, d]`: the actions.
-        model: The model that made them, or None.
+        model: The model that computed them, or None.
     """
 
     has_density = False

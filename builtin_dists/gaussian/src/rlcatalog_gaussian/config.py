@@ -1,4 +1,4 @@
-"""Config keys of this package: limits of the log standard deviations."""
+"""Config keys of this package: limits on the log standard deviations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the limits of a model config as keyword arguments of the distributions."""
+    """Return a model config's limits as keyword arguments for the distributions."""
     own = read_config(config, GaussianConfig)
     found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Framework-independent code of the Gaussians: sizes, options, joining and checks."""
+"""Framework-independent code for the Gaussians: sizes, options, joining and checks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rlcatalog_gaussian.plugin import size, squashed_size
 
 
 class NormalsContract(ActionDistribution):
-    """Normal values `[B, d]` without masks; base of both Gaussians.
+    """Normal values `[B, d]` without masks; base class of both Gaussians.
 
     Attributes:
         ops: The framework's tensor operations.
-        mean: Their means.
+        mean: Means of the values.
     """
 
     maskable = False
@@ -34,8 +34,8 @@ class DiagGaussianContract(NormalsContract):
     """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them to their bounds.
 
     Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
+        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
+        model: The model that computed them, or None.
         log_std_min: Lower clip of the log standard deviations; None for no clipping.
         log_std_max: Upper clip of the log standard deviations; None for no clipping.
     """
@@ -44,12 +44,12 @@ class DiagGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the limits of the log standard deviations, if the config has any."""
+        """Return the limits on the log standard deviations, if the config sets any."""
         return limits(config)
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join normal values with equal limits of the deviations; a subclass may differ."""
+        """Join normal values with equal limits on the deviations; a subclass may behave differently."""
         return ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
 
     @classmethod
@@ -80,14 +80,14 @@ class SquashedGaussianContract(NormalsContract):
     """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
 
     Raw actions lie within the bounds, and `logp` is their true density, including the Jacobian and the scale (RLlib
-    omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; at a bound, as the
-    nearest float32 inside. A tensor that came from `rsample` is scored from its normal value instead: near the bounds,
-    where floats are sparse, inverting would lose the gradient. The entropy has no closed form; `entropy_estimate` is
-    computed in the same way.
+    omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; an action at a bound
+    is scored as the nearest float32 inside. A tensor that came from `rsample` is scored from its normal value instead:
+    near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed form;
+    `entropy_estimate` is computed in the same way.
 
     Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
+        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
+        model: The model that computed them, or None.
         low: Lower bounds, a number or `[d]`.
         high: Upper bounds, a number or `[d]`.
         log_std_min: Lower clip of the log standard deviations. If None, -5 as in RLlib.
@@ -103,15 +103,15 @@ class SquashedGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the config's limits of the log standard deviations."""
+        """Return the bounds, float32 `[d]`, and the config's limits on the log standard deviations."""
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high, **limits(config)}
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, which equals that of the normal values, because the squashing is a bijection.
+        """Return the divergence `[B]` between the normal values; squashing, a bijection, does not change it.
 
         Raises:
-            ModelContractError: The other distribution has another kind or other bounds.
+            ModelContractError: The other distribution has a different kind or different bounds.
         """
         same_kind(self, other)
         ours, theirs = self.bounds, other.bounds

@@ -1,4 +1,4 @@
-"""Declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations:  the action spaces of the distributions, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SQUASHED_LOG_STD = (-5.0, 2.0)
 #: Means of the squashed Gaussian are clipped to ± this number: tanh is saturated there, and squares stay finite.
 MAX_SQUASHED_MEAN = 1e6
 
-#: Limits of the terms of a divergence, by size of the float in bytes: exponents, and distances in standard deviations.
-#: With them, the sum for one value is finite.
+#: Limits on the terms of a divergence, by float size in bytes: exponents, and distances in standard deviations.
+#: They keep the sum for one value finite.
 DIVERGENCE_LIMITS = {4: (88.0, 1.8e19), 8: (709.0, 1.3e154)}
 
 _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"

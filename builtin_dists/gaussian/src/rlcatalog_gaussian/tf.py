@@ -117,7 +117,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * self.mean.shape[-1]) - terms
 
     def entropy_estimate(self) -> Any:
-        """Return minus the log density `[B]` of a new sample, with its gradient, an unbiased estimate."""
+        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its gradient."""
         return -self._logp_of_draw(*self._draw()[1:])
 
     def _draw(self) -> tuple[Any, Any, Any]:

@@ -70,7 +70,8 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         mean = self.mean
         if actions is not self.last_sample:
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
-        # Not from the draw's noise, which differs from the sample by rounding: the stored sample must score the same.
+        # Do not use the draw's noise: it differs from the sample by rounding, and the stored sample must score the
+        # same.
         z = (actions - mean) / self.std
         return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
 
@@ -144,7 +145,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return result
 
     def entropy_estimate(self) -> Tensor:
-        """Return minus the log density `[B]` of a new sample, with its gradient, an unbiased estimate."""
+        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its gradient."""
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 

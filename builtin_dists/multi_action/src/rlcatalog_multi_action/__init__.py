@@ -1,1 +1,1 @@
-"""The action distribution of Tuple and Dict spaces of rlcatalog, for PyTorch and TensorFlow."""
+"""rlcatalog's action distribution for Tuple and Dict spaces, in PyTorch and TensorFlow."""

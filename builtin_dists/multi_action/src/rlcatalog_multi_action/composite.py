@@ -1,4 +1,4 @@
-"""Distribution of Tuple and Dict spaces, for all frameworks."""
+"""Distribution for Tuple and Dict spaces, for all frameworks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlcatalog_multi_action.members import Children, Member, layout_of, values_o
 
 
 class CompositeDistribution(ActionDistribution):
-    """Independent distributions of a Tuple's or Dict's parts, nested to any depth.
+    """Independent distributions for a Tuple's or Dict's parts, nested to any depth.
 
     Args:
         inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
         model: The model that made them, or None; passed to every part.
-        child_distributions: Factories of the parts' distributions, called with `(inputs, model)`: one for each child of
-            the space, or one for each leaf, depth first.
-        input_lens: Their numbers of inputs.
+        child_distributions: Factories for the parts' distributions, called with `(inputs, model)`: one for each child
+            of the space, or one for each leaf, depth first.
+        input_lens: The number of inputs of each distribution.
         action_space: The Tuple or Dict space.
 
     Attributes:
@@ -31,9 +31,9 @@ class CompositeDistribution(ActionDistribution):
         groups: The distributions that are evaluated; parts of one kind may share one.
     """
 
-    #: `"exact"` if it is for every part.
+    #: `"exact"` if the entropy of every part is exact.
     entropy_kind: str = "exact"  # type: ignore[misc]  # a class variable elsewhere
-    #: For the catalog: it chooses the children's distributions one by one, and adds their sizes.
+    #: Tells the catalog to choose the children's distributions one by one, and to add their sizes.
     composite: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
     #: The framework's tensor operations.
@@ -102,7 +102,7 @@ class CompositeDistribution(ActionDistribution):
         """Return `inputs` with the mask applied to each part's columns.
 
         Raises:
-            ActionMaskError: The mask has a wrong number of columns.
+            ActionMaskError: The mask has the wrong number of columns.
         """
         ops, layout = cls.ops, layout_of(**options)
         inputs, mask = ops.tensor(inputs), ops.tensor(mask)
@@ -136,7 +136,7 @@ class CompositeDistribution(ActionDistribution):
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
-        """Return the space's structure of the leaves' most likely actions."""
+        """Return the leaves' most likely actions in the space's structure."""
         self.last_sample = sample = self._structure([dist.deterministic_sample() for dist in self.groups])
         return sample
 
@@ -163,13 +163,14 @@ class CompositeDistribution(ActionDistribution):
     def join(self, actions: Any) -> Any:
         """Return a structure of actions as one flat tensor `[B, width]`, in the order of the leaves; see `split`.
 
-        Integers alone stay int64. With half-precision floats, the result is float32, which represents them exactly.
+        If all values are integers, the result is int64. With half-precision floats, the result is float32, which
+        represents them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
 
     def split(self, flat: Any) -> Any:
-        """Return flat actions `[B, width]`, a tensor or an array, as the space's structure, in the form of samples."""
+        """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, in the form of samples."""
         flat = self.ops.tensor(flat)
         self._check_flat(flat, None)
         ops, pieces, values = self.ops, self.ops.cut(flat, self.layout.actions), []
@@ -209,7 +210,7 @@ class CompositeDistribution(ActionDistribution):
                 or one flat tensor or array `[B, width]`.
 
         Raises:
-            ModelContractError: They do not have the space's structure.
+            ModelContractError: The actions do not have the space's structure.
         """
         ops, layout = self.ops, self.layout
         if not ops.is_array(actions):
@@ -223,7 +224,7 @@ class CompositeDistribution(ActionDistribution):
         for group, dist, piece in zip(layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True):
             value = ops.whole(piece) if group.whole else piece
             logps.append(dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value))
-        # The log probability of two forbidden values together exceeds the dtype.
+        # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
 
     def entropy(self) -> Any:

@@ -16,12 +16,12 @@ _SEQUENCES = (list, tuple)
 
 
 class Cut:
-    """Order and split of the columns of `[B, n]` into pieces of `widths`."""
+    """Reordering of the columns of `[B, n]` and their split into pieces of `widths`."""
 
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
         self.total = sum(self.widths)
-        #: None if they already have that order.
+        #: None if the columns are already in that order.
         self.order = None if list(order) == list(range(len(order))) else tuple(order)
 
 
@@ -32,7 +32,7 @@ class Leaf:
     Attributes:
         path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
-        whole: Whether they are integers.
+        whole: Whether the values are integers.
         single: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of `[B, width]`.
     """
 
@@ -96,7 +96,7 @@ class MemberColumns:
         info: The space.
         parts: Its parts.
         leaves: Their leaves.
-        counts: Number of parts of each child of the space.
+        counts: Number of parts in each child of the space.
         groups: The parts; parts of one family are joined (see `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
@@ -146,7 +146,7 @@ class MemberColumns:
 
 
 class Children(tuple[Any, ...]):
-    """Factories of the distributions of a space's children, with a cached layout."""
+    """Factories for the distributions of a space's children, with a cached layout."""
 
     layout: MemberColumns
 
@@ -155,9 +155,9 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     """Return the layout of a composite.
 
     Args:
-        child_distributions: Factories of the distributions, one for each child of the space or for each leaf.
+        child_distributions: Factories for the distributions, one for each child of the space or for each leaf.
             `Children` already have the layout.
-        input_lens: Their numbers of model outputs.
+        input_lens: The number of model outputs that each distribution takes.
         action_space: The Tuple or Dict space, or its SpaceInfo.
 
     Raises:
@@ -253,8 +253,8 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
             continue
         if sum(options["input_lens"]) != size:
             raise ModelContractError(
-                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, which is not {size} in"
-                " total."
+                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, which do not add up to"
+                f" {size}."
             )
         yield from _given(child, options["child_distributions"], options["input_lens"])
 

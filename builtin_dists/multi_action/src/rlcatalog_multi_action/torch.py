@@ -1,4 +1,4 @@
-"""Distribution of Tuple and Dict spaces in PyTorch."""
+"""Distribution for Tuple and Dict spaces in PyTorch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rlcatalog_torch import TorchDistribution, as_torch
 
 
 class MultiActionDistribution(TorchDistribution, CompositeDistribution):
-    """Independent distributions of a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
+    """Independent distributions for a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
 
-    #: For this class only, not for subclasses: inside another composite, its parts become parts of the outer one.
+    #: Applies to this class only, not to subclasses: inside another composite, its parts become parts of the outer one.
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:

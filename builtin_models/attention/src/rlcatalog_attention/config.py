@@ -16,7 +16,7 @@ from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
-#: Most numbers that the memory of one episode may hold; larger memories are assumed to be mistakes.
+#: Maximum number of values in the memory of one episode; larger memories are assumed to be mistakes.
 MOST_HELD = 1 << 26
 
 #: Added to the variance in every layer normalisation, the same in both frameworks.
@@ -24,15 +24,15 @@ EPSILON = 1e-5
 
 
 class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the gated transformer."""
+    """Config keys for the gated transformer."""
 
     use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) after the trunk")] = False
     attention_num_transformer_units: Annotated[Size, Meta(description="number of transformer units")] = 1
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
     attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
-    attention_memory_inference: Annotated[Count, Meta(description="past steps that a unit sees when acting")] = 50
-    attention_memory_training: Annotated[Count, Meta(description="past steps that a unit sees in training")] = 50
+    attention_memory_inference: Annotated[Count, Meta(description="past steps visible to the model when acting")] = 50
+    attention_memory_training: Annotated[Count, Meta(description="past steps visible to the model in training")] = 50
     attention_position_wise_mlp_dim: Annotated[
         Size, Meta(description="width of the hidden dense layer inside a unit")
     ] = 32
@@ -40,15 +40,15 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(description="initial bias of the gates; larger means closer to the identity")
     ] = 2.0
     attention_use_n_prev_actions: Annotated[
-        Count, Meta(description="number of previous actions that the units see")
+        Count, Meta(description="number of previous actions visible to the units")
     ] = 0
     attention_use_n_prev_rewards: Annotated[
-        Count, Meta(description="number of previous rewards that the units see")
+        Count, Meta(description="number of previous rewards visible to the units")
     ] = 0
 
     @property
     def unit_weights(self) -> int:
-        """Number of weights of one unit: attention, dense layers, two gates and two layer normalisations."""
+        """Number of weights in one unit: attention, dense layers, two gates and two layer normalisations."""
         dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
         mlp = self.attention_position_wise_mlp_dim
         return dim * (5 * inner + 2 * mlp + 12 * dim) + 2 * inner + (mlp + dim) + 2 * dim + 4 * dim
@@ -59,7 +59,7 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.attention_memory_inference, self.attention_memory_training)
 
     def window(self, training: bool) -> int:
-        """Return the number of past steps that a step sees."""
+        """Return the number of past steps visible to a step."""
         return self.attention_memory_training if training else self.attention_memory_inference
 
     @property
@@ -75,7 +75,7 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
-    """Return the sizes of the standalone transformer from its keyword arguments; ignore others."""
+    """Return the sizes of the standalone transformer from its keyword arguments; ignore other arguments."""
     given = {f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()}
     return AttentionConfig(**{"attention_num_heads": 2, **{name: value for name, value in given.items()
                                                            if name in AttentionConfig.__struct_fields__}})  # fmt: skip
@@ -132,8 +132,8 @@ def net_plan(
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
     """Return the sinusoids of the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
 
-    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half the cosines (Dai et al. 2019). An odd
-    width omits the last cosine.
+    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half holds the cosines (Dai et al. 2019).
+    An odd width omits the last cosine.
     """
     angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)

@@ -1,6 +1,6 @@
-"""GTrXL around a trunk and standalone: code for both frameworks.
+"""GTrXL around a trunk and standalone: code shared by both frameworks.
 
-Each framework's class derives from one of these and, last, from the framework's base class of models.
+Each framework's class derives from one of these and then from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TransformerModel(ModelV2):
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
         lengths, real = self._padding(x, input_dict, seq_lens)
-        if real is not None:  # padding may be NaN, which even a weight of 0 would spread
+        if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
         features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
         if self.outputs is None:
@@ -46,7 +46,7 @@ class TransformerModel(ModelV2):
         return self.outputs(features), state
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the lengths of sequences, and which places hold rows `[S, T]` (None without padding)."""
+        """Return the lengths of sequences, and which places contain rows `[S, T]` (None without padding)."""
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:
@@ -64,7 +64,7 @@ class AroundTrunk(TransformerModel):
 
     The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
     `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]` (each unit's inputs in the last
-    steps) and the number of used slots. Built as a trunk (`num_outputs=None`) it ends with the units.
+    steps) and the number of used slots. Built as a trunk (`num_outputs=None`), it ends with the units.
 
     Args:
         *args: See `ModelV2`.
@@ -104,8 +104,8 @@ class ByItself(TransformerModel):
         num_transformer_units: Number of units.
         attention_dim: Width of the units.
         num_heads: Number of attention heads.
-        memory_inference: Number of past steps that a step sees when acting.
-        memory_training: Number of past steps that a step sees in training.
+        memory_inference: Number of past steps visible to a step when acting.
+        memory_training: Number of past steps visible to a step in training.
         head_dim: Width of one head.
         position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
         init_gru_gate_bias: Initial bias of the gates.

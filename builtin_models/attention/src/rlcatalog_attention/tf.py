@@ -122,8 +122,8 @@ class Attention:
         """Compute the attention of each step of sequences.
 
         Args:
-            seen: The window's slots and the steps, `[S, K, dim]`.
-            hidden: Which keys each step does not see, `[S, T, K]`.
+            seen: The window's slots, followed by the steps, `[S, K, dim]`.
+            hidden: Which keys are hidden from each step, `[S, T, K]`.
             table: Sinusoids of the distances window, …, 0.
             length: T.
         """

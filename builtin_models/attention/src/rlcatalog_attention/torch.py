@@ -150,8 +150,8 @@ class Attention(nn.Module):
         """Compute the attention of each step of sequences.
 
         Args:
-            seen: The window's slots and the steps, `[S, K, dim]`.
-            hidden: Which of them each step does not see, `[S, T, K]`.
+            seen: The window's slots, followed by the steps, `[S, K, dim]`.
+            hidden: Which of these are hidden from each step, `[S, T, K]`.
             table: Sinusoids of the distances window, …, 0.
 
         Returns:
@@ -179,7 +179,7 @@ class Attention(nn.Module):
         return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
 
     def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Compute the same for one step per sequence, in a different order of summation.
+        """Compute the same result for one step per sequence, in a different order of summation.
 
         With one query it is cheaper to transform the query, (K n)·q = n·(Kᵀ q), than to project each step of the
         window. No projections are stored between steps, as they would be outdated after a weight update.
@@ -230,7 +230,7 @@ class Gate(nn.Module):
 
 
 def _from(x: Tensor, axis: int, start: int) -> Tensor:
-    """Return `x` from a position on. It is usually the first; skipping the view then saves time."""
+    """Return `x` from a position onwards. The position is usually 0, and skipping the view then saves time."""
     return x.narrow(axis, start, x.shape[axis] - start) if start else x
 
 

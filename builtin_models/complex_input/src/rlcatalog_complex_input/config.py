@@ -16,7 +16,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of the complex-input network."""
 
     input_nets: Annotated[
-        dict[str, str], Meta(description="path of an observation part → name of its model; others get the best fit")
+        dict[str, str], Meta(description="path of an observation part → name of its model; other parts: the best fit")
     ] = {}
 
 
@@ -29,7 +29,8 @@ def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> Ou
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
-        ConfigError: `free_log_std` with an odd number of outputs, or `no_final_linear` without `post_fcnet_hiddens`.
+        ConfigError: `free_log_std` is set with an odd number of outputs, or `no_final_linear` without
+            `post_fcnet_hiddens`.
     """
     layers = post_fcnet(config)
     if config.get("no_final_linear") and num_outputs is not None and not layers:

@@ -9,7 +9,7 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Return an image that goes through a different net than the default."""
+    """Return an example in which an image goes through a net other than the default."""
     image = spaces.Box(0, 255, (10, 10, 2), np.uint8)
     obs = spaces.Dict({"eye": image, "self": spaces.Box(-1, 1, (2,), np.float32)})
     return [

@@ -1,4 +1,4 @@
-"""The complex-input network: code for both frameworks."""
+"""The complex-input network: code shared by both frameworks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ComplexInput(ModelV2):
     """A network for each part of the observation, concatenated features, dense layers, then logits and a value.
 
     The catalog chooses a network for each part, unless `input_nets` names one. The items of a list share networks.
-    Their features are averaged over the items, and the length of the list is one more feature. With
-    `vf_share_layers=False` the value has separate networks and layers. Built as a trunk (`num_outputs=None`) the
+    Their features are averaged over the items, and the length of the list is an additional feature. With
+    `vf_share_layers=False` the value has separate networks and layers. Built as a trunk (`num_outputs=None`), the
     network ends with the `post_fcnet` layers, or with the concatenated features.
 
     Attributes:
@@ -77,7 +77,7 @@ class ComplexInput(ModelV2):
         return last_values(self, self._features)
 
     def inner_models(self) -> dict[str, ModelV2]:
-        """Return the nets by the paths of their parts. Their losses, metrics and update_ops belong to the model."""
+        """Return the nets, keyed by their parts' paths. Their losses, metrics and update_ops belong to the model."""
         models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
             models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
@@ -92,7 +92,7 @@ class ComplexInput(ModelV2):
 
 
 def plan_for(model: Any) -> Plan:
-    """Return the plan of a complex-input network from its constructor's arguments.
+    """Return the plan for a complex-input network, from its constructor's arguments.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.

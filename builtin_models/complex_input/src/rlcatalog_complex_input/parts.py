@@ -1,6 +1,6 @@
 """Parts of an observation: find their paths, read their tensors and join their features.
 
-The code is the same for all frameworks. N counts rows and, in lists, places; M counts the places of a list.
+The code is the same for all frameworks. N counts rows and, in lists, places; M counts the places in a list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlcatalog.spaces import OneOfValues, RepeatedValues
 
 @dataclass(frozen=True, eq=False)
 class OneHots:
-    """Encoder of integers as one-hots.
+    """One-hot encoder for integers.
 
     Attributes:
         entries: For each column, the entry of the observation that it encodes, `[n]`.
@@ -39,10 +39,10 @@ class ObservationPart:
     Attributes:
         index: Index of its net.
         path: Its path: `obs['camera']`; items of a list as `obs['units'][:]`.
-        steps: Keys and positions that lead to it, from the observation or from the item of its list.
+        steps: Keys and positions that lead to it, starting from the observation or from the item of its list.
         depth: The number of nested lists around it.
         shape: Shape of the net's input, without axes for batch and places.
-        hot: Encoder of its integers as one-hots (Discrete and MultiDiscrete), or None.
+        hot: One-hot encoder for its integers (Discrete and MultiDiscrete), or None.
         integers: Shape of its integers (Discrete and MultiDiscrete).
         columns: Its columns in the encoded observation or item, if its net reads them (Text, Graph and OneOf).
         codec: Its preprocessor (Text, Graph and OneOf).
@@ -61,7 +61,7 @@ class ObservationPart:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """List of varying length: its items' features are averaged, and its length is a feature.
+    """List of variable length: its items' features are averaged, and its length is a feature.
 
     Attributes:
         index: Index of the list.
@@ -107,10 +107,10 @@ def read(
     Args:
         parts: The parts of the observation.
         obs: Observations as models see them: a tensor, or a structure of tensors.
-        flat: The encoded observations, `[B, size]`; None if they came as structures.
+        flat: The encoded observations, `[B, size]`; None if they were given as structures.
         ops: The framework's tensor operations.
         inputs: List that collects the results.
-        around: Which places of the surrounding list are filled, `[N]`; None without a list.
+        around: Which places of the surrounding list are filled, `[N]`; None outside lists.
     """
     for part in parts:
         x = obs
@@ -136,7 +136,7 @@ def read(
 
 
 def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
-    """Return whether a Discrete or MultiDiscrete came as integers rather than as one-hots."""
+    """Return whether a Discrete or MultiDiscrete was given as integers rather than as one-hots."""
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
         return False

@@ -1,4 +1,4 @@
-"""The framework-free plan: the parts of an observation and their networks."""
+"""The framework-independent plan: the parts of an observation and their networks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _OUTER: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Net:
-    """Plan of the net for one part.
+    """Plan for the net of one part.
 
     Attributes:
         part: The part.
         component: The catalog's choice.
-        request: The request.
+        request: The request for the net.
         space: The observation space to build it with: the part's space, or a float32 Box for values that a filter has
             changed.
     """
@@ -58,7 +58,7 @@ class Net:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Plan of a complex-input network.
+    """Plan for a complex-input network.
 
     Attributes:
         parts: The parts of the observation, lists with their items' parts inside.
@@ -118,7 +118,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
 
 
 class _Finder:
-    """Visitor of the parts of an observation.
+    """Visitor for the parts of an observation.
 
     Attributes:
         leaves: Each part, with its preprocessor and the lowest and highest encoded values, `[2, size]`.
@@ -197,7 +197,7 @@ class _Finder:
 
 
 def _one_hots(info: SpaceInfo) -> OneHots | None:
-    """Return the encoder of a Discrete's or MultiDiscrete's integers as one-hots; None for other spaces."""
+    """Return the one-hot encoder for a Discrete's or MultiDiscrete's integers; None for other spaces."""
     if info.kind not in ("discrete", "multi_discrete"):
         return None
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)

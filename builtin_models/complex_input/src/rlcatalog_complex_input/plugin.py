@@ -1,4 +1,4 @@
-"""Declarations: the observations that the complex-input network is for, and its nets for their parts."""
+"""Plugin declarations:  the observations that the complex-input network takes, and its nets for their parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe(request: Request) -> list[Stage]:
 
 
 def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
-    """Return the nets by the paths of their parts."""
+    """Return the nets, keyed by the paths of their parts."""
     from rlcatalog_complex_input.description import planned
 
     plan = planned(request)

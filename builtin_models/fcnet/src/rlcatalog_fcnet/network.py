@@ -1,6 +1,6 @@
-"""The fully connected network: code for both frameworks.
+"""The fully connected network: code shared by both frameworks.
 
-Each framework's class derives from this class and, last, from the framework's base class of models.
+Each framework's class derives from this class and then from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class FullyConnected(ModelV2):
     """Dense layers, then logits and a value.
 
     `[B, inputs] → hidden layers → logits [B, num_outputs]`, and a value layer that reads the same hidden layers or,
-    with `vf_share_layers=False`, a separate stack. Built as a trunk (`num_outputs=None`) it ends with the hidden
+    with `vf_share_layers=False`, a separate stack. Built as a trunk (`num_outputs=None`), it ends with the hidden
     layers.
 
     Attributes:

@@ -1,7 +1,7 @@
-"""Plain modules as models: code for both frameworks.
+"""Plain modules as models: code shared by both frameworks.
 
-Each framework's class derives from `Plain`, from a class that runs the framework's modules, and from its base class of
-models.
+Each framework's class derives from `Plain`, from a class that runs the framework's modules, and from the framework's
+base class for models.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Plain(ModelV2):
     """Plain module that maps observations to features, followed by dense layers, logits and a value.
 
     `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
-    reads the same features as the logits or, with `vf_share_layers=False`, those of a second module. Built as a trunk
-    (`num_outputs=None`) it ends with the features. A class or factory that takes `num_outputs` returns logits and value
-    itself.
+    reads the same features as the logits or, with `vf_share_layers=False`, a second module's features. Built as a trunk
+    (`num_outputs=None`), it ends with the features. A module whose class or factory takes `num_outputs` returns the
+    logits and the value itself.
 
-    Each framework's class derives from it and from the framework's base class of models, and implements what is only
-    declared here.
+    Each framework's class derives from this class and from the framework's base class for models, and implements the
+    methods that are only declared here.
 
     Args:
         *args: See `ModelV2`.
@@ -45,7 +45,7 @@ class Plain(ModelV2):
 
     Attributes:
         input_space: Space of the module's input, without the batch axis.
-        is_instance: Whether it was given an instance.
+        is_instance: Whether the source is an instance.
         module: The module.
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
@@ -134,7 +134,7 @@ class Plain(ModelV2):
         return features if self._alone else self.outputs.values(features)
 
     def show(self, encoded: Any) -> Any:
-        """Return encoded observations, a tensor, as the module sees them."""
+        """Convert a tensor of encoded observations to the form that the module sees."""
         codec = _codec_of(self.obs_space)
         obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
         return _seen(self._plan, obs, self)
@@ -142,7 +142,7 @@ class Plain(ModelV2):
     # --- internals ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, rows: Array) -> tuple[Any, Any]:
-        """Return the space of the module's input, and the plan to create it."""
+        """Return the space of the module's input, and the plan for creating it."""
         if len(rows) == 1:
             return self.obs_space, None
         codec, config = _codec_of(self.obs_space), self.model_config
@@ -152,7 +152,7 @@ class Plain(ModelV2):
         return _inputs_of(shown, info, channels_first, config.get("image_layout") == "chw")
 
     def _check_config(self) -> None:
-        """Raise if the config requests features that this module does not support."""
+        """Raise an error if the config requests features that this module does not support."""
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
@@ -246,7 +246,7 @@ class Leaf:
     """Conversion of a leaf of the observation into a module's input: floats, moved channels, bounds scaled to [0, 1].
 
     Attributes:
-        axes: The axes of an image in the order that the module reads, or None.
+        axes: The axes of an image in the order in which the module reads them, or None.
         low: Offset to subtract afterwards: a number, or an array of the shape that the module sees.
         span: Divisor, or None for no offset and no division.
     """
@@ -302,7 +302,7 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
     from gymnasium.spaces import Box
 
     low, high = rows[1:]  # the first value is an example
-    if not (low <= high).all():  # restored bounds are not always bounds
+    if not (low <= high).all():  # restored bounds are not always in order
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
         low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
     if info is None or info.kind != "box" or channels_first is None:

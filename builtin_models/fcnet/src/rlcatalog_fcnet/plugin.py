@@ -1,4 +1,4 @@
-"""Declarations: the observations that the fully connected network is for, and its stages."""
+"""Plugin declarations:  the observations that the fully connected network takes, and its stages."""
 
 from __future__ import annotations
 

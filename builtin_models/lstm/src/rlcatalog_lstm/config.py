@@ -35,7 +35,7 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Initial(NamedTuple):
-    """Initial values of one gate's weight or bias: a neutral name or a callable, and its arguments."""
+    """Initial values of one gate's weight or bias: a framework-neutral name or a callable, and its arguments."""
 
     name: Any
     config: Mapping[str, Any]
@@ -100,7 +100,7 @@ def plan(
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:
-    """Raise unless the lengths of sequences fit their padding.
+    """Raise an error unless the lengths of sequences fit their padding.
 
     Args:
         lengths: Lengths of the sequences.

@@ -1,6 +1,6 @@
-"""LSTM around a trunk: code for both frameworks.
+"""LSTM around a trunk: code shared by both frameworks.
 
-Each framework's class derives from this class and, last, from the framework's base class of models.
+Each framework's class derives from this class and then from the framework's base class for models.
 """
 
 from __future__ import annotations

@@ -41,11 +41,11 @@ class LSTMCell:
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether the inputs are projected as `[T, S, inputs]`.
-            outputs_only: Whether the states are not needed.
+            outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with
-            `outputs_only`, those at the end of the padding.
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence (with
+            `outputs_only`, at the end of the padding).
 
         Raises:
             ModelContractError: A length is not between 1 and T (eagerly).

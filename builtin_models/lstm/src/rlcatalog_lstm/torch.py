@@ -45,12 +45,12 @@ class LSTMCell(nn.Module):
             h: Outputs `[S, size]` before the first step.
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
-            time_major: Whether PyTorch gets sequences as `[T, S, inputs]`.
-            outputs_only: Whether the states are not needed.
+            time_major: Whether PyTorch receives sequences as `[T, S, inputs]`.
+            outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with
-            `outputs_only`, those at the end of the padding.
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence (with
+            `outputs_only`, at the end of the padding).
 
         Raises:
             ModelContractError: A length is not between 1 and T.
@@ -67,7 +67,7 @@ class LSTMCell(nn.Module):
             # On CPUs, PyTorch processes the padding faster than it selects the real rows; on GPUs this avoids a
             # synchronisation.
             real = sequence_mask(seq_lens, steps).view(rows, 1)
-            x = torch.where(real, x, 0.0)  # padding may be NaN, which gradients would spread
+            x = torch.where(real, x, 0.0)  # padding may contain NaN, which gradients would spread
         else:
             lengths = seq_lens.tolist()
             check_lengths(lengths, steps)

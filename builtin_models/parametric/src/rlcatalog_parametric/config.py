@@ -68,7 +68,7 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
 
 
 def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
-    """Return the inputs of a head in an observation, from the spaces.
+    """Return the parts of an observation that a head reads, based on the spaces.
 
     Args:
         obs: The observation space as models see it.
@@ -107,7 +107,7 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
 
 
 def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None) -> OutputPlan:
-    """Return the last layers of the head: logits, or with embeddings the intent, and the value.
+    """Return the last layers of the head: the logits (or, with embeddings, the intent) and the value.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -116,7 +116,7 @@ def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: 
         num_outputs: Width of the output, or None for features.
 
     Raises:
-        ConfigError: `no_final_linear`; or, with embeddings, outputs that are not one logit per action.
+        ConfigError: `no_final_linear` is set; or there are embeddings, and the outputs are not one logit per action.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(

@@ -15,7 +15,7 @@ _EMBEDDING = spaces.Box(-1, 1, (5,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return embeddings with a mask, only a mask, and a list of embeddings."""
+    """Return examples with embeddings and a mask, with only a mask, and with a list of embeddings."""
     on = {"use_parametric": True}
     masks = spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(2)])
     embedded = {"action_mask": spaces.MultiBinary(3), "avail_actions": spaces.Box(-1, 1, (3, 5), np.float32)}

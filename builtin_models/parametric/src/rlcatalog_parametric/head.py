@@ -1,4 +1,4 @@
-"""Parametric actions: code for both frameworks."""
+"""Parametric actions: code shared by both frameworks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ParametricHead(ModelV2):
 
     `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product of the intent with
     its embedding. Without embeddings, a linear layer computes the logits. If the model sees a mask, logits of forbidden
-    values are set to the dtype's lowest finite value. The value layer reads the trunk's features, or those of a
-    separate trunk (`vf_share_layers=False`). With `num_outputs=None` and only a mask, the model returns the trunk's
-    features.
+    values are set to the dtype's lowest finite value. The value layer reads the trunk's features or, with
+    `vf_share_layers=False`, a separate trunk's features. With `num_outputs=None` and only a mask, the model returns the
+    trunk's features.
 
     Args:
         *args: See `ModelV2`.
@@ -99,5 +99,5 @@ class ParametricHead(ModelV2):
         raise NotImplementedError
 
     def _check(self, allowed: Any, input_dict: dict[str, Any], seq_lens: Any) -> None:
-        """Raise if a row allows no value."""
+        """Raise an error if a row allows no value."""
         raise NotImplementedError

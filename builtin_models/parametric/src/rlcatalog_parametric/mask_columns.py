@@ -20,12 +20,12 @@ class ShownMask:
 
     Args:
         action: The action space.
-        shown: The observation space's entry for the mask; the kernel has checked its form.
+        shown: The observation space's entry for the mask; the kernel has checked its format.
 
     Attributes:
         places: For each column, the position of its value among all concatenated values of the mask; None if they are
             in the same order and 0 forbids.
-        forbidding: For each column, the value that forbids.
+        forbidding: For each column, the value that means forbidden.
 
     Raises:
         ConfigError: Models see the mask only as one-hots (a MultiDiscrete).
@@ -55,7 +55,7 @@ class ShownMask:
 def read(
     obs_space: Any, action_space: Any, config: Mapping[str, Any]
 ) -> tuple[HeadInputs, ShownMask | None, ActionMasks | None]:
-    """Return the entries that a head reads from the observations of a space.
+    """Return the entries that a head reads from the observations in a space.
 
     Args:
         obs_space: The space of encoded observations.

@@ -1,4 +1,4 @@
-"""Declarations: when the head is chosen, its inputs from the observation, and its stages."""
+"""Plugin declarations:  when the head is chosen, its inputs from the observation, and its stages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 
 
 def match(request: Request) -> Match:
-    """Match observations that hold embeddings of the actions, or an action mask."""
+    """Match observations that contain embeddings of the actions, or an action mask."""
     from rlcatalog_parametric.config import embeddings_key
 
     wanted, config = request.config["use_parametric"], request.config
@@ -60,7 +60,7 @@ def describe(request: Request) -> list[Stage]:
 
     assert request.action is not None
     found = layout(request.obs, request.action, request.config)
-    # The width of a custom trunk is known once it is built; the stages do not depend on it.
+    # The width of a custom trunk is known only once it is built; the stages do not depend on it.
     outputs = plan(request.config, found, request.trunk_width or 1, request.num_outputs)
     if found.mask is not None:
         ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])

@@ -1,4 +1,4 @@
-"""Convolutions without a framework: layers, their output sizes, and lists by name or image size."""
+"""Framework-independent convolutions: layers, their output sizes, and lists by name or image size."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ IMPALA_DENSE = 256
 
 @dataclass(frozen=True)
 class ConvSpec:
-    """Convolution.
+    """Specification of a convolution.
 
     Attributes:
         inputs: Number of input channels.
         channels: Number of output channels.
         kernel: Height and width of the kernel.
         stride: Vertical and horizontal step.
-        padding: `"same"` (output `ceil(n / stride)`, an odd extra row or column is at the bottom or right) or `"valid"`
-            (none).
+        padding: `"same"` (output `ceil(n / stride)`; any odd extra row or column is at the bottom or right) or
+            `"valid"` (none).
         size_in: Height and width of the input.
         activation: Neutral name or callable.
         weights: Initialiser of the kernel: name or callable.
-        weights_config: Arguments of that initialiser.
+        weights_config: Arguments for that initialiser.
         bias: Initialiser of the bias: name or callable.
-        bias_config: Arguments of that initialiser.
+        bias_config: Arguments for that initialiser.
     """
 
     inputs: int
@@ -141,13 +141,13 @@ def by(numbers: Sequence[int]) -> str:
 def derived(size: Pair, padding: str | None) -> list[Filter]:
     """Return a list that reduces an image of any size to 1x1.
 
-    The kernel depends on the side of each axis: 8 with stride 4 above 44, 4 with stride 2 above 11, otherwise 3 with
-    stride 1. Layers are added until no side exceeds 11, at least two, with 16, then 32, then 64 channels. A last layer
-    of 256 channels covers the rest. For 84x84 and 42x42 this gives RLlib's lists.
+    The kernel depends on the side length along each axis: 8 with stride 4 above 44, 4 with stride 2 above 11, otherwise
+    3 with stride 1. Layers are added until no side exceeds 11, at least two, with 16, then 32, then 64 channels. A last
+    layer of 256 channels covers the rest. For 84x84 and 42x42 this gives RLlib's lists.
 
     Args:
         size: Height and width of the image.
-        padding: `conv_padding`; None is RLlib's rule.
+        padding: `conv_padding`; None means RLlib's rule.
     """
     filters: list[Filter] = []
     while len(filters) < 2 or max(size) > 11:

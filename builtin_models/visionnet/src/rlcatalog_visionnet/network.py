@@ -1,6 +1,6 @@
-"""The vision network: code for both frameworks.
+"""The vision network: code shared by both frameworks.
 
-Each framework's class derives from this class and, last, from the framework's base class of models.
+Each framework's class derives from this class and then from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Vision(ModelV2):
 
     `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
     that reads the same features as the logits layer or, with `vf_share_layers=False`, a separate stack. Built as a
-    trunk (`num_outputs=None`) it ends with the hidden layers, or with the features.
+    trunk (`num_outputs=None`), it ends with the hidden layers, or with the features.
 
     Attributes:
         convs_class: The framework's `ConvStack`.

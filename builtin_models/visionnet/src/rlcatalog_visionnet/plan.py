@@ -45,7 +45,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     Raises:
         ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or `no_final_linear` finds no
             layer to resize.
-        UnsupportedSpaceError: The shape is not an image's.
+        UnsupportedSpaceError: The shape does not belong to an image.
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
         raise UnsupportedSpaceError(
@@ -119,7 +119,7 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
 
 def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, int], padding: str | None,
            flatten: bool, asked: Any) -> None:  # fmt: skip
-    """Raise unless each kernel fits and, without flattening, the result is 1x1."""
+    """Raise an error unless each kernel fits and, without flattening, the result is 1x1."""
     last = convs[-1]
     if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
         return

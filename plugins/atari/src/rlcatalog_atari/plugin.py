@@ -1,4 +1,4 @@
-"""Declarations: how Atari environments are prepared, and the codecs of their pixels and RAM."""
+"""Plugin declarations:  how Atari environments are prepared, and the codecs of their pixels and RAM."""
 
 from __future__ import annotations
 

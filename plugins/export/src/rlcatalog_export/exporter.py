@@ -45,7 +45,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
 
 
 def _check_free(component: Component, target: Path) -> None:
-    """Raise if the path is a folder that is not an earlier export, because exporting would remove it."""
+    """Raise an error if the path is a folder that is not an earlier export, because exporting would remove it."""
     if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
         return
     try:

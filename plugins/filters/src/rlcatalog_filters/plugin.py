@@ -1,4 +1,4 @@
-"""Declarations: the filters `observation_filter` can name. `"NoFilter"` is the kernel's own word for none."""
+"""Plugin declarations:  the filters `observation_filter` can name. `"NoFilter"` is the kernel's own word for none."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ContractChecker:
     # --- return values of models --------------------------------------------------------------------------------------
 
     def check_outputs(self, outputs: Any, rows: int | None) -> None:
-        """Raise unless a model's outputs have the shape `[rows, outputs]`."""
+        """Raise an error unless a model's outputs have the shape `[rows, outputs]`."""
         expected = (rows, self.outputs)
         if not fits(outputs, expected):
             raise ModelContractError(
@@ -72,7 +72,7 @@ class ContractChecker:
     # --- return values of distributions -------------------------------------------------------------------------------
 
     def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
-        """Raise unless a sample in its flat form has the shape `[rows, width]`."""
+        """Raise an error unless a sample in its flat form has the shape `[rows, width]`."""
         if fits(sample, (rows, self.width)):
             return
         who, shape = self._dist(method), shape_of(sample)
@@ -86,7 +86,7 @@ class ContractChecker:
         )
 
     def check_tensors(self, value: Any, method: str) -> None:
-        """Raise unless a distribution's return value, one value or a structure, consists of the framework's tensors."""
+        """Raise an error unless a distribution returned tensors of the framework, as one value or a structure."""
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
@@ -98,7 +98,7 @@ class ContractChecker:
                 )
 
     def check_actions(self, raw: Array, mask: Array | None) -> None:
-        """Raise unless drawn actions are in the action space, and their mask allows them.
+        """Raise an error unless drawn actions are in the action space, and their mask allows them.
 
         Args:
             raw: Raw actions `[B, width]`.
@@ -138,7 +138,7 @@ class ContractChecker:
         )
 
     def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
-        """Raise unless a distribution's numbers, one per row, are a tensor of the shape `[rows]`."""
+        """Raise an error unless a distribution's numbers, one per row, are a tensor of the shape `[rows]`."""
         self.check_tensors(numbers, method)
         if not fits(numbers, (rows,)):
             raise ModelContractError(
@@ -295,7 +295,7 @@ def _describe(value: Any) -> str:
 
 
 def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
-    """Raise if a plugin's distribution and its declaration disagree, or its class cannot be called.
+    """Raise an error if a plugin's distribution and its declaration disagree, or its class cannot be called.
 
     Args:
         resolution: The lookup's choice.

@@ -30,7 +30,7 @@ def with_batch_hint(
 
 
 def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: str = "") -> None:
-    """Raise unless a batch has the shape of encoded observations.
+    """Raise an error unless a batch has the shape of encoded observations.
 
     Args:
         given: The shape of the batch.
@@ -50,7 +50,7 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
 
 def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
-    """Raise unless an array or tensor has the form of action masks from `Policy.action_mask`, `[rows, m]`.
+    """Raise an error unless an array or tensor has the form of action masks from `Policy.action_mask`, `[rows, m]`.
 
     Args:
         masks: Reader of action masks for the action space.

@@ -187,7 +187,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def _check_levels(value: Any, most: int = 100) -> None:
-    """Raise if tables and lists are nested deeper than `most`: recursive code would fail on them.
+    """Raise an error if tables and lists are nested deeper than `most`: recursive code would fail on them.
 
     Raises:
         ValueError: They are.
@@ -200,7 +200,7 @@ def _check_levels(value: Any, most: int = 100) -> None:
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
-    """Raise unless a folder and its subfolders hold only regular files: no links, pipes, sockets or devices.
+    """Raise an error unless a folder and its subfolders hold only regular files: no links, pipes, sockets or devices.
 
     Code that then opens these files by path stays inside the folder, and does not wait for another process.
 

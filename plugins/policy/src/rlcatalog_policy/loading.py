@@ -243,7 +243,7 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
 
 
 def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
-    """Raise if the config needs more weights than the file contains.
+    """Raise an error if the config needs more weights than the file contains.
 
     Raises:
         SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
@@ -260,7 +260,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
 
 
 def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
-    """Raise unless the file has the model's names, shapes and dtypes."""
+    """Raise an error unless the file has the model's names, shapes and dtypes."""
     have = weights_of(policy.model)
     # Strides of zero, to create shapes without memory, because headers are not trusted.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}

@@ -121,7 +121,7 @@ def decode(file: RegularFile) -> Manifest:
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:
-    """Raise unless the manifest names the files of the format, which are in its folder."""
+    """Raise an error unless the manifest names the files of the format, which are in its folder."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
     names = {role: manifest.file(role) for role in roles}
     if missing := [file_name(role, "") for role, name in names.items() if name is None]:

@@ -18,7 +18,7 @@ from rlcatalog.observations import Array, Preprocessor
 def check_step(
     logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
 ) -> None:
-    """Raise if an action was drawn from non-finite parameters, or its value estimate is not finite.
+    """Raise an error if an action was drawn from non-finite parameters, or its value estimate is not finite.
 
     Args:
         logp: Log densities of the actions `[B]`.
@@ -61,7 +61,7 @@ def check_step(
 
 
 def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
-    """Raise if an encoded observation holds NaN or infinity.
+    """Raise an error if an encoded observation holds NaN or infinity.
 
     Args:
         encoded: The observations `[B, ...]`.
@@ -80,7 +80,7 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
 
 
 def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> None:
-    """Raise if a row of numbers `[B, ...]` holds NaN or infinity.
+    """Raise an error if a row of numbers `[B, ...]` holds NaN or infinity.
 
     Args:
         numbers: The numbers.

@@ -88,7 +88,7 @@ def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | 
 
 
 def _try(codec: ActionCodec, part: Any, component: Component) -> None:
-    """Raise unless a plugin's codec gives raw actions that become the same actions again.
+    """Raise an error unless a plugin's codec gives raw actions that become the same actions again.
 
     Raises:
         ActionError: The actions are not in the space.

@@ -14,7 +14,7 @@ from rlcatalog_policy.non_finite import check_observations
 
 
 def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> None:
-    """Raise if acting cannot have returned a training batch.
+    """Raise an error if acting cannot have returned a training batch.
 
     Shapes are always checked. Values are only checked outside a trace, which does not know them, and on the CPU: on
     another device, each step would wait for it.

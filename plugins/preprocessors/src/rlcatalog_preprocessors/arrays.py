@@ -92,7 +92,7 @@ class ArrayPreprocessor(Preprocessor):
         self.check_values(array, expected)
 
     def check_values(self, array: Array, expected: str) -> None:
-        """Raise unless the values are in the space; shape and kind were checked before."""
+        """Raise an error unless the values are in the space; shape and kind were checked before."""
         low, high = self.limits()
         inside = (array >= low) & (array <= high)  # false for NaN
         if not inside.all():

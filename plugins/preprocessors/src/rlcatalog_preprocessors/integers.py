@@ -156,7 +156,7 @@ class IndexPreprocessor(NoPreprocessor):
 
 
 def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: Array) -> None:
-    """Raise unless an observation holds integers `first <= value < first + counts`, in the space's shape.
+    """Raise an error unless an observation holds integers `first <= value < first + counts`, in the space's shape.
 
     Raises:
         ObservationError: It does not.

@@ -22,7 +22,7 @@ class _EntryByEntry(ActionCodec):
     """Codec that checks actions entry by entry."""
 
     def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
-        """Raise unless all values of a batch are as expected (True in `inside`)."""
+        """Raise an error unless all values of a batch are as expected (True in `inside`)."""
         if not inside.all():
             row, *place = (int(i) for i in np.argwhere(~inside)[0])
             where = f"row {row}{f', at {place}' if place else ''}"
