@@ -163,7 +163,7 @@ def test_what_is_checked_is_the_observation_and_the_generator():
     assert "different observation" in other.go_to([wrong])
     drawn = copy.deepcopy(place)
     drawn["generator"]["state"]["state"] += 2
-    assert "generator is in another state" in other.go_to([drawn])
+    assert "generator is in a different state" in other.go_to([drawn])
     assert other.where()["generator"] == drawn["generator"]  # the next episode is drawn from where it stood
 
 

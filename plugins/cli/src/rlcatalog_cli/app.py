@@ -1,4 +1,4 @@
-"""The command line: built-in commands, and commands of installed plugins."""
+"""The command line: built-in commands, and commands from installed plugins."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def program(
     """Model catalog for reinforcement learning: show installed parts, and explain which fit an environment."""
 
 
-#: Most characters in a line of an error, so that long arguments do not flood the terminal.
+#: Maximum length of a line in an error message, so that long arguments do not flood the terminal.
 _LONGEST = 2_000
 
 #: Commands that are available before any plugin is loaded, including this package's own.
@@ -133,7 +133,7 @@ OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": e
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
-    """Return the program with its built-in commands and the commands of plugins.
+    """Return the program with its built-in commands and the plugins' commands.
 
     A plugin's code is imported only if its command is called; otherwise its declaration suffices.
 

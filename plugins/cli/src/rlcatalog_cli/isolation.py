@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from rlcatalog.catalog import Catalog
 from rlcatalog.internals import PluginRecord, disabled_reason, find_plugins, normalize, scan
 
-#: Seconds within which a plugin must load.
+#: Number of seconds that a plugin may take to load.
 PATIENCE = 60
 _ALIVE = "rlcatalog: loaded"
 
@@ -37,7 +37,7 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
     stdout, answers, kept = sys.stdout, sys.stdout, None
     stdout.flush()
     sys.stdout = sys.stderr
-    with suppress(AttributeError, OSError):  # a stream is closed, or standard output is in memory
+    with suppress(AttributeError, OSError):  # the stream may be closed, or standard output is in memory
         kept = os.dup(1)
         os.dup2(2, 1)  # also redirects output of native code
         if stdout.fileno() == 1:
@@ -79,7 +79,7 @@ def catalog_of_survivors() -> Catalog:
 
 
 def _death(plugin: PluginRecord) -> str | None:
-    """Load a plugin in a separate process; return how the process ended, or None if it did not."""
+    """Load a plugin in a separate process; return how the plugin ended that process, or None if it loaded."""
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)

@@ -18,7 +18,7 @@ except ImportError:
 
 #: Widths of the columns for chosen and other parts, of the gap between them and of the margin.
 _PARTS, _LOSERS, _GAP, _MARGIN = 430, 600, 34, 20
-#: Most characters of a line in a box, to its right, and below all boxes.
+#: Maximum line lengths in characters: in a box, to its right, and below all boxes.
 _IN_BOX, _LOSER, _NOTE = 62, 108, 180
 _LINE, _SMALL, _FONT = 17, 15, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 #: Fill and border colors by distribution, in order of appearance; the environment's boxes are white.
@@ -35,7 +35,7 @@ class _Box:
 
     Attributes:
         section: The section.
-        lines: The lines in the box, each with the shape after it.
+        lines: The lines in the box, each with the shape that follows it.
         beside: Lines to the right of the box.
         height: The box's height in pixels.
         room: The height of the row.
@@ -50,7 +50,7 @@ class _Box:
 
 
 def pipeline_svg(found: Mapping[str, Any]) -> str:
-    """Return the picture of an explanation (as plain data) as SVG."""
+    """Return an SVG picture of an explanation, which is given as plain data."""
     title, sections, named = outline(found, keys=True)
     boxes = [_Box(section) for section in sections]
     notes = [line for note in named for line in _pieces(_said(*note), _NOTE)]
@@ -84,7 +84,7 @@ def _said(name: str, text: str) -> str:
 
 
 def _pieces(text: str, most: int) -> list[str]:
-    """Return a text broken into lines of at most a number of characters."""
+    """Return a text broken into lines of at most `most` characters."""
     return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False) or [""]
 
 

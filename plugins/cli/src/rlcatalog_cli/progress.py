@@ -27,7 +27,7 @@ def show_progress(
         text: Description of the work.
         total: The total number.
         unit: The unit of the numbers.
-        done: The number at the start.
+        done: The number already done at the start.
         quiet: Show nothing.
         stream: Stream to write to. If None, standard output.
 

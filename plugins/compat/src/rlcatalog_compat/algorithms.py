@@ -1,4 +1,4 @@
-"""RLlib's names of algorithms as wrappers of rlcatalog's PPO and A2C."""
+"""RLlib's algorithm names, as wrappers around rlcatalog's PPO and A2C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
-#: RLlib's keys without effect, and unsupported keys.
+#: RLlib keys that have no effect, and unsupported keys.
 _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 class _Creator:
-    """Factory of environments, as in RLlib. It passes a context with the config and the index of the copy.
+    """Factory for environments, as in RLlib. It passes a context with the config and the index of the environment.
 
     Args:
         env: A callable with the context as its argument, or without arguments.
@@ -50,7 +50,7 @@ class _Creator:
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
-    """Return an environment in rlcatalog_ppo's form: a Gymnasium id, or a function that creates it."""
+    """Return an environment in a form that rlcatalog_ppo accepts: a Gymnasium id, or a function that creates it."""
     known = _ENVS.get(env, env) if isinstance(env, str) else env
     return _Creator(known, vector == "async") if callable(known) else known
 
@@ -64,8 +64,8 @@ class Algorithm:
         config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
             fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
             have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
-        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config comes as an
-            `EnvContext`. Worker 0 is the only worker.
+        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config is passed as
+            an `EnvContext`. Worker 0 is the only worker.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
 
@@ -74,7 +74,7 @@ class Algorithm:
         CatalogError: The config or a space is not supported.
     """
 
-    #: Name in rlcatalog_ppo, and the length of RLlib's rollouts if different.
+    #: Name in rlcatalog_ppo, and the length of RLlib's rollouts if it differs.
     _name = ""
     _own_length: ClassVar[Mapping[str, Any]] = {}
 
@@ -154,11 +154,11 @@ class Algorithm:
             info: Accepted for RLlib's signature.
             policy_id: Accepted for RLlib's signature.
             full_fetch: Whether to return state and further outputs even if no state is given.
-            explore: Whether to sample the action. Default: the config's `explore`, which defaults to True.
+            explore: Whether to sample the action. Default: the config's `explore`, which is True by default.
 
         Returns:
-            The action; or the action, the state as a list of arrays, and a dict. The dict holds the value estimate, the
-            log density and the parameters of the distribution under RLlib's names.
+            The action; or the action, the state as a list of arrays, and a dict. The dict contains the value estimate,
+            the log density and the distribution's parameters under RLlib's names.
 
         Raises:
             CatalogError: The observation or the state does not fit the policy.
@@ -194,7 +194,7 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm restored from a checkpoint of `save`; `Algorithm` uses the class that wrote it.
+        """Return an algorithm restored from a checkpoint written by `save`; `Algorithm` uses the class that wrote it.
 
         Args:
             path: The folder.
@@ -258,10 +258,10 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert RLlib keys that rlcatalog_ppo has in a different form, and return them under rlcatalog_ppo's names.
+    """Convert RLlib keys that have a different form in rlcatalog_ppo, and return them under rlcatalog_ppo's names.
 
     Raises:
-        NotServedError: The config requests the signs of rewards.
+        NotServedError: The config requests clipping rewards to their signs.
     """
     found = dict(given)
     clip = found.pop("clip_rewards", None)

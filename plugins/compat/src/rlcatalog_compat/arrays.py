@@ -85,7 +85,7 @@ def standardized(array: Any) -> Any:
 
 
 def discount_cumsum(x: Any, gamma: float) -> Array:
-    """Return, for each index, the discounted sum of this value and all later values."""
+    """Return, for each index, the discounted sum of the value there and all later values."""
     found = np.zeros(len(x), np.float32)
     total = 0.0
     for place in reversed(range(len(x))):

@@ -1,4 +1,4 @@
-"""Batches in RLlib's form: dictionaries of columns."""
+"""Batches in RLlib's format: dictionaries of columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_compat.spaces import leaves, map_leaves
 
 
 def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
-    """Return the rows of several batches as one.
+    """Concatenate the rows of several batches into one batch.
 
     Raises:
         ConfigError: The batches have different columns.
@@ -38,7 +38,7 @@ class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
     Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"`, `"state_in_0"` and so on have
-    one row per sequence and do not count as rows. Without `"dones"`, they are the `"terminateds"`.
+    one row per sequence and do not count as rows. If there is no column `"dones"`, reading it returns `"terminateds"`.
 
     Attributes:
         accessed_keys: Names of the columns that were read.
@@ -121,7 +121,7 @@ class SampleBatch(dict[str, Any]):
 
     @property
     def is_training(self) -> Any:
-        """Whether the batch is for training: a boolean, or a tensor of one."""
+        """Whether the batch is for training: a boolean, or a boolean tensor."""
         return False if self._is_training is None else self._is_training
 
     def set_training(self, training: Any = True) -> None:
@@ -143,18 +143,18 @@ class SampleBatch(dict[str, Any]):
         return bool(self.keys())
 
     def env_steps(self) -> int:
-        """Return the number of steps of the environment."""
+        """Return the number of environment steps."""
         return self.count
 
     agent_steps = env_steps
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows, each as a dict of one value per column."""
+        """Yield the rows, each as a dict with one value per column."""
         for row in range(self.count):
             yield {name: _map(lambda leaf, row=row: leaf[row], self[name]) for name in self._rows()}
 
     def columns(self, keys: list[str]) -> list[Any]:
-        """Return the columns of the given names."""
+        """Return the columns with the given names."""
         return [self[key] for key in keys]
 
     def copy(self, shallow: bool = False) -> SampleBatch:
@@ -209,7 +209,7 @@ class SampleBatch(dict[str, Any]):
         return [self.slice(a, b) for a, b in pairwise(edges)]
 
     def timeslices(self, size: int) -> list[SampleBatch]:
-        """Return the batch in pieces of `size` rows; the last may be shorter."""
+        """Split the batch into pieces of `size` rows; the last may be shorter."""
         return [self.slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
 
     def shuffle(self) -> SampleBatch:
@@ -226,7 +226,7 @@ class SampleBatch(dict[str, Any]):
     concat_samples = staticmethod(concat_samples)
 
     def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
-        """Return the inputs of a model at one step, with a batch of one row per view.
+        """Return a model's inputs at one step, with a batch of one row per view.
 
         Args:
             view_requirements: A model's views.
@@ -252,7 +252,7 @@ class SampleBatch(dict[str, Any]):
         """Pad each sequence with zeros to `max_seq_len` rows, in place, and return the batch.
 
         Args:
-            max_seq_len: Number of rows of each sequence afterwards.
+            max_seq_len: Number of rows in each padded sequence.
             exclude_states: Accepted for RLlib's signature; states have one row per sequence and are never padded.
 
         Raises:
@@ -284,7 +284,7 @@ class SampleBatch(dict[str, Any]):
 
         Args:
             bulk: Whether a column is compressed as a whole, instead of row by row.
-            columns: Their names.
+            columns: Names of the columns.
         """
         for name in self.keys() & set(columns):
             self[name] = _map(lambda leaf: _pack(leaf, bulk), self[name])
@@ -309,7 +309,7 @@ class SampleBatch(dict[str, Any]):
         return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
 
     def _per_row(self) -> list[tuple[str, Any]]:
-        """Return these columns with their names, unchanged."""
+        """Return the columns with one row per step, unchanged, with their names."""
         return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
 
     def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
@@ -323,19 +323,19 @@ class MultiAgentBatch:
     """Batches of several policies.
 
     Args:
-        policy_batches: Policy → its batch.
-        env_steps: Number of steps of the environment.
+        policy_batches: Policy → batch.
+        env_steps: Number of environment steps.
     """
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
         self.policy_batches, self.count = dict(policy_batches), env_steps
 
     def env_steps(self) -> int:
-        """Return the number of steps of the environment."""
+        """Return the number of environment steps."""
         return self.count
 
     def agent_steps(self) -> int:
-        """Return the number of steps of all agents together."""
+        """Return the total number of steps of all agents."""
         return sum(batch.count for batch in self.policy_batches.values())
 
 

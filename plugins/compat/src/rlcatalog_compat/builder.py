@@ -1,4 +1,4 @@
-"""RLlib's builder of configs."""
+"""RLlib's config builder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _setter(*places: str) -> Callable[..., PPOConfig]:
 
 
 class PPOConfig:
-    """RLlib's builder of configs: each method takes keys and returns the builder.
+    """RLlib's config builder: each method takes keys and returns the builder.
 
-    Keys are also attributes: `config.lr = 1e-4` sets a key, and a key that was not set has rlcatalog_ppo's default.
+    Keys are also attributes: `config.lr = 1e-4` sets a key, and keys that were not set have rlcatalog_ppo's defaults.
     """
 
     _keys: dict[str, Any]
@@ -49,7 +49,7 @@ class PPOConfig:
         return self._with(kwargs if framework is None else {**kwargs, "framework": framework})
 
     def training(self, **kwargs: Any) -> PPOConfig:
-        """Set keys of training; keys of `model` are merged with earlier ones."""
+        """Set training keys; keys in `model` are merged with earlier ones."""
         return self._with({**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}})
 
     debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = rl_module = _setter()
@@ -59,11 +59,11 @@ class PPOConfig:
     checkpointing = _setter("export_native_model_files", "checkpoint_trainable_policies_only")
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> PPOConfig:
-        """Set keys; keys of `model` are merged with earlier ones."""
+        """Set keys; keys in `model` are merged with earlier ones."""
         return self.training(**config_dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the keys that were set, and always `env_config` and `model`."""
+        """Return the keys that were set; `env_config` and `model` are always included."""
         return copy.deepcopy(self._keys)
 
     def copy(self, copy_frozen: bool | None = None) -> PPOConfig:

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def override(cls: Any) -> Callable[[_T], _T]:
-    """Return a decorator that marks a method as overriding one of `cls`.
+    """Return a decorator that marks a method as overriding a method of `cls`.
 
     There is no check, because base classes may lack methods that RLlib's classes have.
 
@@ -33,7 +33,7 @@ OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecom
 
 
 def is_overridden(obj: Any) -> bool:
-    """Return whether the class of a bound method's object overrides the method of its first base class."""
+    """Return whether a bound method overrides the method of the first base class of its object's class."""
     owner = type(obj.__self__)
     return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
 
@@ -58,7 +58,7 @@ def deprecation_warning(
     Args:
         old: Deprecated name or call.
         new: Replacement.
-        help: Text that replaces the hint at `new`.
+        help: Text that replaces the hint to use `new`.
         error: True for a ValueError, or an exception to raise.
 
     Raises:
@@ -77,7 +77,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
     Args:
         old: The name, or the decorated object itself if there are no parentheses.
         new: Replacement.
-        help: Text that replaces the hint at `new`.
+        help: Text that replaces the hint to use `new`.
         error: See `deprecation_warning`.
     """
     if callable(old):

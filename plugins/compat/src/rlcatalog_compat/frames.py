@@ -27,7 +27,7 @@ def _layer_class() -> type:
     keras: Any = keras_module()
 
     class Conv2D(keras.layers.Conv2D):  # type: ignore[misc]
-        """Keras layer that treats the frames of all rows as rows."""
+        """Keras layer that treats each frame of each row as a separate row."""
 
         def build(self, input_shape: Any) -> None:
             super().build((None, *input_shape[-3:]))

@@ -25,7 +25,7 @@ def absent(name: str, why: str) -> type:
 
 
 class AbsentModule:
-    """Module of a framework that is not installed: each name is a class whose use raises an error.
+    """Module of a framework that is not installed: each name is a class that raises an error when used.
 
     Args:
         why: Reason, for the error.
@@ -77,7 +77,7 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
 
 
 def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
-    """Return `(tensorflow.compat.v1, tensorflow, 2)`; without TensorFlow, three times None.
+    """Return `(tensorflow.compat.v1, tensorflow, 2)`; without TensorFlow, `(None, None, None)`.
 
     Args:
         error: Whether to raise if it is missing.
@@ -227,7 +227,7 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     """Return RLlib's default `conv_filters` for images.
 
     Args:
-        shape: `(height, width)`, with channels before or after.
+        shape: `(height, width)`, optionally with channels before or after.
 
     Raises:
         ConfigError: There is no default for the size.

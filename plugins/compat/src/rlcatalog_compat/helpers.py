@@ -29,7 +29,7 @@ class EnvError(Exception):
 
 
 class EnvContext(dict[str, Any]):
-    """Config of an environment, with the index of the copy.
+    """Config of an environment, with the index of the environment.
 
     Args:
         env_config: The config.

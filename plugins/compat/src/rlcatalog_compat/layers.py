@@ -24,8 +24,8 @@ def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Its input `[B, n]`.
-        units: Its width.
+        inputs: Input of the layer `[B, n]`.
+        units: Width of the layer.
         activation: A function, or None.
         **options: Further arguments of the Keras layer.
     """
@@ -39,7 +39,7 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Its input `[B, H, W, C]`.
+        inputs: Input of the layer `[B, H, W, C]`.
         filters: Number of channels of the output.
         kernel_size: Size of the kernel.
         **options: Further arguments of the Keras layer.
@@ -49,7 +49,7 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
 
 
 def flatten(model: Any, name: str, inputs: Any) -> Any:
-    """Return `[B, ...]` as `[B, n]`."""
+    """Reshape `[B, ...]` to `[B, n]`."""
     return _layer(model, name, lambda layers: layers.Flatten(), ("flatten",))(inputs)
 
 
@@ -61,7 +61,7 @@ def batch_normalization(
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Its input.
+        inputs: Input of the layer.
         training: Whether to use the batch's statistics.
         trainable: Whether scale and offset are trained. Unlike in Keras, statistics are always updated, as in
             TensorFlow 1.
@@ -84,10 +84,10 @@ def get_variable(
     Args:
         model: The model that keeps the variable.
         name: The variable's name in the model.
-        shape: Its shape.
-        dtype: Its dtype; float32 if None.
-        initializer: A function of a shape, or a value; Glorot's uniform values if None.
-        trainable: Whether it is trained.
+        shape: Shape of the variable.
+        dtype: Dtype of the variable; float32 if None.
+        initializer: A function of a shape, or a value; Glorot uniform if None.
+        trainable: Whether the variable is trained.
     """
     tf, keras = tensorflow(), keras_module()
 
@@ -112,7 +112,7 @@ def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, .
     scope = tf.compat.v1.get_variable_scope().name
     whole = f"{scope}/{name}" if scope else name
     if whole not in kept:
-        with tf.init_scope():  # the variables outlive a trace
+        with tf.init_scope():  # the variables must outlive a trace
             kept[whole] = make(keras.layers)
     if kinds.setdefault(whole, kind) != kind:
         raise ValueError(

@@ -26,7 +26,7 @@ class NotMirroredError(NotServedError, ImportError):
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """The mirror does not have an attribute. Also an AttributeError, for code that inspects modules."""
+    """The mirror does not have an attribute. This is also an AttributeError, for code that inspects modules."""
 
 
 class Mirror(ModuleType):
@@ -42,7 +42,7 @@ class Mirror(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finder of the mirror's modules; for other RLlib modules its error gives the reason."""
+    """Finder for the mirror's modules; for other RLlib modules, its error gives the reason."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -77,7 +77,7 @@ def install() -> None:
 
 
 def lookup(module: str, name: str) -> Any:
-    """Return the object behind a name in a module of the mirror.
+    """Return the object that a name in a module of the mirror refers to.
 
     Args:
         module: The module, `"rlcatalog_compat.rllib..."`.
@@ -85,7 +85,7 @@ def lookup(module: str, name: str) -> Any:
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.
-        AttributeError: The name begins with an underscore, like names that Python looks for.
+        AttributeError: The name begins with an underscore, like names that Python itself looks up.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
     entry = modules().get(path)
@@ -114,7 +114,7 @@ def missing(path: str) -> str:
 
 
 def resolve(target: str, name: str) -> Any:
-    """Return the object of a target; if its framework is missing, a class whose use raises an error.
+    """Return the object that a target refers to; if its framework is missing, a class that raises an error when used.
 
     Args:
         target: `"module:attribute"`.
@@ -129,7 +129,7 @@ def resolve(target: str, name: str) -> Any:
             try:
                 require_framework(framework)
             except MissingFrameworkError as error:
-                # RLlib files define classes of both frameworks, and must be importable with only one of them.
+                # RLlib files define classes for both frameworks, and must be importable with only one of them.
                 return absent(name, str(error))
     package = home.partition(".")[0]
     try:

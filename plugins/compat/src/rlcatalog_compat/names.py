@@ -12,8 +12,8 @@ class Module(NamedTuple):
     """An RLlib module.
 
     Attributes:
-        layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have the module.
-        names: Name → its target `"module:attribute"`.
+        layouts: The first and last of the RLlib versions 0.8, 1.13, 2.9 and 2.60 that contain the module.
+        names: Name → target `"module:attribute"`.
         refused: Name → why it is not supported.
     """
 

@@ -1,4 +1,4 @@
-"""Recorded experience: RLlib's JSON files in plain columns, and folders recorded by rlcatalog_ppo."""
+"""Recorded experience: RLlib's JSON files with plain columns, and folders recorded by rlcatalog_ppo."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlcatalog.errors import NotServedError, SavedPolicyError, shown
 from rlcatalog_compat.batches import MultiAgentBatch, SampleBatch
 from rlcatalog_compat.spaces import map_leaves
 
-#: Most empty files in a row.
+#: Maximum number of consecutive files without a batch.
 _ATTEMPTS = 100
 
 
 class JsonReader:
     """Endless reader of batches from RLlib's JSON files, line by line; after the first file, the order is random.
 
-    Reads columns that are plain lists. By default, RLlib packs observations into pickles. Reading them can run code, so
-    the reader rejects them by name.
+    It reads columns that are plain lists. By default, RLlib packs observations into pickles. Loading them can run code,
+    so the reader rejects them and names the columns.
 
     Args:
-        inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON in
-            which `PPO(..., record=FOLDER)` has recorded is read as `rlcatalog_ppo.offline.Reader` reads it.
+        inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON files
+            that `PPO(..., record=FOLDER)` has written is read as `rlcatalog_ppo.offline.Reader` reads it.
         ioctx: Accepted without effect, because RLlib's workers and their config are not supported.
 
     Raises:
@@ -97,7 +97,7 @@ class JsonReader:
 
 
 def _lines(file: str) -> Iterator[tuple[str, int, str]]:
-    """Yield file, number and text of all lines that are not empty."""
+    """Yield the file, number and text of each line that is not empty."""
     opened: TextIO
     with open(os.path.expanduser(file), encoding="utf-8") as opened:
         for number, line in enumerate(opened, 1):
@@ -106,7 +106,7 @@ def _lines(file: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _batch(file: str, number: int, line: str) -> Any:
-    """Return the batch in a line.
+    """Parse the batch in a line.
 
     Raises:
         SavedPolicyError: The line is not a batch.

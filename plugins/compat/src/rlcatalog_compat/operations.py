@@ -49,7 +49,7 @@ def _layer_class() -> type:
     keras: Any = keras_module()
 
     class Operation(keras.layers.Layer):  # type: ignore[misc]
-        """Layer without weights that computes a function of its inputs, in the inputs' dtypes."""
+        """Layer without weights that computes a function of its inputs and keeps their dtypes."""
 
         def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
             super().__init__(autocast=False)

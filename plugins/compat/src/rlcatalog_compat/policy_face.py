@@ -1,4 +1,4 @@
-"""Act like RLlib's algorithms: on one observation at a time, with the memory as a list of arrays."""
+"""Action computation as in RLlib's algorithms: one observation at a time, with the memory as a list of arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlcatalog_compat.arrays import convert_to_numpy
 
 
 class EpisodeState(list[Any]):
-    """Memory of an episode in RLlib's form: arrays without a batch axis.
+    """Memory of an episode in RLlib's format: arrays without a batch axis.
 
     When passed back, it also contains the policy's other state, such as past actions.
 
     Args:
-        carried: The policy's state of one row.
+        carried: The policy's state for one row.
     """
 
     def __init__(self, carried: Any) -> None:
@@ -41,7 +41,7 @@ def act(
         explore: Whether to sample the action.
 
     Raises:
-        ModelContractError: The state does not have the model's number of parts or shapes.
+        ModelContractError: The number or the shapes of the state's parts do not match the model.
         NotServedError: The model reads past actions, and the state does not contain them.
     """
     carried = _state_of(policy, state)

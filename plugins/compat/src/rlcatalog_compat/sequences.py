@@ -20,7 +20,7 @@ def padded(leaf: Any, lengths: Any, size: int, last: bool = False) -> Any:
     Args:
         leaf: Array `[sum(lengths), ...]`.
         lengths: Lengths of the sequences.
-        size: Number of rows of each afterwards.
+        size: Number of rows in each padded sequence.
         last: Whether to pad with the last row instead of zeros (None for objects and strings).
     """
     leaf = np.asarray(leaf)
@@ -59,11 +59,11 @@ def chop_into_sequences(
     Args:
         feature_columns: Columns `[B, ...]`.
         state_columns: State columns `[B, ...]`; each sequence gets the state of its first row.
-        max_seq_len: Longest sequence.
-        episode_ids: Episode of each row `[B]`; a sequence ends where it changes.
+        max_seq_len: Maximum length of a sequence.
+        episode_ids: Episode of each row `[B]`; a sequence ends where the episode changes.
         unroll_ids: Likewise for rollouts.
         agent_indices: Likewise for agents.
-        dynamic_max: Whether sequences are padded to the longest one's length, instead of `max_seq_len`.
+        dynamic_max: Whether sequences are padded to the length of the longest one, instead of to `max_seq_len`.
         shuffle: Whether the sequences are put into a random order.
         seq_lens: Lengths `[S]`, if known.
         states_already_reduced_to_init: Whether `state_columns` are `[S, ...]`.
@@ -114,12 +114,12 @@ def pad_batch_to_sequences_of_same_size(
 
     Args:
         batch: A `SampleBatch`.
-        max_seq_len: Longest sequence.
+        max_seq_len: Maximum length of a sequence.
         shuffle: Whether to shuffle.
         batch_divisibility_req: A batch without states is padded to a multiple of this number of rows.
         feature_keys: Columns to pad. Default: all except states.
-        view_requirements: The model's views. Sequences are padded to the length of the longest if a state is viewed at
-            one step, otherwise to `max_seq_len`.
+        view_requirements: The model's views. Sequences are padded to the length of the longest one if a state is viewed
+            at a single step, otherwise to `max_seq_len`.
         padding: See `chop_into_sequences`.
     """
     if batch.zero_padded:
@@ -170,7 +170,7 @@ def _arrays(column: Any) -> Any:
 
 
 def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
-    """Return lengths of sequences that end where an id changes, and after `longest` rows."""
+    """Return the lengths of sequences that end where an id changes, or after `longest` rows."""
     known = [np.asarray(column) for column in ids if column is not None]
     changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
     edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})

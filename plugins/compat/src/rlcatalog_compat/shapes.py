@@ -28,11 +28,11 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None)
 
 
 def flatten(obs: Any, framework: str | None = None) -> Any:
-    """Return observations `[B, ...]` as `[B, n]`.
+    """Flatten observations `[B, ...]` to `[B, n]`.
 
     Args:
         obs: A tensor.
-        framework: Accepted for RLlib's signature; determined by the tensor.
+        framework: Accepted for RLlib's signature; the tensor determines the framework.
     """
     return ops_of(obs).flat(obs)
 
@@ -48,10 +48,10 @@ def add_time_dimension(
     """Give padded rows their time axis.
 
     Args:
-        padded_inputs: `[S * T, ...]`, padded to equal lengths; for a NumPy array, the result is an array without a
-            framework, and otherwise a tensor, as in RLlib.
+        padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array becomes a tensor only if `framework` is
+            `"torch"` or `"tf"`, as in RLlib.
         seq_lens: Lengths `[S]`; or `max_seq_len`.
-        framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; determined by a tensor.
+        framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; a tensor determines its own framework.
         time_major: Whether time comes first.
         max_seq_len: T, for RLlib 1's signature.
 

@@ -1,4 +1,4 @@
-"""Structures of spaces in the form of RLlib's `space_utils`; the keys of a Dict are sorted."""
+"""Structures of spaces and their values, as in RLlib's `space_utils`; the keys of a Dict are sorted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def get_original_space(space: Space[Any]) -> Space[Any]:
 
 
 def leaves(struct: Any) -> Iterator[Any]:
-    """Yield the leaves of dicts, lists and tuples from left to right, a dict's by its sorted keys."""
+    """Yield the leaves of dicts (in the order of their sorted keys), lists and tuples from left to right."""
     if isinstance(struct, dict):
         for key in sorted(struct):
             yield from leaves(struct[key])
@@ -43,20 +43,20 @@ def leaves(struct: Any) -> Iterator[Any]:
 
 
 def flatten_to_single_ndarray(input_: Any) -> np.ndarray[Any, Any]:
-    """Return the leaves of a structure as one vector."""
+    """Flatten the leaves of a structure into one vector."""
     if not isinstance(input_, dict | list | tuple):
         return np.asarray(input_)
     return np.concatenate([np.reshape(leaf, -1) for leaf in leaves(input_)])
 
 
 def unbatch(batches_struct: Any) -> list[Any]:
-    """Return a structure of batches as a list of structures, one per row."""
+    """Split a structure of batches into a list of structures, one per row."""
     rows = len(next(leaves(batches_struct)))
     return [map_leaves(lambda leaf, row=row: leaf[row], batches_struct) for row in range(rows)]
 
 
 def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: bool = False) -> Any:
-    """Return structures as one structure of batches.
+    """Stack several structures into one structure of batches.
 
     Args:
         list_of_structs: One structure per row.
@@ -67,7 +67,7 @@ def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: boo
 
 
 def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
-    """Return a value with the dtypes of a sample of its space.
+    """Convert a value to the dtypes of a sample from its space.
 
     Args:
         element: A value, or a structure of values.
@@ -103,10 +103,10 @@ class FlexDict(Dict):
 
 
 def one_hot_widths(space: Space[Any]) -> list[int]:
-    """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other.
+    """Return the number of choices in each part of a Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space differs.
+        UnsupportedSpaceError: The space is of a different kind.
     """
     if isinstance(space, Discrete):
         return [int(space.n)]
@@ -116,7 +116,7 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
 
 
 def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the leaves of a structure with their spaces (None without spaces)."""
+    """Yield the leaves of a structure with their spaces, or with None if no spaces are given."""
     values = list(leaves(struct))
     return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
 
@@ -125,8 +125,8 @@ def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[typ
     """Apply a function to each leaf of a structure, in the order of `leaves`.
 
     Args:
-        function: Takes a leaf, and one of each of the others.
-        struct: Dicts, and lists and tuples.
+        function: Takes a leaf of `struct` and the corresponding leaf of each of the others.
+        struct: A structure of dicts, lists and tuples.
         *others: Structures of the same form.
         kinds: Types that count as parts of the structure, in addition to dicts.
     """

@@ -15,7 +15,7 @@ from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFMode
 class TFActionDistribution(ActionDistribution):
     """Base class of distributions that sample in `_build_sample_op`.
 
-    RLlib samples once, in the constructor; here, each call of `sample` samples again.
+    RLlib samples once, in the constructor; here, each call of `sample` draws a new sample.
 
     Args:
         inputs: Model output `[B, size]`.
@@ -35,7 +35,7 @@ class TFActionDistribution(ActionDistribution):
 
     @property
     def sample_op(self) -> Any:
-        """The last sample, or a new first sample."""
+        """The last sample; if there is none yet, a new sample."""
         return self.sample() if self.last_sample is None else self.last_sample
 
     @property
@@ -70,7 +70,7 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
         if not isinstance(input_dict["obs"], keras.KerasTensor):
             return super().__call__(input_dict, state, seq_lens)
         output, values = _layer(self)(input_dict["obs"])
-        # The method is for passes over numbers; hide it until the next pass.
+        # The method is for passes over numeric tensors; hide it until the next such pass.
         self.__dict__["value_function"] = lambda: values
         return output, list(state or [])
 
@@ -133,16 +133,16 @@ class DistributionalQTFModel(TFModelV2):
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
         action_space: A Discrete.
-        num_outputs: Width of the features; without `q_hiddens` they are the Q-values.
+        num_outputs: Width of the features; without `q_hiddens`, the features are the Q-values.
         model_config: The flat model config.
         name: Name of the model.
         q_hiddens: Sizes of the hidden layers of the heads.
         dueling: Whether there is a head for the state's value.
-        num_atoms: Number of atoms of the distribution over returns; 1: only Q-values.
+        num_atoms: Number of atoms in the distribution over returns; with 1, there are only Q-values.
         use_noisy: Noisy layers; not supported.
-        v_min: Smallest return of the distribution.
-        v_max: Largest return.
-        sigma0: For noisy layers.
+        v_min: Smallest return in the distribution.
+        v_max: Largest return in the distribution.
+        sigma0: Accepted for RLlib's signature; only noisy layers use it.
         add_layer_norm: Whether hidden layers use layer normalisation.
 
     Raises:

@@ -30,7 +30,7 @@ class SlimFC(nn.Module):
     Args:
         in_size: Width of the input.
         out_size: Width of the output.
-        initializer: Function that fills the weight in place; Glorot's uniform values if None.
+        initializer: Function that fills the weight in place; Glorot uniform if None.
         activation_fn: A name, a callable that creates a module, or None for no activation.
         use_bias: Whether there is a bias.
         bias_init: Initial value of the bias.
@@ -67,7 +67,7 @@ class SlimConv2d(nn.Module):
         kernel: Size of the kernel.
         stride: Stride.
         padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or None.
-        initializer: `"default"` for Glorot's uniform values, None for PyTorch's default, or a callable that fills the
+        initializer: `"default"` for Glorot uniform, None for PyTorch's default, or a callable that fills the
             weight in place.
         activation_fn: `"default"` for ReLU, a name, a callable that creates a module, or None.
         bias_init: Initial value of the bias.
@@ -128,12 +128,12 @@ class Reshape(nn.Module):
         self.shape = shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` in the shape."""
+        """Return `x` with the new shape."""
         return x.view(*self.shape)
 
 
 class SkipConnection(nn.Module):
-    """Skip connection around a layer: adds the input to the output, or combines them by a gate.
+    """Skip connection around a layer: adds the input to the output, or combines them with a gate.
 
     Args:
         layer: The layer.
@@ -168,8 +168,9 @@ class ConvTranspose2DStack(nn.Module):
 
     Args:
         input_size: Width of the input.
-        filters: `(channels, kernel, stride)` of each transposed convolution, the channels of its input.
-        initializer: `"default"` for Glorot's uniform values, or a callable that fills a weight in place.
+        filters: `(channels, kernel, stride)` for each transposed convolution, where `channels` counts its input
+            channels.
+        initializer: `"default"` for Glorot uniform, or a callable that fills a weight in place.
         bias_init: Initial value of the biases.
         activation_fn: Activation between the convolutions, a name or a callable.
         output_shape: Channels, height and width of the images.
@@ -211,7 +212,7 @@ class ConvTranspose2DStack(nn.Module):
 
 
 class TorchDistributionWrapper(ActionDistribution):
-    """Base class of distributions around one of `torch.distributions`: set `self.dist` in the constructor.
+    """Base class for distributions that wrap one from `torch.distributions`: set `self.dist` in the constructor.
 
     Args:
         inputs: Model output `[B, size]`; arrays become tensors.
@@ -262,17 +263,17 @@ class DQNTorchModel(TorchModelV2):
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
         action_space: A Discrete.
-        num_outputs: Width of the features; without `q_hiddens` and `dueling` they are the Q-values.
+        num_outputs: Width of the features; without `q_hiddens` and `dueling`, the features are the Q-values.
         model_config: The flat model config.
         name: Name of the model.
         q_hiddens: Sizes of the hidden layers of the heads.
         dueling: Whether there is a head for the state's value.
         dueling_activation: Activation of the hidden layers.
-        num_atoms: Number of atoms of the distribution over returns; 1: only Q-values.
+        num_atoms: Number of atoms in the distribution over returns; with 1, there are only Q-values.
         use_noisy: Noisy layers; not supported.
-        v_min: Smallest return of the distribution.
-        v_max: Largest return.
-        sigma0: For noisy layers.
+        v_min: Smallest return in the distribution.
+        v_max: Largest return in the distribution.
+        sigma0: Accepted for RLlib's signature; only noisy layers use it.
         add_layer_norm: Whether hidden layers use layer normalisation.
 
     Raises:

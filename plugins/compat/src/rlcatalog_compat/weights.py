@@ -1,6 +1,6 @@
-"""Loading RLlib's trained weights into a policy or model of the same structure.
+"""Loading of RLlib's trained weights into a policy or model with the same structure.
 
-Each name is mapped to the name in RLlib's net of the same structure: `hidden.layers.0.weight` is
+Each name is mapped to the name in RLlib's net with the same structure: `hidden.layers.0.weight` is
 `_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A custom model's own
 weights have the same name in both.
 """
@@ -24,29 +24,29 @@ from rlcatalog_compat.spaces import flatten_space, get_original_space
 
 #: RLlib's weight names, by rlcatalog's names.
 NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))
-#: Most names of each kind in an error.
+#: Maximum number of names of each kind in an error message.
 _MOST_NAMES = 30
 
-#: Parts of a transformer's attention whose weights are one matrix in RLlib.
+#: Parts of a transformer's attention whose weights are stored as one matrix in RLlib.
 _PROJECTIONS = ("query", "key", "value")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
-    """Set a policy's weights from RLlib's policy with the same config.
+    """Set a policy's weights to those of an RLlib policy with the same config.
 
-    Supported are the nets of RLlib's classic stack: fully connected, vision and complex-input nets, the LSTM and
+    The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets, the LSTM and
     attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weight
     is set. For attention, a warning says that it differs from RLlib's while its memory fills.
 
     Args:
-        policy: A `Policy`, or a model, of either framework, made with RLlib's model config.
+        policy: A `Policy`, or a model, of either framework, built with RLlib's model config.
         weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or `Algorithm.get_weights()`
             with one policy. Files are not supported.
 
     Raises:
         ModelContractError: Names have no counterpart, or shapes differ; the message lists both.
         ConfigError: The config contradicts RLlib's nets.
-        NotServedError: The weights are of several policies, a list, or of an attention net in TensorFlow.
+        NotServedError: The weights belong to several policies or to an attention net in TensorFlow, or are a list.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
     given = _Given(_of_one_policy(weights))
@@ -80,10 +80,10 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
 
 class _Given:
-    """Given weights that record their use.
+    """The given weights, which record which of them were used.
 
     Args:
-        weights: Name → array, or tensor of either framework, in RLlib's form.
+        weights: Name → array, or tensor of either framework, in RLlib's format.
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
@@ -94,14 +94,14 @@ class _Given:
         self._slim = {_slim(name): name for name in self.by_name}
 
     def take(self, *names: str) -> list[Array] | None:
-        """Return the values of all these names, or None if one is missing."""
+        """Return the values for all these names, or None if one is missing."""
         if any(name not in self._slim for name in names):
             return None
         self.used.update(self._slim[name] for name in names)
         return [self.by_name[self._slim[name]] for name in names]
 
     def take_one(self, name: str) -> Array | None:
-        """Return the value of a name, or None."""
+        """Return the value for a name, or None."""
         found = self.take(name)
         return found[0] if found else None
 
@@ -158,7 +158,7 @@ class _Given:
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
-    """Yield possible prefixes of a name in RLlib's form, and the rest of the name in rlcatalog's form."""
+    """Yield the possible RLlib prefixes for a name, and the rest of the name in rlcatalog's form."""
     parts = name.split(".")
     for cut in range(len(parts)):
         end = ".".join(parts[cut:])
@@ -172,7 +172,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _slim(name: str) -> str:
-    """Return an RLlib name without the indices inside its slim layers, which padding shifts."""
+    """Return an RLlib name without the indices in its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 

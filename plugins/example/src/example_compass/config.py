@@ -9,6 +9,6 @@ from msgspec import Meta
 
 
 class CompassConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the gated network."""
+    """Config keys for the gated network."""
 
     example_compass_width: Annotated[int, Meta(ge=1, description="width of the gated layer")] = 64

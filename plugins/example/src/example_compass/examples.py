@@ -1,4 +1,4 @@
-"""Examples for the conformance kit, which cannot guess how a Compass is made."""
+"""Examples for the conformance kit, which cannot know how to create a Compass."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Return observations that the codec takes."""
+    """Return observations that the codec accepts."""
     return [Example(Compass(8), Discrete(2))]

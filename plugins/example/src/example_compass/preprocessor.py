@@ -1,4 +1,4 @@
-"""The codec of Compass spaces."""
+"""The codec for Compass spaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On-policy algorithms over rlcatalog's contract.
+"""On-policy algorithms for policies that rlcatalog builds.
 
 `from rlcatalog_ppo import PPO`
 """

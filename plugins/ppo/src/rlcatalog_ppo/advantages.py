@@ -35,10 +35,10 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
 
 
 def refuse_infinite(advantages: Array, rewards: Array, values: Array) -> None:
-    """Raise if an advantage or a value target is not finite; all arrays are `[T, N]`.
+    """Raise an error if an advantage or a value target is not finite; all arrays are `[T, N]`.
 
     Raises:
-        NonFiniteError: A number is NaN or infinite. The message names its environment and step.
+        NonFiniteError: A number is NaN or infinite. The message names the environment and the step.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         wrong = np.argwhere(~np.isfinite(advantages + values).T)

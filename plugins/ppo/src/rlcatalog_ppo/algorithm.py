@@ -1,6 +1,6 @@
 """Base class of the on-policy algorithms: collect with the current policy, improve it, repeat.
 
-Framework-neutral; `torch.py` and `tf.py` hold the optimiser step.
+This module is independent of the framework; `torch.py` and `tf.py` define the optimiser step.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 class OnPolicy:
-    """On-policy algorithm over a catalog lookup; a subclass defines what it learns from a rollout, and how.
+    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout, and how.
 
     Args:
         env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
-            environment, or a vector environment. `stop` does not close the latter two; `num_envs` is their number.
+            environment, or a vector environment. `stop` does not close the latter two, and `num_envs` must match them.
         config: The algorithm's keys (see `config_class`), with the model config under `model`.
         catalog: Catalog to look up the parts in. If None, the default catalog.
         record: Folder to write all experience to, for a `Reader`.
         postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
             may add others. For training, the model can request the added columns in its `view_requirements`.
-        callbacks: Called during the run, in this order (see `rlcatalog_ppo.callbacks`).
+        callbacks: Callbacks, which are called during the run in this order (see `rlcatalog_ppo.callbacks`).
         model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
         policy: A policy to train further, such as one from `rlcatalog.load`. It keeps its parts and config. If None, a
             new policy is built.
@@ -60,7 +60,7 @@ class OnPolicy:
         iterations: Number of `train` calls so far.
         stopping: Why `learn` ends early, or None.
         acting: The policy that collects: `policy`, or its frozen form (see the config key `frozen`). If the frozen form
-            is not faster, its `reason` says why.
+            is not faster, its `reason` explains why.
 
     Raises:
         CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
@@ -95,7 +95,7 @@ class OnPolicy:
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
-        #: Saved states of callbacks that are not added yet, by class.
+        #: Saved states for callbacks that have not been added yet, by class.
         self._kept: dict[str, Any] = {}
         self._env_id = env if isinstance(env, str) else None
         catalog.parse_config(self.config.model)  # before environments are made
@@ -130,7 +130,7 @@ class OnPolicy:
         self.begun_anew: dict[int, str] = {}
 
     def train(self) -> dict[str, Any]:
-        """Collect one rollout, improve the policy on it and report.
+        """Collect one rollout, improve the policy on it, and return the results.
 
         Returns:
             `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and `episode_len_mean`
@@ -180,7 +180,7 @@ class OnPolicy:
             total_steps: Steps since the beginning, including those before a `restore`.
 
         Returns:
-            The last result of `train`; None if `train` has not run since the algorithm was made or restored.
+            The last result of `train`; None if `train` has not run since the algorithm was created or restored.
 
         Warns:
             CatalogWarning: Nothing is trained, because these steps were already taken or the run has ended.
@@ -218,10 +218,10 @@ class OnPolicy:
         return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Add callbacks; each gets the state back that the checkpoint has for its class.
+        """Add callbacks; each receives the state that the checkpoint contains for its class.
 
         Raises:
-            SavedPolicyError: A callback cannot use its saved state.
+            SavedPolicyError: A callback cannot restore its saved state.
         """
         for callback in callbacks:
             if (state := self._kept.pop(type(callback).__qualname__, None)) is not None:
@@ -261,7 +261,7 @@ class OnPolicy:
         self.policy.save(directory)
 
     def stop(self) -> None:
-        """Close the environments, except one that was passed."""
+        """Close the environments, except one that the caller passed."""
         self._envs.close()
 
     # --- the whole state ---------------------------------------------------------------------------------------------
@@ -295,14 +295,14 @@ class OnPolicy:
         self._collector.take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of an algorithm with the same class, config and environment.
+        """Continue from the state of an algorithm of the same class, with the same config and environment.
 
         Warns:
             ResumeWarning: Some environments cannot resume their episodes and begin new ones.
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._collector.freeze(frozen)  # same choice as before, regardless of the remaining steps
+            self._collector.freeze(frozen)  # the same choice as before, regardless of the remaining steps
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -358,7 +358,7 @@ class OnPolicy:
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
-            callbacks: As for the algorithm. Each gets the state back that was saved for its class.
+            callbacks: As for the algorithm. Each receives the state that was saved for its class.
             model: As for `rlcatalog.load`.
 
         Raises:
@@ -392,7 +392,7 @@ class OnPolicy:
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
         policy = load_for(call, source, spaces, None, model, catalog)
-        numbers = numbers_of(policy)  # before environments are reset: the filter learns from their observations
+        numbers = numbers_of(policy)  # before environments are reset, because the filter learns from their observations
         if "model" in (config or {}):
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
         algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
@@ -418,7 +418,7 @@ class OnPolicy:
         return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
-        """Return the rows of a rollout to learn from."""
+        """Return the data from a rollout to learn from, as rows."""
         # Without values and with lambda 1, the advantage estimates are the returns to go.
         lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
         return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

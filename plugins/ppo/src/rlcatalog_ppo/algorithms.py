@@ -12,7 +12,7 @@ from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 
 class PPO(OnPolicy):
-    """Proximal policy optimisation (Schulman et al. 2017) over a catalog lookup (see `OnPolicy` for the arguments).
+    """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy` for the arguments).
 
     It makes several passes over each rollout, in minibatches, with a clipped surrogate.
 
@@ -29,10 +29,10 @@ class PPO(OnPolicy):
 
 
 class A2C(OnPolicy):
-    """Advantage actor-critic, synchronous (Mnih et al. 2016), over a catalog lookup (see `OnPolicy` for the arguments).
+    """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see `OnPolicy` for arguments).
 
-    A2C takes one optimiser step per rollout, with 5 steps of every environment as in the paper. The data always come
-    from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
+    A2C takes one optimiser step per rollout, which has 5 steps from each environment, as in the paper. The data always
+    come from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
     RMSprop: all algorithms here share its state format, in both frameworks.
 
     Example:
@@ -47,10 +47,10 @@ class A2C(OnPolicy):
 
 
 class PG(OnPolicy):
-    """REINFORCE (Williams 1992) over a catalog lookup (see `OnPolicy` for the arguments); no value is needed.
+    """REINFORCE (Williams 1992) with parts from a catalog (see `OnPolicy` for the arguments); no value is needed.
 
-    Each action is weighted by the discounted sum of the rewards from its step to the episode's end. At a truncation and
-    at the end of the rollout the sum ends too, because no value estimate replaces the later rewards. The rollout's
+    Each action is weighted by the discounted sum of the rewards from its step to the episode's end. The sum also ends
+    at a truncation and at the end of the rollout, because no value estimate replaces the later rewards. The rollout's
     length therefore limits how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
 
     Example:
@@ -68,7 +68,7 @@ class PG(OnPolicy):
 
 
 class _Trainer(OnPolicy):
-    """Base class of the deprecated names."""
+    """Base class for the deprecated names."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: evaluation, early stopping, logs and checkpoints."""
+"""Callbacks for training runs: evaluation, early stopping, logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Base class of callbacks; each method does nothing. Pass callbacks as `PPO(..., callbacks=[...])`.
+    """Base class for callbacks; its methods do nothing. Pass callbacks as `PPO(..., callbacks=[...])`.
 
     Callbacks are called in the given order. An exception in a callback ends the run.
     """
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise if the algorithm's environments are not enough; called before a policy is built."""
+        """Raise an error if the algorithm's environments do not suffice; called before a policy is built."""
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Called when `learn` begins, also after `restore`."""
+        """Called when `learn` begins, including after `restore`."""
 
     def on_step(self, algo: OnPolicy, step: Mapping[str, Any]) -> None:
         """Called after a step in every environment.
 
         Args:
             algo: The algorithm.
-            step: The columns of the step, `[N, ...]` each (see `Rollout`).
+            step: The columns for the step, each `[N, ...]` (see `Rollout`).
         """
 
     def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
@@ -80,7 +80,7 @@ class Every:
         self.steps, self.periods = steps, 0
 
     def due(self, done: int) -> bool:
-        """Return whether another period is complete at a number of steps."""
+        """Return whether a further period is complete after `done` steps."""
         if not self.steps or done // self.steps <= self.periods:
             return False
         self.periods = done // self.steps
@@ -88,10 +88,11 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Evaluation of the policy in separate environments; adds figures under `result["evaluation"]`.
+    """Evaluation of the policy in separate environments; adds metrics under `result["evaluation"]`.
 
-    The figures are `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean`
-    of the same number with sampled actions. Generators, filter and weights do not change. The best policy is saved.
+    The metrics are `return_mean` and `return_std` over episodes with the most likely actions, and `sampled_return_mean`
+    over the same number of episodes with sampled actions. Random generators, the filter and the weights do not change.
+    The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
@@ -108,7 +109,7 @@ class Evaluation(Callback):
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise if there is no environment to play in."""
+        """Raise an error if there is no environment to play in."""
         make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ class Evaluation(Callback):
 
 
 class StopAt(Callback):
-    """Early stopping at a mean return, either of an evaluation or of the last 100 training episodes.
+    """Early stopping at a mean return, either in an evaluation or over the last 100 training episodes.
 
     Args:
         target: The mean return at which to stop.
@@ -144,7 +145,7 @@ class StopAt(Callback):
         self.target, self.evaluated = target, evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """End the run if an evaluation, or 100 training episodes, reach the target."""
+        """End the run if the mean return of an evaluation, or of 100 training episodes, reaches the target."""
         if self.evaluated:
             what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
         else:
@@ -169,7 +170,7 @@ class Log(Callback):
 
 
 class Checkpoints(Callback):
-    """Checkpoints of a run for `restore`, written regularly and when the run ends, even early.
+    """Checkpoints for `restore`, written regularly and at the end of the run, even if it ends early.
 
     A run may end in the middle of an iteration. The state is therefore copied in memory after iterations, with at most
     2 % of the running time spent on copies. If the run ends early, the last copy is written, and the policy is reset to
@@ -222,6 +223,6 @@ class Checkpoints(Callback):
         algo.save(self.folder / checkpoints.POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
         if path.is_dir():
-            return  # it holds the same state
+            return  # it contains the same state
         checkpoints.write(path, algo.policy, self._last)
         prune_checkpoints(self.folder, self.keep)

@@ -1,7 +1,7 @@
 """Checkpoints: folders with the whole state of an algorithm, each written completely or not at all.
 
-The folder holds the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file of arrays that
-`training.json` names. Nothing in the folder is executed.
+The folder contains the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file with
+arrays, which `training.json` names. Nothing in the folder is executed.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from rlcatalog_runs import new_checkpoint, newest_checkpoint
 FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
 POLICY, TRAINING = "policy", "training.json"
 
-#: Longest `training.json`, in bytes.
+#: Maximum size of `training.json` in bytes.
 _LONGEST = 1 << 25
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; replace an existing one of this name.
+    """Write a checkpoint; replace an existing one with the same name.
 
     Args:
-        directory: Its folder.
+        directory: Folder of the checkpoint.
         policy: The policy to save.
         state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate files.
 
@@ -125,10 +125,10 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def blamed(what: str | Path) -> AbstractContextManager[None]:
-    """Context manager that names the owner of a saved state in errors that the state causes.
+    """Context manager that adds the owner of a saved state to errors caused by that state.
 
     Args:
-        what: The owner, a checkpoint's folder or a callback's class.
+        what: The owner: a checkpoint's folder or a callback's class.
 
     Raises:
         SavedPolicyError: The state does not fit.

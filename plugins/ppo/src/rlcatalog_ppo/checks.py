@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: PPO's requirements for parts."""
+"""Checks for the conformance kit: PPO's requirements on parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config keys of the algorithms; the key `model` holds the model config."""
+"""Config keys for the algorithms; the key `model` contains the model config."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
-#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including recording, a run with one
-#: environment takes 0.7 times as long, with eight 0.89, with sixteen 0.94 (with layers of 64: 0.81 and 0.84). In
+#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including recording, a run takes
+#: 0.7 times as long with one environment, 0.89 with eight and 0.94 with sixteen (with layers of 64: 0.81 and 0.84). In
 #: shorter runs, or with fewer steps between two updates, recording and copying weights may cost more than it saves.
 MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
 
 
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of all on-policy algorithms; each algorithm's struct adds keys and defaults."""
+    """Config keys for all on-policy algorithms; each algorithm's struct adds keys and defaults."""
 
     #: The algorithm's name in messages.
     algorithm: ClassVar[str] = "on-policy"
@@ -84,7 +84,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
 
     def check(self) -> None:
-        """Raise a ConfigError if keys do not go together."""
+        """Raise a ConfigError if keys are incompatible."""
         for name in ("lr_schedule", "clip_schedule"):
             check_schedule(name, getattr(self, name, None))
         size = self.num_envs * self.rollout_length
@@ -126,7 +126,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys of PPO; the defaults learn CartPole and are reasonable elsewhere."""
+    """Config keys for PPO; the defaults solve CartPole and are reasonable elsewhere."""
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -154,7 +154,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     )
 
     def check(self) -> None:
-        """Raise a ConfigError if keys do not go together, and warn if one has no effect."""
+        """Raise a ConfigError if keys are incompatible, and warn if a key has no effect."""
         super().check()
         size = self.num_envs * self.rollout_length
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
@@ -172,7 +172,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys of A2C."""
+    """Config keys for A2C."""
 
     algorithm: ClassVar[str] = "A2C"
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
@@ -190,7 +190,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys of plain policy gradient."""
+    """Config keys for plain policy gradient."""
 
     algorithm: ClassVar[str] = "PG"
 
@@ -202,18 +202,18 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 # --- values that change over a run ---------------------------------------------------------------------------------
 
-#: Pairs of environment step and value.
+#: Pairs of an environment step and a value.
 Schedule = Sequence[tuple[int, float]]
 
 
 def value_at(schedule: Schedule, step: int) -> float:
-    """Return a schedule's value at a step: linear between its pairs, constant outside them."""
+    """Return a schedule's value at a step: interpolated linearly between its pairs, constant outside them."""
     steps, values = zip(*schedule, strict=True)
     return float(np.interp(step, steps, values))
 
 
 def check_schedule(name: str, schedule: Schedule | None) -> None:
-    """Raise unless a schedule's steps increase.
+    """Raise an error unless a schedule's steps increase.
 
     Raises:
         ConfigError: The schedule is empty, or its steps do not increase.
@@ -232,7 +232,7 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
-#: Names in the PPO of Stable-Baselines3 and CleanRL → the key of the same meaning, and the difference. For errors.
+#: PPO key names in Stable-Baselines3 and CleanRL → our key with the same meaning, and any difference. For errors.
 ELSEWHERE = {
     "learning_rate": "lr",
     "n_steps": "rollout_length",
@@ -252,7 +252,7 @@ ELSEWHERE = {
     "total_timesteps": "total_steps, which sets the schedule of the learning rate; learn(total_steps) sets the length",
 }
 
-#: Keys of the model config that RLlib has next to it.
+#: Model config keys that RLlib has beside its model config.
 _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
 
 
@@ -266,8 +266,8 @@ def parse(
     Args:
         config: The config.
         kind: The algorithm's struct.
-        num_envs: Default of the key `num_envs`, if environments were passed. With few environments, the default of
-            `rollout_length` grows, so that a rollout has as many steps in total.
+        num_envs: Default of the key `num_envs`, if environments were passed. With few environments, the default
+            `rollout_length` increases, so that the total number of steps in a rollout stays the same.
 
     Raises:
         UnknownConfigKeyError: The algorithm has no such key.

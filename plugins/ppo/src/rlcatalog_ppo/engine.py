@@ -1,4 +1,4 @@
-"""The engine `ppo` of `rlcatalog train`: the algorithms of this package."""
+"""The engine `ppo` for `rlcatalog train`: the algorithms of this package."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PPOEngine(Engine):
         # Checkpoints come last, so everything in them has been logged.
         self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm._learn(options.steps)  # without the warning: a run may be killed after its last step
+            self.algorithm._learn(options.steps)  # without the warning, because a run may be killed after its last step
         except NonFiniteError as error:
             raise NonFiniteError(f"{error} The last good policy is in {session.folder / POLICY}.") from error
         session.stopping = self.algorithm.stopping
@@ -93,7 +93,7 @@ class PPOEngine(Engine):
 
 
 def _config_of(plan: RunPlan) -> dict[str, Any]:
-    """Return the algorithm's config: the typed keys and, for a new run, its model, seed and steps."""
+    """Return the algorithm's config: the user's keys and, for a new run, its model, seed and steps."""
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):

@@ -1,4 +1,4 @@
-"""Errors about rows of a batch that name the row's environment."""
+"""Errors about a row in a batch that name the row's environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcatalog.observations import Array, rows
 class EnvErrors:
     """Context manager that names the environment, and the step of its episode, in an error about a row.
 
-    It is a class because a generator takes four times as long, and collecting enters it twice per step.
+    It is a class because a generator would take four times as long, and the collector enters it twice per step.
 
     Args:
         lengths: Steps taken in each episode `[N]`; read when an error is raised.
@@ -61,13 +61,13 @@ def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *arg
     """Call an environment's method and return its result.
 
     Args:
-        fault: Makes the error from a description of the problem.
+        fault: Creates the error from a description of the problem.
         method: The method.
         *args: Its arguments.
         **kwargs: Its keyword arguments.
 
     Raises:
-        EnvironmentFaultError: The method raised; the message names the file and line.
+        EnvironmentFaultError: The method raised an exception; the message names the file and line.
     """
     try:
         return method(*args, **kwargs)

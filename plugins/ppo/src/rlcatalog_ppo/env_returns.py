@@ -1,4 +1,4 @@
-"""Checks of the return values of an environment's `reset` and `step`.
+"""Checks for the return values of an environment's `reset` and `step`.
 
 Types and shapes suffice for nearly all values; only the rest are checked in detail.
 """
@@ -17,7 +17,7 @@ from rlcatalog.errors import shown
 #: Types of rewards and flags that need no further check.
 NUMBERS = frozenset({float, np.float64, np.float32})
 FLAGS = frozenset({bool, np.bool_})
-#: Kinds of spaces whose observations go into arrays of their dtype and shape; preprocessors handle the others.
+#: Kinds of spaces whose observations are stored in arrays of their dtype and shape; preprocessors handle the others.
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
@@ -26,13 +26,13 @@ RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "
 
 
 class ReturnChecker:
-    """Checker of one environment's return values.
+    """Checker for one environment's return values.
 
     Args:
         space: The environment's observation space.
 
     Attributes:
-        fits: A quick test that observations in their usual form pass; others are checked in detail.
+        fits: A quick test, which observations in their usual form pass; other observations are checked in detail.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -90,7 +90,7 @@ def _flag_fault(name: str, flag: Any) -> str | None:
 
 
 def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
-    """Return the quick test of the observations of a space."""
+    """Return the quick test for observations from a space."""
     if info.kind == "dict":
         parts = {name: _matcher(part) for name, part in zip(info.keys, info.children, strict=True)}
         return lambda obs: (

@@ -1,12 +1,12 @@
 """State of an environment, from which a stopped run resumes in the middle of its episodes.
 
-The environment uses the first of three ways that it supports:
+The first of these three methods that the environment supports is used:
 
-1. Report the state: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari game), and
-    of every wrapper around it. Gymnasium's usual wrappers are known.
-2. Replay the last whole episode and the one in progress, with the recorded actions, from the generator's state at the
-    first reset. Rewards, ends, the last observation, the last info and the generator must match.
-3. Begin the next episode, with a warning.
+1. Report the state: `get_state()` and `set_state(state)` of the innermost environment (or of an Atari game), and of
+every wrapper around it. Gymnasium's common wrappers are supported. 2. Replay the last complete episode and the one in
+progress, with the recorded actions, from the generator's state at the
+    first reset. Rewards, episode ends, the last observation, the last info and the generator must match.
+3. Begin a new episode, with a warning.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.FlattenObservation: (),
 }
 _PLAIN = (bool, int, float, str, list, deque)
-#: The longest episode that is replayed. A longer one would take minutes, and its actions much memory.
+#: Length of the longest episode that is replayed. A longer one would take minutes, and its actions a lot of memory.
 _LONGEST = 200_000
 
 
@@ -56,7 +56,7 @@ class _Episode:
         options: The reset's `options`.
 
     Attributes:
-        begun: State of the generator before the reset, and the reset's arguments.
+        begun: The generator's state before the reset, and the reset's arguments.
         actions: The actions so far.
         rewards: The rewards so far.
         ended: Whether the last action terminated the episode, and whether it was truncated.
@@ -89,7 +89,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        index: Its index among the environments that are stepped together.
+        index: Index of the environment among those that are stepped together.
         count: Number of environments that are stepped together.
         closes: Whether closing the wrapper closes the environment.
 
@@ -100,7 +100,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1, *, closes: bool = True) -> None:
         super().__init__(env)
         self._closes = closes
-        self.metadata = dict(env.metadata)  # vector environments write their mode into it
+        self.metadata = dict(env.metadata)  # vector environments write their mode into the metadata
         self.index, self.count = index, count
         self._levels = _levels(env)
         self._returns = ReturnChecker(env.observation_space)
@@ -117,7 +117,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
         """
         if self._levels is None:
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
@@ -131,7 +131,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take a step.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
         """
         episode = self._episode
         if episode is not None:
@@ -159,7 +159,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {}
 
     def close(self) -> None:
-        """Close the environment, unless it is the caller's."""
+        """Close the environment, unless it belongs to the caller."""
         if self._closes:
             super().close()  # type: ignore[no-untyped-call]
 
@@ -183,7 +183,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 states = [get() for get, _ in self._levels]
                 take_apart(states, {})
                 return {**place, "levels": deepcopy(states)}
-            except Exception as error:  # from the environment's code, or for a state that is not plain data
+            except Exception as error:  # raised by the environment's code, or by a state that is not plain data
                 return {**place, "why": f"its state cannot be saved: {type(error).__name__}: {error}"}
         if _is_game(self.env.unwrapped):  # the environment does not draw from its generator
             return {**place, "why": "a wrapper around the game has no get_state() and set_state(state)"}
@@ -204,7 +204,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             places: The states that `where` returned, for all environments, by index.
 
         Returns:
-            None, or the reason for a failure; then the next episode must begin.
+            None, or the reason for a failure; in that case, a new episode must begin.
         """
         place = places[self.index]
         try:
@@ -213,7 +213,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
             self._episode = self._former = None  # they are not part of the next episode
-            if place["generator"]:  # those of a vector environment are not saved
+            if place["generator"]:  # the generators of a vector environment are not saved
                 _set_generator(self.env, place["generator"])
         return failed
 
@@ -237,12 +237,12 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         for record in records:
             begun = record["begun"]
             if _generator(self.env) != begun["generator"]:
-                return "after a replay of its last episode, its generator is in another state"
+                return "after a replay of its last episode, its generator is in a different state"
             self.reset(seed=begun["seed"], options=begun["options"])
             if different := self._repeat(record):
                 return f"its replayed episode {different}"
         if _generator(self.env) != place["generator"]:
-            return "after a replay of its episode, its generator is in another state"
+            return "after a replay of its episode, its generator is in a different state"
         infos = _comparable(self._info)
         kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
         names = sorted(name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name))
@@ -265,7 +265,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
     """Return fingerprints of the entries of an info that the same steps must reproduce.
 
-    A single float may be a time, and objects may differ between runs, so both are left out at any depth.
+    A single float may be a time, and objects may differ between runs, so both are left out at every level.
     """
     return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
 
@@ -309,7 +309,7 @@ _Level = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 def _levels(env: Any) -> list[_Level] | None:
-    """Return functions that get and set the state of each wrapper and of the environment inside, or None."""
+    """Return functions that get and set the state of each wrapper and of the innermost environment, or None."""
     if (level := _level(env)) is None:
         return None
     if not isinstance(env, gymnasium.Wrapper):
@@ -345,7 +345,7 @@ def _level(env: Any) -> _Level | None:
 
 
 def _is_game(env: Any) -> bool:
-    """Return whether an environment is an Atari game of the Arcade Learning Environment."""
+    """Return whether an environment is an Atari game from the Arcade Learning Environment."""
     return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale")
 
 

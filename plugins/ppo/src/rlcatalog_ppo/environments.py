@@ -38,9 +38,9 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Maker of environments with the wrappers of installed plugins. A passed environment is returned as is.
+    """Factory for environments with the wrappers of installed plugins. A passed environment is returned as is.
 
-    It can be pickled if its parts can, and makes the same environment in another process.
+    It can be pickled if its parts can, and creates the same environment in another process.
 
     Args:
         env: An environment in any form that `rlcatalog.catalog.make_env` takes.
@@ -57,7 +57,7 @@ class EnvMaker:
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
-        """Return the environment for an index among the environments that are stepped together."""
+        """Return the environment with the given index among those that are stepped together."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
     def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
@@ -65,7 +65,7 @@ class EnvMaker:
 
         Raises:
             ConfigError: The config does not fit the environment that was passed.
-            ModelContractError: The members of a vector environment lack a wrapper.
+            ModelContractError: The environments in a vector environment lack a wrapper.
         """
         if self.passed is None:
             return vector(self, n, how=how)
@@ -78,11 +78,11 @@ class EnvMaker:
                 )
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1)
-        self._catalog.spaces_of(self._env, self._model)  # rejects members that lack a wrapper
+        self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
         return ExternalVectorEnv(self._env)
 
     def beside(self, env: AnyEnv | None = None) -> EnvMaker:
-        """Return a maker of more environments, for an evaluation during training.
+        """Return a factory for additional environments, for an evaluation during training.
 
         Args:
             env: The environment to evaluate in. If None, one like the training environment.
@@ -128,9 +128,10 @@ def count_passed(env: AnyEnv) -> int | None:
 
 
 def _make_again(env: Any) -> Callable[[], Any] | None:
-    """Return a function that makes an environment from its spec, without a window; None without a usable spec.
+    """Return a function that creates an environment from its spec, without a window; None without a usable spec.
 
-    For a vector environment, the function makes one member; wrappers around the whole vector are ignored.
+    For a vector environment, the function creates one of its environments; wrappers around the whole vector are
+    ignored.
     """
     single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
     spec = deepcopy(getattr(single, "spec", None))
@@ -148,9 +149,9 @@ def vector(
     An episode's last observation is in `info["final_obs"]`; the observation returned is the next episode's first.
 
     Args:
-        make: Makes one environment.
+        make: Creates one environment.
         n: Number of environments.
-        first: Makes the first environment, if it differs.
+        first: Creates the first environment, if it differs from the others.
         how: `"sync"` steps them in turn, in this process; `"async"` in parallel, each in its own process.
     """
     # Observations are encoded immediately, so the environments may overwrite them with the next ones.
@@ -187,10 +188,10 @@ def warn_of_masks(
 
 
 def registered_id(folder: Path, env: str | None) -> str:
-    """Return the id of an environment that a checkpoint names, without importing its module.
+    """Return the id of the environment that a checkpoint names, without importing the environment's module.
 
     Raises:
-        ConfigError: It does not name an environment, or no installed package has registered it.
+        ConfigError: The checkpoint does not name an environment, or no installed package has registered it.
     """
     if env is None:
         raise ConfigError(f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env).")

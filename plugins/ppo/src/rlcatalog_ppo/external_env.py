@@ -1,4 +1,4 @@
-"""Wrapper for vector environments that the caller made."""
+"""Wrapper for vector environments that the caller created."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
 class ExternalVectorEnv(VectorWrapper):
-    """Wrapper of a vector environment that the caller made and closes. It reports invalid return values.
+    """Wrapper for a vector environment that the caller creates and closes. It reports invalid return values.
 
-    In mode SAME_STEP, its members must return copies: they are reset before an episode's last observation is read.
+    In mode SAME_STEP, its environments must return copies, because they are reset before an episode's last observation
+    is read.
 
     Args:
         env: The vector environment.
 
     Raises:
-        ConfigError: Its metadata do not have an autoreset mode.
+        ConfigError: Its metadata do not contain an autoreset mode.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -33,14 +34,14 @@ class ExternalVectorEnv(VectorWrapper):
         self._has_final_obs = autoreset_of(env) == "same_step"
 
     def reset(self, **options: Any) -> Any:
-        """Begin an episode in every environment, or in those of `options["reset_mask"]`."""
+        """Begin an episode in every environment, or in those selected by `options["reset_mask"]`."""
         return call_env(self._fault, self.env.reset, **options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in every environment.
 
         Raises:
-            EnvironmentFaultError: The environment raised, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
         """
         returned = call_env(self._fault, self.env.step, actions)
         try:
@@ -61,7 +62,7 @@ class ExternalVectorEnv(VectorWrapper):
         """Answer `where` and `go_to` for environments whose state is unknown, as `Resumable` does."""
         if name == "has_action_masks":
             members: Any = self.env
-            with suppress(Exception):  # it may have no members, or another form of `call`
+            with suppress(Exception):  # it may have no single environments, or a different form of `call`
                 return tuple(members.call("has_wrapper_attr", "action_masks"))
             return (callable(getattr(self.env, "action_masks", None)),)
         why = "it belongs to a passed vector environment, which does not report its state"

@@ -15,7 +15,7 @@ from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates
 
 Array = np.ndarray[Any, Any]
 
-#: The figures of one PPO optimiser step, in the order in which steps return them.
+#: Metrics of one PPO optimiser step, in the order in which steps return them.
 FIGURES = PPO_OBJECTIVE.figures
 
 
@@ -31,13 +31,13 @@ class Optimizer(frameworks.Learner, Protocol):
     def step(
         self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch; return the objective's figures and the model's metrics.
+        """Improve the weights on a minibatch; return the metrics of the objective and of the model.
 
         Args:
             batch: The minibatch.
             rates: Learning rate, and other coefficients that change between updates.
             check: Whether to check the minibatch first; False if its rows have been checked.
-            measure: Whether to return figures and metrics. If False, None and an empty dict may be returned.
+            measure: Whether to return metrics. If False, None and an empty dict may be returned.
 
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights do not change.
@@ -45,7 +45,7 @@ class Optimizer(frameworks.Learner, Protocol):
 
 
 def set_threads(framework: str | None, count: int) -> None:
-    """Set the number of threads per operation of a framework; call this before the first operation."""
+    """Set a framework's number of threads per operation; call this before the first operation."""
     learner_of(
         frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
     ).set_threads(count)
@@ -62,7 +62,7 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
 
 
 def optimizer_of(framework: str) -> Any:
-    """Return a framework's class for optimiser steps, an `Optimizer`.
+    """Return a framework's class for optimiser steps, which is an `Optimizer`.
 
     Raises:
         NotServedError: The framework has no such class.
@@ -71,7 +71,7 @@ def optimizer_of(framework: str) -> Any:
 
 
 def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_values: bool) -> None:
-    """Raise unless an algorithm can train the policy in an environment.
+    """Raise an error unless an algorithm can train the policy in an environment.
 
     Args:
         policy: The policy.
@@ -80,7 +80,7 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
         needs_values: Whether the algorithm learns from value estimates.
 
     Raises:
-        ConfigError: The policy was built for other spaces.
+        ConfigError: The policy was built for different spaces.
         NotServedError: The model has no value branch, or the actions have no density.
     """
     for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
@@ -101,7 +101,7 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
 class Learner:
     """Learner, which improves a policy's weights.
 
-    It takes one step on each whole rollout. If the config has `num_epochs` and `minibatch_size`, it makes several
+    It takes one step on each complete rollout. If the config has `num_epochs` and `minibatch_size`, it makes several
     passes over the rollout in minibatches.
 
     Args:
@@ -124,17 +124,17 @@ class Learner:
         """Improve the weights on a batch.
 
         Args:
-            batch: The batch that `Rollout.batch` returned; with `dist_inputs` if a divergence is needed.
+            batch: The batch that `Rollout.batch` returned; it includes `dist_inputs` if a divergence is needed.
             lr: Learning rate.
             clip_param: Largest distance of the probability ratio from 1. If None, the config's.
 
         Returns:
-            Means of the objective's figures over the last pass, the learning rate, and under `model` the model's
-            metrics.
+            Means of the objective's metrics over the last pass, the learning rate, and the model's metrics under
+            `model`.
 
         Raises:
             ConfigError: Weights were frozen or unfrozen after the optimizer was created.
-            NonFiniteError: A loss or its gradient is not finite; the weights are those after the previous step.
+            NonFiniteError: A loss or its gradient is not finite; the weights stay as they were after the previous step.
         """
         if (count := _count_trained(self.policy)) != self._trained:
             name = self.config.algorithm
@@ -200,21 +200,21 @@ def _count_trained(policy: Policy) -> int:
 
 
 def array_rows(columns: Any, index: Array) -> Any:
-    """Return some rows of a structure of arrays, by indices."""
+    """Select rows from a structure of arrays, by indices."""
     return map_tensors(columns, lambda column: column[index])
 
 
 def minibatches(
     batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = array_rows
 ) -> Iterator[dict[str, Any]]:
-    """Yield a batch in shuffled parts of about `size` rows; sequences stay whole.
+    """Yield a batch in shuffled parts of about `size` rows; sequences are not split.
 
-    Parts of a single row are left out, because their advantage cannot be normalised.
+    Parts with a single row are left out, because their advantage cannot be normalised.
 
     Args:
         batch: The batch.
         size: Rows per part.
-        rng: Generator that shuffles.
+        rng: Generator for shuffling.
         take: Function that returns the rows of a structure of columns at some indices.
     """
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
@@ -244,7 +244,7 @@ def not_finite(algorithm: str, objective: Objective, loss: float, figures: Seque
         algorithm: The algorithm's name.
         objective: The objective.
         loss: The loss.
-        figures: The objective's figures.
+        figures: The objective's metrics.
     """
     shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
     return NonFiniteError(

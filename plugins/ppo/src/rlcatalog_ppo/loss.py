@@ -1,4 +1,4 @@
-"""Losses of the algorithms, written once for both frameworks, and a model's `custom_loss`."""
+"""Losses for the algorithms, written once for both frameworks, and support for a model's `custom_loss`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
 
 class Losses(NamedTuple):
-    """Scalars of one minibatch.
+    """Scalars for one minibatch.
 
     Attributes:
         total: The scalar to minimise.
         policy_loss: The policy's part of `total`.
         vf_loss: The unweighted value loss, or None if no value is learned.
         entropy: The mean entropy, or None if the evaluation has none.
-        log_ratio: `[B]`, log of the probability ratio to the collecting policy, or None if not used.
+        log_ratio: `[B]`, log of the probability ratio between the current and the collecting policy, or None if not
+            used.
         clip_param: The limit at which the ratio was clipped, or None.
     """
 
@@ -46,13 +47,13 @@ class Rates(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Objective of an algorithm, and the figures that it reports for a step.
+    """Objective of an algorithm, and the metrics that it reports for a step.
 
     Attributes:
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: Names of the float columns that `losses` reads from the batch.
-        figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns the other figures as scalars.
+        figures: Names of the metrics of one optimiser step; the last is `"grad_norm"`.
+        measured: `measured(losses, ops)` returns the other metrics as scalars.
     """
 
     losses: Callable[..., Losses]
@@ -67,11 +68,11 @@ def losses(
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty: equation 8).
 
     Args:
-        evaluation: The current policy's view of the minibatch.
-        batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
+        evaluation: The current policy's evaluation of the minibatch.
+        batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, each `[B]`.
         config: Coefficients.
         ops: The framework's tensor operations.
-        rates: The divergence's weight, if the evaluation has a divergence, and the limit of the ratio.
+        rates: The weight of the divergence, if the evaluation has one, and the limit for the ratio.
     """
     advantage = _normalised(batch["advantage"], ops)
     limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
@@ -95,11 +96,11 @@ def policy_gradient_losses(
 ) -> Losses:
     """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3), or of REINFORCE.
 
-    REINFORCE (Williams 1992) reads no value; its advantages are the discounted returns to go.
+    REINFORCE (Williams 1992) does not use values; its advantages are the discounted returns to go.
 
     Args:
-        evaluation: The current policy's view of the rollout.
-        batch: `"advantage"` and, if a value is learned, `"target"`, `[B]` each.
+        evaluation: The current policy's evaluation of the rollout.
+        batch: `"advantage"` and, if a value is learned, `"target"`, each `[B]`.
         config: Coefficients.
         ops: The framework's tensor operations.
         rates: Unused.
@@ -113,7 +114,7 @@ def policy_gradient_losses(
 def _with_value_and_entropy(
     policy_loss: Any, evaluation: Evaluation, batch: Mapping[str, Any], config: Any, ops: TensorOps
 ) -> Losses:
-    """Return the losses with the value loss, if the algorithm learns a value, and the entropy bonus."""
+    """Return the losses, with the value loss if the algorithm learns values, and with the entropy bonus."""
     total, vf_loss = policy_loss, None
     if not isinstance(config, PGConfig):
         error = evaluation.value - batch["target"]
@@ -130,7 +131,7 @@ def _normalised(advantage: Any, ops: TensorOps) -> Any:
 
 
 def _ratio_figures(found: Losses, ops: TensorOps) -> list[Any]:
-    """Return the losses, the approximate KL, E[r - 1 - log r], and the share of clipped ratios."""
+    """Return the losses, the approximate KL, E[r - 1 - log r], and the fraction of clipped ratios."""
     ratio = ops.exp(found.log_ratio)
     kl = ops.mean(ratio - 1 - found.log_ratio)
     clipped = ops.mean(ops.cast(abs(ratio - 1) > found.clip_param, ratio.dtype))
@@ -166,7 +167,7 @@ IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
 
 
 def as_drawn(policy: Policy, raw: Any) -> Any:
-    """Return raw actions `[..., width]` in the shape of RLlib's batches: `[...]` for a Discrete."""
+    """Return raw actions `[..., width]` in the shape that RLlib's batches use: `[...]` for a Discrete."""
     return raw[..., 0] if policy.action_codec.scalar else raw
 
 
@@ -186,7 +187,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
         is_tensor: Function that returns whether an object is a tensor of the framework.
 
     Raises:
-        ModelContractError: The result has another form.
+        ModelContractError: The result is neither a tensor nor a list of tensors.
     """
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
     if not terms or not all(map(is_tensor, terms)):
@@ -198,7 +199,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 
 
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
-    """Return the error for a loss that depends on no weight."""
+    """Return the error for a loss that does not depend on any weight."""
     return ModelContractError(
         f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so nothing can be learned. Look"
         " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"

@@ -16,10 +16,10 @@ from rlcatalog_ppo.rollout import Rollout
 
 
 class Recorder:
-    """Recorder of rollouts; writes one file per rollout into a folder.
+    """Recorder for rollouts, which writes one file per rollout into a folder.
 
     Args:
-        folder: The folder; created if it does not exist.
+        folder: The folder, which is created if it does not exist.
         policy: The acting policy.
 
     Attributes:
@@ -42,12 +42,12 @@ class Recorder:
 
 
 class Reader:
-    """Reader of recorded rollouts, which returns an endless stream of batches.
+    """Reader for recorded rollouts, which returns an endless stream of batches.
 
     Args:
         folder: The folder.
         batch_size: Rows per batch, drawn at random from one file.
-        seed: Seed for drawing.
+        seed: Seed for drawing rows.
 
     Raises:
         SavedPolicyError: The folder contains no recorded rollouts, or a damaged file.
@@ -69,9 +69,9 @@ class Reader:
                 raise SavedPolicyError(f"{path}: not a recorded rollout: {error}") from error
 
     def next(self) -> dict[str, Array]:
-        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and, if any, `action_mask`.
+        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and, if there are masks, `action_mask`.
 
-        Actions have the shape of RLlib's batches: `[B]` for a Discrete, otherwise `[B, width]`.
+        Actions have the same shape as in RLlib's batches: `[B]` for a Discrete, otherwise `[B, width]`.
         """
         rollout = self._rollouts[self._rng.integers(len(self._rollouts))]
         rows = self._rng.integers(len(rollout["rewards"]), size=self.batch_size)

@@ -11,32 +11,32 @@ from rlcatalog_ppo.config import OnPolicyConfig
 
 
 class RewardScale:
-    """Reward scaling for a vector of environments, similar to Gymnasium's `NormalizeReward`.
+    """Reward scaling for several environments, similar to Gymnasium's `NormalizeReward`.
 
     Each environment has a discounted sum of its rewards; all rewards are divided by the standard deviation of these
     sums so far. When an episode ends or is truncated, its sum restarts at 0. In Gymnasium's wrapper, the last reward
-    leaks into the next episode, and sums continue over truncations. It also hides the original rewards, which are
+    leaks into the next episode, and sums continue across truncations. It also hides the original rewards, which are
     needed for returns, records and models that read the last reward.
 
     Args:
         n: Number of environments.
         gamma: The discount.
         scaled: Whether rewards are divided. If False, they are only clipped.
-        clip: Largest absolute value after the division; None for no limit.
+        clip: Maximum absolute value after the division; None for no limit.
     """
 
     def __init__(self, n: int, gamma: float, scaled: bool = True, clip: float | None = None) -> None:
         self.gamma, self.scaled, self.clip = gamma, scaled, clip
-        #: Mean, variance and number of the sums so far, with Gymnasium's initial values.
+        #: Mean, variance and count of the sums so far, with Gymnasium's initial values.
         self._moments = np.array([0.0, 1.0, 1e-4])
         self._sums = np.zeros(n)
 
     def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
-        """Return the rewards of a step to learn from, float32.
+        """Return the rewards to learn from for one step, as float32.
 
         Args:
             rewards: Rewards `[N]`.
-            ended: Whether the episode ended or was truncated with the step.
+            ended: Whether the episode ended or was truncated at this step.
             idle: Steps that only began an episode; nothing is learned from them.
         """
         scaled = rewards
@@ -56,7 +56,7 @@ class RewardScale:
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
-        """Return copies of the statistics: mean, variance and number of the sums, and the current sums `[N]`."""
+        """Return copies of the statistics: mean, variance and count of the sums, and the current sums `[N]`."""
         return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
@@ -72,7 +72,7 @@ class RewardScale:
 
 
 def scale_of(config: OnPolicyConfig) -> RewardScale | None:
-    """Return the reward scaling of an algorithm's config, or None if rewards are unchanged."""
+    """Return the reward scaling for an algorithm's config, or None if rewards are not changed."""
     if not config.reward_scale and config.reward_clip is None:
         return None
     return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)

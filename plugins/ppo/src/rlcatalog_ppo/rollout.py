@@ -23,13 +23,13 @@ from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps
 
-#: Rewards whose squares sum to less are finite as float32; with NaN the comparison is false.
+#: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the comparison is false.
 _NO_OVERFLOW = 1e76
 
 
 @dataclass
 class Rollout:
-    """Experience of N environments over T steps; every array starts with `[T, N]` unless noted.
+    """Experience from N environments over T steps; every array's shape starts with `[T, N]` unless noted.
 
     Attributes:
         obs: Encoded observations.
@@ -37,14 +37,14 @@ class Rollout:
         logp: Log density of the actions when they were drawn.
         value: Value estimates of the observations; 0 if the algorithm does not use values.
         reward: Rewards, unchanged from the environments.
-        done: Whether the episode ended with this step.
+        done: Whether the episode ended at this step.
         bootstrap: Discounted value of the last observation where an episode was truncated, otherwise 0. A time limit
             does not end the task, so this value replaces the later rewards.
         last_value: Value estimates `[N]` after the last step.
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None if the environment has none.
-        views: The model's inputs in addition to the observation, by name; each an array or a structure.
-        starts: Where sequences begin, for a model with memory, otherwise None.
+        views: The model's inputs in addition to the observation, by name; each is an array or a structure.
+        starts: Where sequences begin, for a model with memory; otherwise None.
         memory: The memory at the start of each sequence, `[S, ...]`, one environment after another.
         idle: Steps that only began an episode, or None if there are none. `batch` and `rows` leave them out.
         scaled: Rewards to learn from, or None to use `reward`.
@@ -74,7 +74,7 @@ class Rollout:
         return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
 
     def rows(self, columns: Any) -> Any:
-        """Return columns `[T, N, ...]` as rows, one environment after another."""
+        """Flatten columns `[T, N, ...]` to rows, one environment after another."""
         kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
         return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
@@ -116,8 +116,8 @@ class Episodes:
     """Returns and lengths of finished episodes.
 
     Attributes:
-        returns: Undiscounted returns of the last 100.
-        lengths: Their lengths in steps.
+        returns: Undiscounted returns of the last 100 episodes.
+        lengths: Lengths of these episodes in steps.
         total: Number of finished episodes.
     """
 
@@ -136,7 +136,7 @@ class Episodes:
         return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
 
     def figures(self) -> dict[str, Any]:
-        """Return the number of episodes, and the means of the last 100; None before the first has ended."""
+        """Return the number of episodes, and the means over the last 100, which are None before the first has ended."""
         mean = float(np.mean(self.returns)) if self.returns else None
         return {
             "episodes_total": self.total,
@@ -147,18 +147,19 @@ class Episodes:
 
 
 class Collector:
-    """Collector of rollouts, which steps a vector environment with a policy.
+    """Collector for rollouts, which steps a vector environment with a policy.
 
     An environment may reuse the memory of its observations, so an episode's last observation must be read before the
-    next episode begins. In mode SAME_STEP, the vector environment resets first, so its members must return copies, like
-    those of `rlcatalog_ppo.environments.vector`.
+    next episode begins. In mode SAME_STEP, the vector environment resets first, so its environments must return copies,
+    as those from `rlcatalog_ppo.environments.vector` do.
 
     Args:
-        policy: Chooses the actions, itself or in its frozen form.
+        policy: Policy that chooses the actions, directly or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments, and of a frozen policy.
-        gamma: Discount, for the value of truncated episodes' last observations.
-        postprocess: Adds columns to each trajectory that the model may request as training views, or None.
+        gamma: Discount for the value of the last observation in truncated episodes.
+        postprocess: Function that adds columns to each trajectory, which the model may request as training views; or
+            None.
         values: Whether the algorithm learns from value estimates. If False, values are 0, and rewards after the
             rollout's end or a truncation count as 0.
         scale: Scaling of the rewards to learn from, or None.
@@ -185,7 +186,7 @@ class Collector:
         #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
         self._trained, self._seed = policy, seed
-        #: Whether a frozen policy acts; None: not decided before the first steps.
+        #: Whether a frozen policy acts; None until this is decided, before the first steps.
         self.frozen: bool | None = None
 
     def decide_frozen(self, config: OnPolicyConfig, total_steps: int | None = None) -> None:
@@ -193,7 +194,7 @@ class Collector:
 
         Args:
             config: The algorithm's config.
-            total_steps: How many steps the run is to have, if the config does not say.
+            total_steps: Total number of steps in the run, if it is not in the config.
         """
         if self.frozen is None:
             self.freeze(config.collects_frozen(config.total_steps or total_steps, self.policy.device))
@@ -201,11 +202,11 @@ class Collector:
     def freeze(self, frozen: bool) -> None:
         """Act with a frozen form of the policy, or with the policy itself."""
         self.frozen, policy = frozen, self._trained
-        # Where a policy cannot be frozen, it acts as it is.
+        # A policy that cannot be frozen acts itself.
         self.policy = policy.freeze(self.envs.num_envs, seed=self._seed) if frozen else policy
 
     def take_over(self) -> None:
-        """Let a frozen policy act with the current weights."""
+        """Update a frozen policy to the current weights."""
         if isinstance(self.policy, Frozen):
             self.policy.update()
 
@@ -379,6 +380,6 @@ class Collector:
         idle = ended if self.autoreset == "next_step" and ended.any() else None
         before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
         self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
-        if idle is not None:  # actions have no effect in ended episodes; they belong to the previous observations
+        if idle is not None:  # actions have no effect after an episode's end; they belong to the previous observations
             self._encoded[idle] = before[idle]
         self._mask = self.policy.action_mask(observed, idle=idle)

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Sequences:
-    """Sequences and their initial memory. They begin with each episode and every `max_seq_len` steps.
+    """Sequences and their initial memory. A sequence begins with each episode and after every `max_seq_len` steps.
 
     Args:
         policy: A policy with memory.
@@ -42,7 +42,7 @@ class Sequences:
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
-        """Return `starts` `[T, N]`, and `memory` with the sequences of one environment after another."""
+        """Return `starts` `[T, N]`, and `memory`, whose sequences are ordered by environment."""
         starts = np.stack(self._starts)
         order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were stored by time
         parts = zip(*self._memory, strict=True)
@@ -53,8 +53,8 @@ class Ahead:
     """Columns for views of the future.
 
     Args:
-        policy: The policy. Its model may request no such views.
-        everything: Whether to store all columns, not only those that the model requests.
+        policy: The policy, whose model need not request such views.
+        everything: Whether to store all columns instead of only those that the model requests.
 
     Attributes:
         last_obs: Whether the last observations of all episodes are needed.
@@ -71,7 +71,7 @@ class Ahead:
         self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
         last: Array | None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Return the needed columns of a step.
+        """Return the required columns for a step.
 
         Args:
             row: The step's other columns.
@@ -79,7 +79,7 @@ class Ahead:
             terminated: Booleans `[N]`.
             truncated: Booleans `[N]`.
             encoded: The encoded observations after the step.
-            last: The last observations of the episodes that ended with the step.
+            last: The last observations of the episodes that ended at this step.
         """
         known: dict[str, Callable[[], Any]] = {
             "obs": lambda: row["obs"],
@@ -97,8 +97,8 @@ class Ahead:
         return {name: column for name, column in wanted.items() if column is not None}
 
 
-#: A function in RLlib's form. Arguments: policy, columns of one trajectory `[t, ...]`, other agents' columns (empty),
-#: the episode (None). It returns the columns and may add others.
+#: A function with RLlib's signature. Arguments: the policy, the columns of one trajectory `[t, ...]`, other agents'
+#: columns (empty), the episode (None). It returns the columns and may add others.
 Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping[str, Any]]
 
 
@@ -108,14 +108,15 @@ def added_columns(
     """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout; zeros for idle steps.
 
     Args:
-        postprocess: The function. It is called once per trajectory, the steps of one episode in the rollout.
+        postprocess: The function, which is called once per trajectory, that is, for the steps of one episode in the
+            rollout.
         policy: The policy.
-        columns: Column → its values `[T, N, ...]`.
-        done: Whether the episode ended with the step.
+        columns: Column → values `[T, N, ...]`.
+        done: Whether the episode ended at this step.
         idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: It does not return a mapping, or a column has a wrong number of rows.
+        ModelContractError: It does not return a mapping, or a column has the wrong number of rows.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}

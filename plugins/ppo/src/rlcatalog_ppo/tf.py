@@ -18,7 +18,7 @@ from rlcatalog_tf import HALF, TFLearner, tf
 
 
 class Optimizer(TFLearner):
-    """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
+    """Optimiser steps in TensorFlow (see `rlcatalog_ppo.learner.Optimizer`).
 
     Args:
         policy: The policy.
@@ -40,7 +40,7 @@ class Optimizer(TFLearner):
         super().__init__(policy)
         self.policy: Policy = policy
         self.config, self.objective = config, objective
-        #: Variables, because Python numbers would be constants in the trace.
+        #: These are variables, because Python numbers would be constants in the trace.
         self.kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
         self.clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._traced: Any = None
@@ -50,7 +50,7 @@ class Optimizer(TFLearner):
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
 
-        A traced step checks only shapes, and always returns figures.
+        A traced step checks only shapes, and always returns metrics.
         """
         self.optimizer.learning_rate.assign(rates.lr)
         self.kl_coeff.assign(rates.kl_coeff)
@@ -77,7 +77,7 @@ class Optimizer(TFLearner):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            dtype = evaluation.logp.dtype  # float64 if the model is; TensorFlow only adds equal dtypes
+            dtype = evaluation.logp.dtype  # float64 if the model uses it; TensorFlow only adds equal dtypes
             if evaluation.value is not None:
                 evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
@@ -92,11 +92,11 @@ class Optimizer(TFLearner):
         tf.cond(usable, lambda: self.apply(gradients), lambda: None)
         figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
-        # A metric that is a symbolic tensor has no value outside of the trace.
+        # A metric that is a symbolic tensor has no value outside the trace.
         return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        """Return the gradients of the weights, zeros for weights that the loss does not depend on."""
+        """Return the gradients of the weights, with zeros for weights that the loss does not depend on."""
         gradients = tape.gradient(loss, self.variables)
         if all(gradient is None for gradient in gradients):
             raise no_gradient(self.policy, self.config.algorithm)

@@ -19,7 +19,7 @@ from rlcatalog_torch import TorchLearner
 
 
 class Optimizer(TorchLearner):
-    """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
+    """Optimiser steps in PyTorch (see `rlcatalog_ppo.learner.Optimizer`).
 
     Args:
         policy: The policy.
@@ -44,7 +44,7 @@ class Optimizer(TorchLearner):
         entropy = check or measure or bool(self.config.entropy_coeff)
         loss, found, norm = self._descend(batch, rates, check, entropy)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
-            if not entropy:  # the error message contains it
+            if not entropy:  # the error message shows it
                 _, found, _ = self._descend(batch, rates, False, True)
             self.optimizer.zero_grad()
             figures = self._figures(found, norm).tolist()
@@ -77,5 +77,5 @@ class Optimizer(TorchLearner):
 
     @torch.no_grad()
     def _figures(self, found: Losses, norm: Tensor) -> Tensor:
-        """Return the objective's figures."""
+        """Return the objective's metrics."""
         return torch.stack([*self.objective.measured(found, tensor_ops("torch")), norm])

@@ -1,7 +1,7 @@
-"""Checks of the training state in a checkpoint, whose files are not trusted.
+"""Checks for the training state in a checkpoint, whose files are not trusted.
 
-`TrainingState` declares names and types. `check_generators` rejects generator states that make NumPy read out of
-bounds. `check_like` checks that arrays fit the algorithm that resumes.
+`TrainingState` declares names and types. `check_generators` rejects generator states that would make NumPy read out of
+bounds. `check_like` checks that arrays match the algorithm that resumes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rlcatalog_ppo.trees import Array, take_apart
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-#: NumPy generators that do not check the position in their state → its key and its maximum.
+#: NumPy generators that do not check the position in their state → key and maximum of this position.
 _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
 
 
 class Randomness(msgspec.Struct):
-    """States of the generators of a process (see `evaluation.get_state`)."""
+    """States of a process's generators (see `evaluation.get_state`)."""
 
     python: tuple[int, tuple[int, ...], float | None]
     numpy: tuple[Literal["MT19937"], np.ndarray, int, int, float]
@@ -77,13 +77,13 @@ class Collected(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """State of an environment (see `Resumable.where`); if it cannot be restored, the next episode begins."""
+    """State of an environment (see `Resumable.where`); if it cannot be restored, a new episode begins."""
 
     generator: dict[str, Any]
 
 
 class Settings(msgspec.Struct):
-    """Keys of an algorithm's config that are read before parsing."""
+    """Keys in an algorithm's config that are read before parsing."""
 
     num_envs: int
     env_config: dict[str, Any]
@@ -109,13 +109,13 @@ class TrainingState(msgspec.Struct, kw_only=True):
 
 
 def numbers_of(policy: Policy) -> dict[str, Any]:
-    """Return copies of a policy's weights and of its filter's statistics."""
+    """Return copies of a policy's weights and its filter's statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
 
 
 def check_state(state: Any) -> None:
-    """Raise unless a structure is the state of an algorithm.
+    """Raise an error unless a structure is the state of an algorithm.
 
     Args:
         state: The result of `trees.put_together`.
@@ -125,13 +125,13 @@ def check_state(state: Any) -> None:
     """
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
-    if wanted != count:  # check this first, because as many are created
+    if wanted != count:  # check this first, because that many environments are created
         raise ValueError(f"its config has num_envs={wanted}, but there are states of {count} environments")
     check_generators(state)
 
 
 def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise unless the arrays of a state are those of an algorithm.
+    """Raise an error unless the arrays in a state match an algorithm.
 
     Args:
         state: The state.
@@ -178,11 +178,11 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
 
 
 def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
-    """Warn of environments whose episodes cannot be resumed.
+    """Warn about environments whose episodes cannot be resumed.
 
     Args:
-        reasons: Why, by the index of the environment; one at least.
-        count: Number of all environments.
+        reasons: The reason for each such environment, by index; at least one.
+        count: Total number of environments.
     """
     place, why = next(iter(reasons.items()))
     warn_caller(
@@ -194,9 +194,9 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
 
 
 def check_generators(tree: Any) -> None:
-    """Raise if a structure contains the state of a NumPy generator with a position out of bounds.
+    """Raise an error if a structure contains the state of a NumPy generator whose position is out of bounds.
 
-    NumPy accepts such states, and then crashes the process at the next draw.
+    NumPy accepts such states, and then crashes the process on the next draw.
 
     Raises:
         ValueError: A position is out of bounds.
@@ -222,12 +222,12 @@ def _check_position(name: str, position: Any, most: int) -> None:
 
 
 def check_like(value: Any, like: Any, place: str) -> None:
-    """Raise unless two structures of arrays have equal names, lengths, shapes and kinds of dtypes.
+    """Raise an error unless two structures of arrays have equal names, lengths, shapes and kinds of dtypes.
 
     Args:
         value: The structure.
         like: The expected structure.
-        place: Its path, for the message.
+        place: Path of the structure, for the message.
 
     Raises:
         ValueError: They differ.

@@ -17,7 +17,7 @@ _RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
 
 
 def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
-    """Return a structure as JSON data; add its arrays to `arrays` under their paths.
+    """Convert a structure to JSON data; add its arrays to `arrays` under their paths.
 
     Args:
         tree: Dicts with string keys, lists, tuples, deques, arrays, numbers, strings, bytes, None.
@@ -25,7 +25,7 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
         place: Path of the structure, such as `collector/encoded`.
 
     Raises:
-        TypeError: A value has another type. The message names its path.
+        TypeError: A value has a different type. The message names its path.
     """
     if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
         name = place or "value"
@@ -50,10 +50,10 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
 
 
 def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the structure from the output of `take_apart`.
+    """Rebuild a structure from the output of `take_apart`.
 
     Raises:
-        ValueError: The data is not an output of `take_apart`.
+        ValueError: The data was not returned by `take_apart`.
     """
     if isinstance(data, list):
         return [put_together(part, arrays) for part in data]
@@ -73,7 +73,7 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def stack_steps(steps: list[Any]) -> Any:
-    """Return the values of several steps as one structure of arrays `[T, N, ...]`."""
+    """Stack the values from several steps into one structure of arrays `[T, N, ...]`."""
     first = steps[0]
     if isinstance(first, Mapping):
         return {name: stack_steps([step[name] for step in steps]) for name in first}

@@ -21,11 +21,11 @@ from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE
 
-#: Most episodes in a film.
+#: Maximum number of episodes in a film.
 EPISODES = 5
 
 #: File suffix → container, codec, pixel format, factor of width and height, codec options (measured: the same file size
-#: in a third of the time).
+#: in one third of the time).
 _KINDS: dict[str, tuple[str, str, str, int, dict[str, str]]] = {
     ".mp4": ("mp4", "h264", "yuv420p", 2, {"preset": "veryfast"}),
     ".gif": ("gif", "gif", "pal8", 1, {}),
@@ -43,7 +43,7 @@ class Film:
     """Film that is encoded frame by frame in memory, and written completely or not at all.
 
     Args:
-        path: Its file, with the suffix `.mp4` (H.264) or `.gif`. An existing file is replaced.
+        path: The file, with the suffix `.mp4` (H.264) or `.gif`. An existing file is replaced.
 
     Attributes:
         fps: Frames per second; set this before the first frame.
@@ -51,7 +51,7 @@ class Film:
         episodes: Number of episodes.
 
     Raises:
-        ConfigError: The file has another suffix, or its folder cannot be created.
+        ConfigError: The file has a different suffix, or its folder cannot be created.
         MissingExtraError: The encoder is not installed.
     """
 
@@ -69,7 +69,7 @@ class Film:
         if not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--video {path}: its folder is not writable.")
         self.path, self.frames, self.episodes = path, 0, 0
-        self.fps = 30.0  # for environments without their own speed
+        self.fps = 30.0  # for environments that do not specify a speed
         self._file = io.BytesIO()
         self._stream: Any = None
         self._shape: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class Film:
             frame: `[height, width, 3]` uint8, red, green, blue; all frames have the same size.
 
         Raises:
-            NotServedError: The frame has another form.
+            NotServedError: The frame has a different shape or dtype.
         """
         if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not self._fits(frame.shape):
             found = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else shown(frame)
@@ -120,7 +120,7 @@ class Film:
 
 
 def _picture(frame: _Frame, pixels: str) -> Any:
-    """Return a frame for the encoder; frames of a GIF each have a palette."""
+    """Return a frame for the encoder; in a GIF, each frame has its own palette."""
     from av import VideoFrame
     from PIL import Image
 
@@ -135,12 +135,12 @@ def _picture(frame: _Frame, pixels: str) -> Any:
 
 
 def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment; film the first episodes of the first member.
+    """Return a vector environment; film the first episodes of its first environment.
 
-    The number of members is chosen so that the first one plays 5 episodes, or all if there are fewer.
+    The number of environments is chosen so that the first one plays 5 episodes, or all if there are fewer.
 
     Args:
-        make: Makes an environment in a render mode.
+        make: Creates an environment with a render mode.
         name: The environment's name, for messages.
         film: The film.
         episodes: Total number of episodes that will be played.
@@ -158,10 +158,10 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment with one member, shown in a window.
+    """Return a vector environment that contains one environment, shown in a window.
 
     Args:
-        make: Makes an environment in a render mode.
+        make: Creates an environment with a render mode.
         name: The environment's name, for messages.
 
     Raises:
@@ -180,7 +180,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
-    """Return an environment's metadata, or raise if it has none of the render modes."""
+    """Return an environment's metadata, or raise an error if it supports none of the render modes."""
     with closing(make(None)) as env:
         metadata = dict(env.metadata)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
@@ -240,7 +240,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that raises a clear error if an environment's window does not open.
+    """Wrapper that raises an informative error if an environment's window does not open.
 
     Args:
         env: The environment, made with `render_mode="human"`.
@@ -249,12 +249,12 @@ class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
     _open = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the first one opens the window."""
+        """Begin an episode; the first episode opens the window."""
         if self._open:
             return self.env.reset(seed=seed, options=options)
         with _rendering(self.env, "human"):
             found = self.env.reset(seed=seed, options=options)
-        pygame = sys.modules.get("pygame")  # pygame draws most environments, and fails silently
+        pygame = sys.modules.get("pygame")  # most environments use pygame, which fails silently
         if pygame is not None and pygame.display.get_init() and pygame.display.get_driver() == "offscreen":
             raise NotServedError(f"--render: no window opened on the display {os.environ.get('DISPLAY', '')!r}.")
         self._open = True

@@ -1,4 +1,4 @@
-"""Environments in parallel, each in its own process."""
+"""Environments that run in parallel, each in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlcatalog_ppo.env_state import Resumable
 #: Key of the info in which a worker reports a fault, because an exception may not be picklable.
 _FAULT = "rlcatalog_fault"
 
-#: Not fork: threads of PyTorch or TensorFlow may hold locks that a forked process would wait for.
+#: Not fork, because threads of PyTorch or TensorFlow may hold locks that a forked process would wait for.
 _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
@@ -31,11 +31,11 @@ class Workers(AsyncVectorEnv):
     """Gymnasium's `AsyncVectorEnv` with clear errors; closing it ends all its processes.
 
     Args:
-        makes: Functions that each make one environment; cloudpickle sends them to the processes.
+        makes: Functions that each create one environment; cloudpickle sends them to the processes.
 
     Raises:
         ConfigError: The functions cannot be pickled.
-        WorkerError: A process ended while it made its environment.
+        WorkerError: A process ended while it was creating its environment.
     """
 
     def __init__(self, makes: Sequence[Callable[[], Any]]) -> None:
@@ -55,7 +55,7 @@ class Workers(AsyncVectorEnv):
             except (TypeError, ValueError):  # spaces of variable size, or of kinds unknown to Gymnasium
                 start(shared_memory=False)
         except BaseException as error:
-            if not getattr(self, "processes", None):  # for the environment that is made to read its spaces
+            if not getattr(self, "processes", None):  # for the environment that is only created to read its spaces
                 raise
             if isinstance(error, EOFError | OSError):
                 raise self._ended() from error
@@ -77,7 +77,7 @@ class Workers(AsyncVectorEnv):
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Let the workers close their environments. If one does not answer, end all processes."""
+        """Have the workers close their environments. If one does not answer, end all processes."""
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
         self._state = AsyncState.DEFAULT  # do not wait for pending calls
         if not terminate and idle and all(process.is_alive() for process in self.processes):
@@ -139,7 +139,7 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:
-    """Make an environment in its process, or in the parent, which reads the spaces."""
+    """Create an environment in its process, or in the parent process, which reads the spaces."""
     if os.getpid() == parent:
         return make()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it

@@ -1,4 +1,4 @@
-"""Catalog parts in Ray RLlib's new API stack.
+"""Catalog parts for Ray RLlib's new API stack.
 
 `rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"fcnet_hiddens": [64, 64]})`
 """
@@ -17,7 +17,7 @@ __all__ += ["prepare_worker"]
 def prepare_worker() -> None:
     """Do nothing; importing this package has already loaded triton before TensorFlow in a Ray worker.
 
-    A remote learner or a trial of Ray Tune imports RLlib, and so TensorFlow, first. Ray runs the setup hook earlier.
+    A remote learner or a Ray Tune trial imports RLlib first, and therefore TensorFlow. Ray runs the setup hook earlier.
 
     Example:
         >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})

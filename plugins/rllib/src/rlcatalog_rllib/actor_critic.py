@@ -15,15 +15,15 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
-    """RLModule with policy and value, for PPO, APPO and IMPALA.
+    """RLModule with a policy and a value estimate, for PPO, APPO and IMPALA.
 
-    While acting, it samples raw actions and returns their parameters (`action_dist_inputs`). In training, it returns
-    the parameters that score the batch's actions under the current weights. A single distribution scores both, even if
-    parts of an action depend on each other.
+    While acting, it samples raw actions and also returns the parameters of their distribution (`action_dist_inputs`).
+    During training, it returns the parameters that score the batch's actions under the current weights. A single
+    distribution scores the actions in both cases, even if parts of an action depend on each other.
     """
 
     def setup(self) -> None:
-        """Build the parts. Called by Ray."""
+        """Build the parts; called by Ray."""
         super().setup()
         need_values(self.policy)
 
@@ -44,11 +44,11 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         return {Columns.ACTION_DIST_INPUTS: params, Columns.EMBEDDINGS: self.values_of(self.model, rows)}
 
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
-        """Return value estimates in the batch's leading shape.
+        """Return value estimates with the batch's leading shape.
 
         Args:
             batch: The batch.
-            embeddings: The values of the same pass, which `forward_train` returns under this name.
+            embeddings: The values from the same pass, which `forward_train` returns under this name.
         """
         if embeddings is not None:
             found: Tensor = embeddings

@@ -24,10 +24,10 @@ Spaces = tuple[Any, Any]
 
 
 def spaces_of_agents(env: Any) -> Spaces:
-    """Return the observation and action spaces of an environment's agents, each as a Dict.
+    """Return the observation spaces and the action spaces of an environment's agents, each as a Dict.
 
     Raises:
-        ConfigError: The environment has one agent.
+        ConfigError: The environment has only one agent.
     """
     if not isinstance(env, MultiAgentEnv):
         raise ConfigError(
@@ -42,7 +42,7 @@ def spaces_of_agents(env: Any) -> Spaces:
 def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
     """Return the observation and action space of each module.
 
-    They are defined in `policies`, or else by the agents that are mapped to the module.
+    They come from `policies`, or else from the agents that are mapped to the module.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
@@ -50,7 +50,7 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
         actions: The action space of each agent.
 
     Raises:
-        ConfigError: No agent is mapped to a module without given spaces.
+        ConfigError: No agent is mapped to a module whose spaces are not given.
         NotServedError: Agents with different spaces are mapped to one module.
     """
     agents = {agent: (space, actions[agent]) for agent, space in observations.spaces.items()}
@@ -61,7 +61,7 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
     for module_id in config.policies:
         given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
         theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
-        # A mapping may be random per episode; if all agents have equal spaces, any agent will do.
+        # A mapping may be random in each episode; if all agents have equal spaces, any agent will do.
         of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
         if not of and None in theirs:
             raise ConfigError(
@@ -92,7 +92,7 @@ def _same(a: Any, b: Any) -> bool:
 class EncodeAgents(Encoding):
     """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
 
-    Observations for modules of other kinds are unchanged.
+    Observations for modules without catalog parts are unchanged.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
@@ -113,13 +113,13 @@ class EncodeAgents(Encoding):
         )
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """Return a Dict with a space for each module."""
+        """Return a Dict with one space per module."""
         return self._space
 
     def __call__(
         self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Replace the last observation of each agent that stepped."""
+        """Replace the last observation of each agent that has taken a step."""
         of_module: dict[str, list[Any]] = {}
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=True):
             of_module.setdefault(str(episode.module_id), []).append(episode)
@@ -130,15 +130,15 @@ class EncodeAgents(Encoding):
 
 
 class AdaptAgents(ConnectorV2):
-    """Last module-to-env connector, which maps raw actions to the environment's, agent by agent.
+    """Last module-to-env connector, which maps raw actions to the environment's actions, agent by agent.
 
-    Actions of modules of other kinds are mapped to their spaces as in Ray.
+    Actions from modules without catalog parts are mapped to their spaces as in Ray.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        normalize_actions: Ray's setting, for other modules.
-        clip_actions: Ray's setting, for other modules.
+        normalize_actions: Ray's setting, for modules without catalog parts.
+        clip_actions: Ray's setting, for modules without catalog parts.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class AdaptAgents(ConnectorV2):
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environments' actions to a batch that has a dict of raw actions by agent for each environment."""
+        """Add the environments' actions to a batch with a dict for each environment that maps agents to raw actions."""
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
             for agent, action in raw.items():

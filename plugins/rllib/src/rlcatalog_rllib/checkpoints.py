@@ -1,4 +1,4 @@
-"""Checkpoints of a module: the stored identity, and checks that a checkpoint fits the module."""
+"""Checkpoints of a module: the stored identity, and checks that a checkpoint matches the module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import same_space, space_to_json
 
-#: Entry of a module's state with its spaces and parts, as JSON in an array of bytes.
+#: Entry in a module's state with its spaces and parts, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"
 #: Prefix of weights that only learners have.
 _TARGET = "target."
@@ -25,10 +25,10 @@ def identity(policy: Policy) -> np.ndarray[Any, Any]:
 
 
 def check_same(policy: Policy, found: Any) -> None:
-    """Raise unless a state comes from a module with the same spaces and parts.
+    """Raise an error unless a state comes from a module with the same spaces and parts.
 
     Args:
-        policy: The parts here.
+        policy: The parts in this process.
         found: The state's `identity`, or None.
 
     Raises:
@@ -51,7 +51,7 @@ def check_same(policy: Policy, found: Any) -> None:
 
 
 def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless weights have the names and shapes of the module's; target networks may be missing.
+    """Raise an error unless weights have the same names and shapes as the module's; target networks may be missing.
 
     Raises:
         SavedPolicyError: Names or shapes differ.

@@ -16,7 +16,7 @@ from rlcatalog_rllib.spaces import MASK, OBS
 
 #: Ray Tune registers environments by name, and never releases a name.
 _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
-#: Number of environments, and steps of each.
+#: Number of environments, and number of steps in each.
 _ENVS, _STEPS = 2, 12
 
 
@@ -25,12 +25,12 @@ _ENVS, _STEPS = 2, 12
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def rllib_moves_every_weight(part: kit.Part) -> None:
-    """One update of RLlib's PPO changes every weight. Runner and learner are in this process, without starting Ray."""
+    """One update of RLlib's PPO changes every weight. Runner and learner are in this process; Ray is not started."""
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
 
-    with warnings.catch_warnings(action="ignore"):  # Ray's own
+    with warnings.catch_warnings(action="ignore"):  # warnings from Ray itself
         with kit.refusing(NotServedError):
             config, runner = _runner(kit.update_example(part), part.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
@@ -65,14 +65,14 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 def outputs(module: Any) -> kit.OutputFunction:
     """Return a `CatalogRLModule` without memory, as an engine for `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `forward_inference`; densities and entropies from Ray's distribution over what `forward_train`
-    returns, as Ray's learners compute them; values from `compute_values`.
+    Actions come from `forward_inference`. Densities and entropies come from Ray's distribution for the output of
+    `forward_train`, as Ray's learners compute them. Values come from `compute_values`.
 
     Args:
         module: The module.
 
     Raises:
-        NotServedError: It is another kind of module, or reads past steps.
+        NotServedError: It is a different kind of module, or reads past steps.
     """
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")

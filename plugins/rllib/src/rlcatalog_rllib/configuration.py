@@ -39,29 +39,30 @@ def configure(
     """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the catalog.
 
     The parts are chosen once, in this call, and every worker builds the same ones. Ray's `normalize_actions` sets the
-    default of `action_bounds`, which selects how actions are fitted to their bounds; `clip_actions` has no effect.
+    default of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect.
     Connectors in the config are kept. They run first, both on the way to the module and on the way to the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
-            `MARWILConfig()`, or that of a subclass; modified in place and returned. BC and MARWIL encode the recorded
-            data, which is in the environment's form. After `multi_agent(...)`, each policy has separate parts.
-        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the config's.
+            `MARWILConfig()`, or an instance of a subclass; modified in place and returned. BC and MARWIL encode the
+            recorded data, which is in the environment's format. After `multi_agent(...)`, each policy has separate
+            parts.
+        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the config's environment.
         model: The flat model config of rlcatalog; its keys override those of `training(model=...)` and
             `rl_module(model_config=...)`. Other keys have the catalog's defaults, except `vf_share_layers`,
-            `action_bounds` and the initialisers of fcnet, which default to those of Ray's nets. Anything else, such as
-            a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
+            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Anything
+            else, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
             `tune.grid_search([...])` or a distribution of Ray Tune.
         models: With several agents, model configs by policy id; their keys override those of `model`.
         env_config: The environment's config. If None, the one in `config`.
-        catalog: The catalog of the parts, with its registrations. If None, each process uses its own. Ray pickles it
+        catalog: The catalog for the parts, with its registrations. If None, each process uses its own. Ray pickles it
             for its workers.
 
     Returns:
         The config.
 
     Raises:
-        NotServedError: The algorithm is not supported, or Ray's API has no place for a feature.
+        NotServedError: The algorithm is not supported, or Ray's API does not support a feature.
         ConfigError: A key of `DefaultModelConfig` has no equivalent here, or `models` names an unknown policy.
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
@@ -84,7 +85,7 @@ def configure(
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
         return _configure_agents(config, module, env, env_config, theirs, asked, models, catalog, own)
-    options = search_options(asked)  # sampled only once
+    options = search_options(asked)  # sampled once only
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     with closing(create_env(env, env_config)) as made:
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
@@ -112,7 +113,7 @@ def configure(
 
 
 def _as_config(model: Any) -> Mapping[str, Any]:
-    """Return a model config, or for a model, a config with it."""
+    """Return a model config unchanged; for a model, return a config that selects it."""
     return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
 
 
@@ -128,7 +129,7 @@ def _configure_agents(
     recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
     for name, (obs_space, action_space) in module_spaces.items():
         given = ray_config.spec_of(config, name)
-        if ray_config.is_the_users(given):  # another kind of module, such as a random one
+        if ray_config.is_the_users(given):  # a different kind of module, such as a random one
             specs[name] = given
             continue
         model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
@@ -148,7 +149,7 @@ def _set_up(
     config: Any, env: Any, env_config: Any, theirs: Any, recipes: list[Recipe], spec: Any, connectors: Any, runner: Any
 ) -> Any:
     config.environment(env, env_config=env_config)
-    # Ray's DQN reads max_seq_len here. The user's keys remain for a second configure().
+    # Ray's DQN reads max_seq_len here. The user's keys are kept for a second configure().
     longest = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
     config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": longest, **theirs})
     if config.env_runner_cls is None and config.output is None:
@@ -166,7 +167,7 @@ def _set_up(
 
 
 def _with_check(callbacks: Any) -> list[Any]:
-    """Return the user's callbacks for an event, followed by the check of remote runners."""
+    """Return the user's callbacks for an event, followed by the check on remote runners."""
     given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
     return [*(callback for callback in given if callback is not check_runners), check_runners]
 
@@ -182,7 +183,7 @@ def _for_module(name: str) -> Iterator[None]:
 
 
 def _own(make: Any) -> Any:
-    """Return the user's function for a pipeline, even after an earlier configure()."""
+    """Return the user's function for a pipeline, even if configure() was called before."""
     if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
@@ -196,14 +197,14 @@ def spec(
     q_values: bool = False,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Return the `RLModuleSpec` of a module with the catalog's parts, to use in your own config.
+    """Return the `RLModuleSpec` for a module with the catalog's parts, to use in your own config.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The flat model config.
         q_values: Whether the module is for DQN.
-        catalog: The catalog of the parts. If None, each process uses its own.
+        catalog: The catalog for the parts. If None, each process uses its own.
 
     Raises:
         CatalogError: The parts cannot be built.

@@ -22,7 +22,7 @@ from rlcatalog_rllib.recipe import Recipe
 
 
 class Encoding(ConnectorV2):
-    """Base class of connectors that encode observations. Their state is each module's filter statistics.
+    """Base class for connectors that encode observations. Their state consists of each module's filter statistics.
 
     Attributes:
         encoders: The encoder of each module.
@@ -31,7 +31,7 @@ class Encoding(ConnectorV2):
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the current statistics and the statistics of the last merge."""
+        """Return the current statistics and the statistics after the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -48,14 +48,14 @@ class Encoding(ConnectorV2):
 class EncodeObservations(Encoding):
     """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    It writes its results into the episodes, so that the learner gets them too. It adds the columns of the action mask
-    and the model's views of the past to the encoded observation. A filter learns while exploring. Its statistics are
-    this connector's state, and Ray merges the statistics of all environment runners.
+    It writes its results into the episodes, so that the learner receives them too. It adds the action mask's columns
+    and the model's views of the past to the encoded observation. A filter learns while exploring. The filter's
+    statistics are this connector's state, and Ray merges the statistics of all environment runners.
 
     Args:
         input_observation_space: The environment's observation space.
         input_action_space: Its action space.
-        recipe: The recipe of the policy.
+        recipe: The recipe for the policy.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EncodeObservations(Encoding):
 
 
 class AdaptActions(ConnectorV2):
-    """Last module-to-env connector, which maps raw actions to the environment's. Ray stores and scores the raw ones."""
+    """Last module-to-env connector, which maps raw actions to the environment's. Ray stores and scores raw actions."""
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add the environment's actions to a batch with raw actions `[B]` or `[B, width]`."""
@@ -126,10 +126,10 @@ def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> 
 
 @dataclass(frozen=True)
 class EnvToModule:
-    """Maker of the env-to-module connectors: the user's, then the one from `encode`.
+    """Factory for the env-to-module connectors: the user's, then the one from `encode`.
 
     Attributes:
-        encode: Makes rlcatalog's connector.
+        encode: Creates rlcatalog's connector.
         own: The user's function for this pipeline, or None.
     """
 
@@ -143,11 +143,11 @@ class EnvToModule:
 
 @dataclass(frozen=True)
 class ModuleToEnv:
-    """Maker of the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, then `adapt`'s.
+    """Factory for the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, then `adapt`'s.
 
     Attributes:
         own: The user's function for this pipeline, or None.
-        adapt: Makes rlcatalog's connector.
+        adapt: Creates rlcatalog's connector.
         by_agent: Whether there are several agents.
     """
 
@@ -168,8 +168,8 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
     """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:
-        model: The model config, equal to the module's.
-        catalog: The catalog of the parts, the same as the module's.
+        model: The model config, which must equal the module's.
+        catalog: The catalog for the parts, which must be the same as the module's.
     """
     recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
     return EnvToModule(partial(EncodeObservations, recipe=recipe))

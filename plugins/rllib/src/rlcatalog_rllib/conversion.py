@@ -1,4 +1,4 @@
-"""Conversion of a trained algorithm into a policy that needs no Ray."""
+"""Conversion of a trained algorithm into a policy that does not need Ray."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     """Return the policy that an algorithm has learned; `policy.save(directory)` saves it.
 
     Args:
-        algo: An algorithm set up by `configure`, or its module if it has no filter.
+        algo: An algorithm set up by `configure`; if it has no filter, its module also works.
         module_id: With several agents, the id of a policy.
 
     Raises:
         UnknownNameError: There is no policy `module_id`, or it is None and there are several policies.
-        ModelContractError: The module is not from rlcatalog.
+        ModelContractError: The module does not have catalog parts.
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID

@@ -16,17 +16,17 @@ from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):
-    """The catalog's distribution for the parameters in a batch under `action_dist_inputs`.
+    """The catalog's distribution for the parameters that a batch contains under `action_dist_inputs`.
 
     Actions are raw: `[...]` for a single Discrete, otherwise `[..., width]`, with the parameters' leading axes.
     `of(policy)` returns the subclass for a policy.
 
     Args:
         dist: The catalog's distribution, over rows `[N, ...]`.
-        shape: The leading axes, whose product is N.
+        shape: Sizes of the leading axes, whose product is N.
     """
 
-    #: Its `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
+    #: The policy, whose `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
     #: Whether samples are the most likely actions.
@@ -45,7 +45,7 @@ class CatalogDistribution(Distribution):
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
         """Return the distribution for parameters `[..., size]`."""
         policy = cls._policy
-        # Some distributions for RLlib read the model that made their inputs, here the module's.
+        # Some RLlib distributions read the model that computed their inputs; here, this is the module's model.
         dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
         return cls(dist, logits.shape[:-1])
 
@@ -72,7 +72,7 @@ class CatalogDistribution(Distribution):
         return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:
-        """Return the divergence of `other` from this distribution, with the leading shape.
+        """Return the divergence between this distribution and `other`, with the leading shape.
 
         Raises:
             NoClosedFormError: The divergence has no closed form.

@@ -1,4 +1,4 @@
-"""Encoders of a module's observations, action masks and views of the past."""
+"""Encoders for a module's observations, action masks and views of the past."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array = np.ndarray[Any, Any]
 
 
 class EpisodeEncoder:
-    """Encoder of one module's observations, which replaces them in the episodes.
+    """Encoder for one module's observations, which replaces them in the episodes.
 
     Args:
-        recipe: The recipe of the module's policy.
+        recipe: The recipe for the module's policy.
         observation_space: The environment's observation space for the module.
         action_space: Its action space.
 
@@ -42,9 +42,10 @@ class EpisodeEncoder:
         """Replace the last observation of each episode.
 
         Args:
-            episodes: Ray's episodes, each of one agent.
+            episodes: Ray's episodes, each with one agent.
             learn: Whether a filter learns from the observations.
-            in_step: Whether these are always all episodes of a vector environment. If False, each has a separate past.
+            in_step: Whether these are always all episodes of a vector environment. If False, each episode's past is
+                tracked separately.
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
@@ -87,7 +88,7 @@ class EpisodeEncoder:
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the filter's current statistics and the statistics of the last merge."""
+        """Return the filter's current statistics and the statistics after the last merge."""
         if self.policy.filter is None:
             return {}
         return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
@@ -105,7 +106,7 @@ class EpisodeEncoder:
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner contributes its statistics since they were last set; this one has the rest.
+        # Each runner contributes the statistics collected since they were last set; this one has the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
         self.set_state({"filter": together})  # Ray does not store it elsewhere if the driver has no runner

@@ -1,4 +1,4 @@
-"""The engine `rllib` of `rlcatalog train`: Ray RLlib."""
+"""The engine `rllib` for `rlcatalog train`: Ray RLlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msgspec import Meta
 from rlcatalog.errors import ConfigError, SavedPolicyError, raised_as
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
 
-#: Folder of Ray's checkpoint in each checkpoint of a run.
+#: Folder for Ray's checkpoint in each checkpoint of a run.
 ALGORITHM = "algorithm"
 
 
@@ -126,7 +126,7 @@ def _count_gpus(device: str | None) -> int:
 
 @contextmanager
 def _built(config: Any) -> Iterator[Any]:
-    """Yield the algorithm of a config, and stop it at the end. Start and stop Ray unless it is already running."""
+    """Yield a config's algorithm, and stop it at the end. Start and stop Ray unless it is already running."""
     import ray
 
     ours, trained = not ray.is_initialized(), None

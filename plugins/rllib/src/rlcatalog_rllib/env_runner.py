@@ -11,14 +11,14 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from rlcatalog.errors import CatalogError
 from rlcatalog_rllib.worker_deaths import forget_starts, record_start
 
-#: Entry in a runner's reported spaces with its error.
+#: Key for the error in the spaces that a runner reports.
 _FAILURE = "rlcatalog_failure"
 
 
 class _Telling:
     """Ray runner that stays alive and reports an error if parts are missing or its processes die repeatedly.
 
-    With restarts of failed runners (Ray's default), Ray only logs errors of a runner's constructor. It then reads the
+    If failed runners are restarted (Ray's default), Ray only logs errors from a runner's constructor. It then reads the
     spaces of the first runner, and fails with an IndexError or waits forever. This runner returns the error instead,
     and the driver raises it.
 
@@ -41,20 +41,20 @@ class _Telling:
             self._failure = error
 
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the runner. An error ends a complete runner's process, and Ray restarts it."""
+        """Call a function with the runner. An error ends the process of a complete runner, and Ray restarts it."""
         if self._failure is not None:
             return func(self, *args, **kwargs)
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
 
     def get_spaces(self) -> dict[str, Any]:
-        """Return the spaces of environment and module, or the error instead."""
+        """Return the spaces of the environment and the module, or the error instead."""
         if self._failure is not None:
             return {_FAILURE: self._failure}
         found: dict[str, Any] = super().get_spaces()  # type: ignore[misc]
         return found
 
     def assert_healthy(self) -> None:
-        """Raise if the runner is unhealthy, which ends its process. A runner with an error stays alive."""
+        """Raise an error if the runner is unhealthy, which ends its process. A runner with an error stays alive."""
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 

@@ -30,7 +30,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
-            wrappers; `"catalog"`: the catalog of the wrappers, or None.
+            wrappers; `"catalog"`: the catalog for the wrappers, or None.
 
     Raises:
         CatalogError: The environment cannot be created on this node. The message names the node.
@@ -52,7 +52,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that encodes observations before they leave the environment.
 
-    Ray splits a vector environment's batch as nested arrays. Observations of Text, Sequence, Graph and plugins' kinds
+    Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence, Graph and plugins' kinds
     of spaces are batched as tuples of values, which Ray would split incorrectly.
 
     Args:
@@ -63,7 +63,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
         super().__init__(env)
-        # Explain instead of resolve, because `configure` has already warned of unused keys.
+        # Explain instead of resolve, because `configure` has already warned about unused keys.
         resolution = catalog.explain(env.observation_space, env.action_space, model, "torch").resolution
         self._encoder = Encoder(catalog, resolution)
         parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
@@ -84,7 +84,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._encoded(obs, terminated or truncated), reward, terminated, truncated, info
 
     def _encoded(self, obs: Any, done: bool) -> dict[str, Any]:
-        """Return the encoded observation and the columns of its mask."""
+        """Return the encoded observation with the columns of its mask."""
         found = {OBS: self._encoder.encode(obs)}
         if self._encoder.masks.key is not None:
             found[MASK] = self._encoder.mask_of(obs, over=done).astype(np.int8)
@@ -92,7 +92,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
-    """Create one environment, like Ray.
+    """Create one environment, as Ray does.
 
     Args:
         env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray, these need not take
@@ -102,7 +102,7 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
 
     Raises:
         UnknownNameError: Gymnasium does not know the id.
-        ConfigError: `env` has another form.
+        ConfigError: `env` is none of these.
     """
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
               if hasattr(context, name)}  # fmt: skip

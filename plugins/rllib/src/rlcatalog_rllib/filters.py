@@ -1,4 +1,4 @@
-"""Merging of the statistics of filters that learn in several processes.
+"""Merging of statistics from filters that learn in several processes.
 
 A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
 `rlcatalog-filters`. Its other entries must be equal in all processes.
@@ -19,7 +19,7 @@ _MOMENTS = ("n", "mean", "m2")
 
 
 def since(begun: State, state: State) -> dict[str, Array]:
-    """Return the statistics of the observations after `begun`."""
+    """Return statistics over the observations since `begun`."""
     _check(state)
     all_of_them, before = int(state["n"]), int(begun["n"])
     n = all_of_them - before
@@ -31,7 +31,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
 
 
 def merged(states: Sequence[State]) -> dict[str, Array]:
-    """Return the statistics of the observations of all states (Chan et al. 1979)."""
+    """Merge the statistics in several states (Chan et al. 1979)."""
     total = dict(states[0])
     _check(total)
     for state in states[1:]:

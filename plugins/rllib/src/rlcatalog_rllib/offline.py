@@ -1,4 +1,4 @@
-"""Encoding of recorded episodes for the learners of BC and MARWIL, equal to an environment runner's."""
+"""Encoding of recorded episodes for the learners of BC and MARWIL, identical to that in an environment runner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EncodeEpisodes(ConnectorV2):
 
     Episodes contain the environment's observations and actions. Episodes that were recorded with the catalog's
     connectors already contain encoded observations and raw actions, and are not changed. The trained module's policy
-    encodes.
+    does the encoding.
     """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class EncodeEpisodes(ConnectorV2):
 
 @dataclass(frozen=True)
 class EpisodesToLearner:
-    """Maker of the first learner connectors: the user's, then `EncodeEpisodes`.
+    """Factory for the first learner connectors: the user's, then `EncodeEpisodes`.
 
     Attributes:
         own: The user's function for this pipeline, or None.
@@ -102,7 +102,7 @@ def refuse_filter(policy: Any) -> None:
 
 
 def _items(column: Any) -> list[Any]:
-    """Return a column as a list of steps. Ray stores either a list, or arrays in the structure of one step."""
+    """Convert a column to a list of steps. Ray stores either a list, or arrays in the structure of one step."""
     if isinstance(column, list):
         return column
     if isinstance(column, np.ndarray):

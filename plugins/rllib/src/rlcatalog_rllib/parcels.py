@@ -19,7 +19,8 @@ cloudpickle: Any = untyped
 
 #: Function and arguments that rebuild a parcel's content.
 Sent = tuple[Callable[..., Any], tuple[Any, ...]]
-#: Pickled form: names of the classes, the content with classes by name, and with classes by value (or empty).
+#: Pickled form: names of the classes, the content with classes by name, and the content with classes by value (or
+#: empty).
 Letter = tuple[str, bytes, bytes]
 
 
@@ -31,8 +32,8 @@ class Parcel:
     Args:
         content: The object in this process.
         send: Returns a function and arguments that rebuild it in another process.
-        classes: The classes of the running program in it.
-        letter: Its pickled form, if it came from another process, to send on unchanged.
+        classes: The classes in it that belong to the running program.
+        letter: Its pickled form, if it came from another process, so that it can be sent on unchanged.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class Parcel:
 
     @classmethod
     def of_code(cls, content: Any) -> Parcel:
-        """Return the parcel of a class, an instance or a function that creates one."""
+        """Return a parcel with a class, an instance or a function that creates one."""
         return cls(content, lambda: (_itself, (content,)), [_named(content)])
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return the parcel of a catalog, with its registered components that are used."""
+        """Return a parcel with a catalog and those of its registered components that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
@@ -67,7 +68,7 @@ class Parcel:
 
 
 def content_of(value: Any) -> Any:
-    """Return the content of a parcel; return other values unchanged."""
+    """Return a parcel's content; return other values unchanged."""
     return value.content if isinstance(value, Parcel) else value
 
 
@@ -101,7 +102,7 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
         if not whole:
             raise MissingPluginError(
                 f"{names}: cannot be imported in this process: {error}. Make the module importable here, or put the"
-                " class into a plugin package, which every process finds by its name (rlcatalog new)."
+                " class into a plugin package, which any process can find by name (`rlcatalog new`)."
             ) from error
         make, arguments = cloudpickle.loads(whole)
     return Parcel(make(*arguments), lambda: (make, arguments), (), (names, by_name, whole))

@@ -26,7 +26,7 @@ class CatalogQModule(CatalogModule, QNetAPI):
     """
 
     def setup(self) -> None:
-        """Build the parts. Called by Ray."""
+        """Build the parts; called by Ray."""
         super().setup()
         given = self.model_config
         check_q_served(self.policy, given)

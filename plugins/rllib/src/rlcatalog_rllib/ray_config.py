@@ -1,4 +1,4 @@
-"""Model settings in Ray's config: the defaults of the algorithm's nets, and the user's keys."""
+"""Model settings in Ray's config: defaults that match the algorithm's nets, and the user's keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rlcatalog_rllib.recipe import RAYS_DEFAULTS
 from rlcatalog_rllib.rl_module import CatalogModule
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfig))
-#: Fields that no catalog net supports, or prefixes of their names.
+#: Fields that catalog nets do not support, or prefixes of their names.
 _WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
 
 
 def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
-    """Return defaults of the model config that match an algorithm's own nets.
+    """Return model config defaults that match an algorithm's own nets.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -41,7 +41,7 @@ def modules_defaults(normalized: Any = None) -> dict[str, Any]:
     """Return the defaults for all algorithms: PyTorch's initialisers, and actions scaled from [-1, 1] to the bounds.
 
     Args:
-        normalized: The action space, if Ray's `normalize_actions` is on.
+        normalized: The action space if Ray's `normalize_actions` is on, otherwise None.
     """
     found = dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
     if normalized is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()):
@@ -53,14 +53,15 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     """Return the model keys that the user gave in a config, under the catalog's names.
 
     As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec
-    without a module class. In the first, and in a `DefaultModelConfig`, keys with Ray's defaults are ignored.
+    without a module class. In the first, and in a `DefaultModelConfig`, keys that have Ray's default values are
+    ignored.
 
     Args:
         config: Ray's AlgorithmConfig.
 
     Raises:
         ConfigError: A field of `DefaultModelConfig` has no equivalent here.
-        NotServedError: The config's `rl_module_spec` is for a module of another kind.
+        NotServedError: The config's `rl_module_spec` is for a different kind of module.
     """
     rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
     spec = None if config.is_multi_agent else config._rl_module_spec
@@ -74,19 +75,19 @@ def given_to_ray(config: Any) -> dict[str, Any]:
 
 
 def spec_of(config: Any, module_id: str) -> Any:
-    """Return a module's spec in a config with several agents, or None."""
+    """Return the spec for a module in a config with several agents, or None."""
     spec = config._rl_module_spec
     return (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
 
 
 def is_the_users(spec: Any) -> bool:
-    """Return whether a spec is for another kind of module."""
+    """Return whether a spec is for a different kind of module."""
     cls = _class_of(spec)
     return cls is not None and not (isinstance(cls, type) and issubclass(cls, CatalogModule))
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the keys of a spec without a module class; empty for a spec from `configure`.
+    """Return the keys in a spec without a module class; empty for a spec from `configure`.
 
     Args:
         config: Ray's AlgorithmConfig.

@@ -1,4 +1,4 @@
-"""Recipe of a policy, from which every worker builds it: the model config and the parts that the driver chose."""
+"""Recipe from which every worker builds a policy: the model config and the parts that the driver chose."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
 
-#: Key of a module's `model_config` with the names of the chosen parts.
+#: Key in a module's `model_config` for the names of the chosen parts.
 PARTS = "_rlcatalog_parts"
-#: Key with the catalog, if it is not the process's; Ray pickles it for its workers.
+#: Key for the catalog, if it is not the process's; Ray pickles it for its workers.
 CATALOG = "_rlcatalog_catalog"
-#: Key with the list of the catalog's keys; the others are Ray's.
+#: Key for the list of the catalog's keys; all others are Ray's.
 KEYS = "_rlcatalog_keys"
 #: Keys that Ray's algorithms add to a module's `model_config`, and which are not rlcatalog's.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
-#: Keys that Ray's algorithms set to defaults of their own nets.
+#: Keys that Ray's algorithms set to the defaults of their own nets.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 
@@ -33,9 +33,9 @@ class Recipe:
     Attributes:
         model: The model config.
         pins: The chosen parts, or None if each process chooses its own.
-        catalog: The catalog of the parts, or a parcel with it. If None, each process uses its own.
-        defaults: Defaults of the algorithm's own nets, for keys that are not in the model config.
-        warned: Whether the driver has already warned of unused keys.
+        catalog: The catalog for the parts, or a parcel with it. If None, each process uses its own.
+        defaults: Defaults that match the algorithm's own nets, for keys that are not in the model config.
+        warned: Whether the driver has already warned about unused keys.
     """
 
     model: Mapping[str, Any]
@@ -79,15 +79,15 @@ def choose_parts(
     catalog: Catalog | None,
     defaults: Mapping[str, Any],
 ) -> tuple[Recipe, Policy]:
-    """Choose the parts for a pair of spaces, and build them once.
+    """Choose the parts for an observation and an action space, and build them once.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The model config.
-        catalog: The catalog of the parts. If None, the process's.
-        defaults: Defaults of the engine, for keys that are not in the model config. The algorithm that runs the recipe
-            adds missing keys of `RAYS_DEFAULTS`.
+        catalog: The catalog for the parts. If None, the process's.
+        defaults: The engine's defaults, for keys that are not in the model config. The algorithm that runs the recipe
+            adds missing keys from `RAYS_DEFAULTS`.
 
     Returns:
         The recipe for all workers, and the policy that was built here.
@@ -111,7 +111,7 @@ def choose_parts(
 
 
 def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
-    """Build the policy of a recipe.
+    """Build a policy from a recipe.
 
     Args:
         recipe: The recipe.
@@ -125,7 +125,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
     pins = recipe.pins
     try:
         if pins is not None:
-            pins.check(catalog.registry)  # report a missing package before its config keys
+            pins.check(catalog.registry)  # report a missing package before its unknown config keys
         with warnings.catch_warnings():
             if recipe.warned:
                 warnings.simplefilter("ignore", UnreadKeysWarning)

@@ -10,10 +10,10 @@ from rlcatalog.errors import ConfigError, NotServedError, nearest
 
 
 def check_served(policy: Policy) -> None:
-    """Raise if a model needs features that Ray's learners do not have.
+    """Raise an error if a model needs features that Ray's learners do not have.
 
     Raises:
-        NotServedError: It uses such a feature. The message names it.
+        NotServedError: It needs such a feature. The message names it.
     """
     who = policy.model_name
     if policy.views.ahead:
@@ -35,14 +35,14 @@ def check_served(policy: Policy) -> None:
 
 
 def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
-    """Raise unless DQN gets one value for each action of a Discrete.
+    """Raise an error unless the model returns one value for each action of a Discrete, as DQN requires.
 
     Args:
         policy: The parts.
         settings: DQN's entries in the module's `model_config`.
 
     Raises:
-        NotServedError: It does not. The message says why.
+        NotServedError: It does not. The message gives the reason.
     """
     if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.action.n:
         raise NotServedError(
@@ -57,13 +57,13 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
 
 
 def check_soft_served(policy: Policy) -> None:
-    """Raise unless SAC supports the policy's actions and model.
+    """Raise an error unless SAC supports the policy's actions and model.
 
     Args:
         policy: The parts.
 
     Raises:
-        NotServedError: It does not. The message says why.
+        NotServedError: It does not. The message gives the reason.
     """
     if policy.memory or policy.views:
         raise NotServedError(f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past.")

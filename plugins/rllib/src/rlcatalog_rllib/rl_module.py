@@ -24,23 +24,23 @@ from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 from rlcatalog_torch import Padding, before_torch_optimizers, values_of
 
-# A learner's or trial's process imports RLlib and TensorFlow before it reads a config, which imports this module. Next,
-# Ray's seeding of PyTorch is the first to need triton.
+# The process of a learner or trial imports RLlib and TensorFlow before it reads a config, which imports this module.
+# The first code to need triton after that is Ray's seeding of PyTorch.
 before_torch_optimizers()
 
 
 @dataclass
 class Rows:
-    """Batch in the model's form.
+    """Batch in the format that the model expects.
 
     Attributes:
         obs: Encoded observations `[N, ...]`.
-        mask: Columns of the action masks `[N, m]`, or None.
-        views: The model's views of the past, `[N, ...]` each.
+        mask: Action masks as columns `[N, m]`, or None.
+        views: The model's views of the past, each `[N, ...]`.
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
         lengths: Lengths of the sequences `[S]`, or None for a model without memory.
         states: Memory at the start of each sequence.
-        padding: Padding of the sequences, if any.
+        padding: The sequences' padding, if any.
     """
 
     obs: Tensor
@@ -55,7 +55,7 @@ class Rows:
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
     """RLModule with a model that the catalog has chosen and built.
 
-    `model_config` is the flat model config of rlcatalog. `policy` has the parts; `policy.model` is this module's
+    `model_config` is the flat model config of rlcatalog. `policy` contains the parts; `policy.model` is this module's
     `model`.
     """
 
@@ -65,7 +65,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     # --- building --------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Build the parts. Called by Ray."""
+        """Build the parts; called by Ray."""
         recipe = Recipe.of(self.model_config)
         self.policy = build_policy(recipe, original_space(self.observation_space), self.action_space)
         check_served(self.policy)
@@ -133,7 +133,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return outputs, states
 
     def values_of(self, model: Any, rows: Rows) -> Tensor:
-        """Return the values of a model's last pass, in the batch's shape."""
+        """Return the values from a model's last pass, in the batch's shape."""
         return values_of(model).reshape(rows.shape)
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
@@ -167,7 +167,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     ) -> Tensor:  # fmt: skip
         """Return the learner's loss after the model's `custom_loss`, and report the model's `metrics`.
 
-        The model gets the batch's real rows, without the padding of sequences.
+        The model receives the batch's real rows, without sequence padding.
         """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
@@ -185,7 +185,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return found_loss
 
     def make_target_networks(self) -> None:
-        """Copy the model. Called by the learners of APPO and DQN."""
+        """Copy the model; called by the learners of APPO and DQN."""
         self.target = make_target_network(self.model)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -212,7 +212,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Set the weights.
 
         Raises:
-            SavedPolicyError: They belong to another environment or to other parts.
+            SavedPolicyError: They belong to a different environment or to different parts.
         """
         weights = dict(state)
         check_same(self.policy, weights.pop(IDENTITY, None))
@@ -230,11 +230,11 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 
 def folded(value: Any) -> Any:
-    """Return `[S, T, ...]` as `[S * T, ...]`, for each part of a structure."""
+    """Reshape `[S, T, ...]` to `[S * T, ...]`, for each part of a structure."""
     return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 
-#: Columns with one row per sequence, not per step.
+#: Columns with one row per sequence instead of one per step.
 _PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
 
 
@@ -246,7 +246,7 @@ def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
 
 
 def need_values(policy: Policy) -> None:
-    """Raise unless the model has a value branch.
+    """Raise an error unless the model has a value branch.
 
     Raises:
         ModelContractError: It does not.

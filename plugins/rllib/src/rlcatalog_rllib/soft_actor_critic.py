@@ -21,10 +21,10 @@ from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):
-    """Critic for discrete actions: a second model like the actor's, whose outputs are the values of all actions.
+    """Critic for discrete actions: a second model like the actor's, which outputs the values of all actions.
 
     Args:
-        policy: The policy whose model is built again.
+        policy: The policy from whose parts the critic's model is built.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -38,10 +38,10 @@ class ChoiceCritic(nn.Module):
 
 
 class NumberCritic(nn.Module):
-    """Critic for continuous actions, which are concatenated with a trunk's features before another hidden layer.
+    """Critic for continuous actions, which are concatenated with a trunk's features before a further hidden layer.
 
     Args:
-        policy: The policy whose trunk is built again.
+        policy: The policy from whose parts the critic's trunk is built.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -73,7 +73,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
     """
 
     def setup(self) -> None:
-        """Build the parts. Called by Ray."""
+        """Build the parts; called by Ray."""
         super().setup()
         check_soft_served(self.policy)
         self.twin_q = bool(self.model_config.get("twin_q", True))
@@ -168,7 +168,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return _smallest(self._each(self.rows(batch).obs, actions, target))
 
     def make_target_networks(self) -> None:
-        """Copy the critics. Called by Ray's learner."""
+        """Copy the critics; called by Ray's learner."""
         self.target = nn.ModuleList(make_target_network(critic) for critic in self.critics)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -181,7 +181,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
 
 class _Trained:
-    """Parameters of a net, except its value branch, for Ray's learner."""
+    """A net's parameters, except those of its value branch, for Ray's learner."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

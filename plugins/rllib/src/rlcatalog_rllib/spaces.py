@@ -1,7 +1,8 @@
 """Spaces of encoded observations, which Ray passes from environments to modules.
 
-An encoded observation is an array, or a dict: `"obs"` is the array, `"mask"` the columns of the action mask, and
-`"views"` the model's views of the past. The space has the environment's space as `original_space`.
+An encoded observation is an array or a dict. In the dict, `"obs"` is the array, `"mask"` contains the action mask's
+columns, and `"views"` contains the model's views of the past. The attribute `original_space` of the space is the
+environment's space.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def encoded_space(policy: Policy) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return the environment's space for an encoded one.
+    """Return the environment's space for a space of encoded observations.
 
     Raises:
         ConfigError: The space is not from `EncodeObservations`.
@@ -60,7 +61,7 @@ def original_space(space: Any) -> Any:
 
 
 def _space_of(value: Any) -> Any:
-    """Return a space for views `[1, ...]` or a structure of views."""
+    """Return a space for views `[1, ...]`, or for a structure of views."""
     if isinstance(value, dict):
         return spaces.Dict({name: _space_of(part) for name, part in value.items()})
     if isinstance(value, tuple):
@@ -70,11 +71,11 @@ def _space_of(value: Any) -> Any:
 
 
 def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Return encoded observations one by one: arrays or, with more columns, dicts of both.
+    """Split encoded observations into single ones: arrays or, with further columns, dicts that contain both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.
-        **columns: More columns, `mask` and `views`, with one row per observation.
+        **columns: Further columns, `mask` and `views`, with one row per observation.
     """
     beside = {name: column for name, column in columns.items() if column is not None}
     if not beside:
@@ -84,7 +85,7 @@ def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
 
 
 def rows_of(batch: Any, count: int) -> list[Any]:
-    """Return the rows of a structure of arrays `[count, ...]`, each as a structure."""
+    """Split a structure of arrays `[count, ...]` into one structure per row."""
     if isinstance(batch, np.ndarray):
         return list(batch)
     flat = tree.flatten(batch)

@@ -1,4 +1,4 @@
-"""Ray Tune search over keys of the model config, by `tune.grid_search` or a distribution."""
+"""Ray Tune search over model config keys, with `tune.grid_search` or a distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import ConfigError
 from rlcatalog_rllib.spaces import encoded_space
 
-#: Number of values of a distribution that are tried beforehand.
+#: Number of values from a distribution that are tried beforehand.
 _DRAWN = 4
 
 
@@ -29,7 +29,7 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
         if isinstance(value, Function):
             raise ConfigError(
                 f"model: {key} is a tune.sample_from, whose values are unknown in advance. Pass Tune a function that"
-                " calls rlcatalog_rllib.configure with the values of its trial."
+                " calls rlcatalog_rllib.configure with the trial's values."
             )
         if isinstance(value, Domain):
             found[key] = [value.sample() for _ in range(_DRAWN)]
@@ -41,15 +41,15 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]) -> None:
-    """Raise if a search changes how environment runners encode observations or adapt actions.
+    """Raise an error if a search changes how environment runners encode observations or adapt actions.
 
     Args:
         options: The result of `search_options`.
-        policy: The policy with the first value of each key.
+        policy: The policy built with the first value of each key.
         build: Builds the policy with other values of some keys.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: The search changes this.
         CatalogError: A value is invalid.
     """
     for key, values in options.items():
@@ -59,7 +59,7 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
                 raise ConfigError(
                     f"model: a search over {key} (tried: {value!r}) changes what environment runners pass to the"
                     " module, which is fixed before the search. Pass Tune a function that calls"
-                    " rlcatalog_rllib.configure with the values of its trial."
+                    " rlcatalog_rllib.configure with the trial's values."
                 )
 
 

@@ -1,4 +1,4 @@
-"""Count of an environment runner's process deaths, across Ray's restarts.
+"""Count of the deaths of an environment runner's processes, across Ray's restarts.
 
 When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver waits. If a runner
 always died in its constructor or first steps, the run would never end or report an error.
@@ -16,7 +16,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from rlcatalog.errors import WorkerError
 from rlcatalog_rllib.recipe import this_machine
 
-#: Number of processes of a runner that may die in a row before any has collected data.
+#: Number of a runner's processes that may die in a row before any of them has collected data.
 LIMIT = 3
 #: Patterns of the cause of death in a log: a signal or a Python error.
 _CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w*(?:\.\w+)*(?:Error|Exception)\b.*)$")
@@ -25,7 +25,7 @@ _CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w
 def record_start() -> WorkerError | None:
     """Record the start of this process as a runner; return an error if too many earlier processes died.
 
-    The record is in Ray's key-value store, under the actor's id, which a restart keeps.
+    The record is in Ray's key-value store, under the actor's id, which does not change when Ray restarts it.
     """
     starts = json.loads(_internal_kv_get(_key()) or "[]")
     if len(starts) >= LIMIT:
@@ -43,7 +43,7 @@ def record_start() -> WorkerError | None:
 
 
 def forget_starts() -> None:
-    """Clear the record, because this process has collected data."""
+    """Clear the record; called once this process has collected data."""
     _internal_kv_del(_key())
 
 

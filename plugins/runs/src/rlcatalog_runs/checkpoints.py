@@ -1,7 +1,8 @@
-"""Checkpoints of a run under any engine: folders named by steps, each written completely or not at all.
+"""Checkpoints of a run with any engine: folders named by steps, each written completely or not at all.
 
-A new checkpoint whose name is taken first gets a successor's name. If its writer is killed, either the old checkpoint
-or its successor is complete; `newest_checkpoint` finds it, and the next writer tidies up. Links are not followed.
+A new checkpoint whose name is already taken is first given a successor's name. If its writer is killed, either the old
+checkpoint or its successor is complete; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
+followed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _NEXT = ".rlcatalog-next"
 
 
 def checkpoint_name(steps: int) -> str:
-    """Return the name of a checkpoint after a number of environment steps; names sort by steps."""
+    """Return the name of a checkpoint after a number of environment steps; names sort by this number."""
     return f"step-{steps:09d}"
 
 
 def checkpoint_steps(path: Path) -> int | None:
-    """Return the environment steps in a checkpoint's name, or None for other names."""
+    """Return the number of environment steps in a checkpoint's name, or None for other names."""
     found = _STEP.fullmatch(path.name)
     return None if found is None else int(found[1])
 
@@ -47,7 +48,7 @@ def newest_checkpoint(directory: Path) -> Path:
     """Return the last checkpoint of a run, or the folder itself if it is a checkpoint.
 
     Raises:
-        SavedPolicyError: The run's folder of checkpoints is a link.
+        SavedPolicyError: The run's checkpoint folder is a link.
     """
     if (directory / CHECKPOINTS).is_symlink():
         raise SavedPolicyError(f"{directory / CHECKPOINTS}: a link, which is not followed.")
@@ -58,14 +59,14 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def run_of(directory: Path) -> Path:
-    """Return the folder of a checkpoint's run, or the folder itself if it is a run's."""
+    """Return the folder of the run that a checkpoint belongs to, or the folder itself if it is a run's folder."""
     inside = checkpoint_steps(directory.resolve()) is not None
     return directory.resolve().parent.parent if inside else directory
 
 
 @contextmanager
 def new_checkpoint(folder: Path) -> Iterator[Path]:
-    """Yield a folder for a checkpoint; it gets its final name when all files are on disk.
+    """Yield a folder for a checkpoint; the folder gets its final name when all files are on disk.
 
     Args:
         folder: The checkpoint's folder; an existing one is replaced.
@@ -91,7 +92,7 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
 
 
 def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> None:
-    """Remove all except the last checkpoints of a run, and unfinished ones of dead processes.
+    """Remove all except a run's last checkpoints, and unfinished checkpoints from dead processes.
 
     Args:
         directory: The run's folder, which the caller has locked.
@@ -113,7 +114,7 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
 
 
 def _inside(directory: Path) -> list[Path]:
-    """Return the contents of a run's folder of checkpoints; empty if it is a link."""
+    """Return the contents of a run's checkpoint folder; empty if the folder is a link."""
     folder = directory / CHECKPOINTS
     return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
@@ -151,7 +152,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint or a file of this name. Rename it first, so that a half-removed one does not count."""
+    """Remove a checkpoint, or a file with this name. Rename it first, so that a half-removed one does not count."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:
@@ -159,7 +160,7 @@ def _discard(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush all files of a folder to disk, if the system supports it."""
+    """Flush all files in a folder to disk, if the system supports it."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with (Path(parent) / name).open("rb+") as file, suppress(OSError):

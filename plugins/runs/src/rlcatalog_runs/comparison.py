@@ -1,6 +1,6 @@
 """Curves of one or several runs, with the interquartile mean over seeds and its interval.
 
-Agarwal et al. (2021) recommend this for few seeds.
+Agarwal et al. (2021) recommend this for small numbers of seeds.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rlcatalog_runs.summaries import Row, Run, read_rows, table_in
 
 Array = np.ndarray[Any, Any]
 
-#: Number of points of a curve.
+#: Number of points in a curve.
 POINTS = 200
-#: Number of settings that a label shows (it counts the others), and characters per setting.
+#: Maximum number of settings in a label (further ones are only counted), and of characters per setting.
 SHOWN, LONGEST = 3, 60
-#: Settings that a label shows without their name.
+#: Settings that a label shows without their names.
 _PLAIN = ("algorithm", "framework")
-#: Share of runs that is trimmed at either end, number of resamplings, and the interval's ends in percent.
+#: Fraction of runs trimmed at each end, number of bootstrap samples, and the interval's ends in percent.
 CUT, REPEATS, ENDS = 0.25, 2000, (2.5, 97.5)
-#: Numbers that are resampled at once.
+#: Number of values that are resampled at once.
 _AT_ONCE = 2_000_000
 #: Color-blind safe colors (Okabe and Ito), and line styles for further curves.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -38,11 +38,11 @@ class Group(NamedTuple):
     """Group of runs that form one curve.
 
     Attributes:
-        label: Settings that distinguish them from the others.
+        label: Settings that distinguish this group from the others.
         runs: The runs.
         steps: Environment steps, `[points]`.
-        middle: Interquartile mean of their returns at each step, `[points]`; for a single run, its return.
-        interval: Lower and upper end of the 95 % interval, `[2, points]`; None for a single run.
+        middle: Interquartile mean of the returns at each step, `[points]`; for a single run, its return.
+        interval: Lower and upper ends of the 95 % interval, `[2, points]`; None for a single run.
     """
 
     label: str
@@ -56,7 +56,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     """Return the curves of runs, up to where the shortest run ends.
 
     Args:
-        runs: Runs of one environment.
+        runs: Runs in one environment.
         by: Setting that groups the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or the
             model. If None, everything except the seed.
 
@@ -89,7 +89,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
 
 
 def _check_environment(runs: Sequence[Run]) -> None:
-    """Raise unless there are runs, all of them in one environment."""
+    """Raise an error unless there are runs, and all of them used the same environment."""
     if not runs:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
@@ -98,12 +98,12 @@ def _check_environment(runs: Sequence[Run]) -> None:
         if run.env != runs[0].env:
             raise ConfigError(
                 f"compare: returns of different environments are not comparable: {runs[0].folder} ran {runs[0].env},"
-                f" {run.folder} ran {run.env}. Compare runs of one environment."
+                f" {run.folder} ran {run.env}. Compare runs in one environment."
             )
 
 
 def check_picture(path: Path) -> None:
-    """Raise if a picture cannot be written in the format that a path ends with.
+    """Raise an error if a picture cannot be written in the format that a path's suffix selects.
 
     Raises:
         ConfigError: It cannot be written.
@@ -118,7 +118,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Plot the learning curve: mean return of the last 100 episodes over environment steps."""
+    """Plot the learning curve: the mean return of the last 100 episodes against environment steps."""
     points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
     figure, axes = _figure(4, title, "mean return, last 100 episodes")
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
@@ -129,9 +129,9 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     """Plot curves in one picture.
 
     Args:
-        path: The picture; its suffix selects the format.
+        path: File for the picture; its suffix selects the format.
         groups: The curves.
-        title: The title above them.
+        title: The title above the curves.
     """
     from matplotlib.font_manager import FontProperties
 
@@ -154,7 +154,7 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
 
 
 def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:
-    """Return a figure for returns over environment steps, and its axes."""
+    """Return a figure for returns against environment steps, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, height), layout="constrained")
@@ -172,7 +172,7 @@ def _write_picture(path: Path, figure: Any) -> None:
 
 
 def _curve(run: Run) -> tuple[Array, Array]:
-    """Return steps (increasing) and mean returns of a run, `[rows]` each."""
+    """Return a run's steps (increasing) and mean returns, each `[rows]`."""
     points = {row.timesteps_total: row.episode_return_mean for row in read_rows(run.folder)}
     known = sorted((steps, value) for steps, value in points.items() if value is not None and np.isfinite(value))
     if not known:
@@ -251,15 +251,15 @@ def _written(name: str, value: Any) -> str:
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
 
-# --- one curve of several runs ------------------------------------------------------------------------------------
+# --- one curve for several runs ------------------------------------------------------------------------------------
 
 
 def interquartile_mean(returns: Array, axis: int = 0) -> Array:
     """Return the interquartile mean; for fewer than four runs, the mean.
 
     Args:
-        returns: Returns, the runs along `axis`.
-        axis: The axis of the runs, which is removed.
+        returns: Returns, with the runs along `axis`.
+        axis: The axis along which runs differ, which is removed.
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
     cut = int(CUT * len(ordered))

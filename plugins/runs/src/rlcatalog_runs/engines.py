@@ -1,4 +1,4 @@
-"""Engines of `rlcatalog train`, and plans, which describe a new or a resumed run."""
+"""Engines for `rlcatalog train`, and plans, which describe a new or a resumed run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rlcatalog_runs.records import FINISHED, read_record
 if TYPE_CHECKING:
     from rlcatalog_runs.session import Session
 
-#: The default engine of `rlcatalog train`.
+#: The default engine for `rlcatalog train`.
 DEFAULT_ENGINE = "ppo"
-#: Largest number of environment steps.
+#: Maximum number of environment steps.
 MOST = (1 << 53) - 1
 
 
 class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options that every engine takes, stored under `run` in a run's `config.json`. Engines add options in a subclass.
+    """Options for every engine, stored under `run` in a run's `config.json`. Engines add options in a subclass.
 
     Attributes:
         engine: The engine's name.
@@ -56,7 +56,7 @@ class RunPlan:
     """Plan of a run for an engine.
 
     Attributes:
-        env_id: The environment, with the module that registers it if the user passed that.
+        env_id: The environment, with the module that registers it if the user passed one.
         options: The options, an instance of the engine's `options`.
         algorithm: The algorithm's name.
         seed: The run's initial seed.
@@ -65,7 +65,7 @@ class RunPlan:
         typed: Names of the options that were typed; a resumed run reads the others from its folder.
         folder: The folder of a resumed run, or None.
         checkpoint: The checkpoint to resume from, or None.
-        steps: The environment steps of that checkpoint.
+        steps: The number of environment steps at that checkpoint.
         config: The `config.json` of a resumed run.
     """
 
@@ -83,23 +83,23 @@ class RunPlan:
 
 
 class Engine:
-    """Base class of engines. An instance trains one run; it builds everything, new or from the plan's checkpoint.
+    """Base class for engines. An instance trains one run; it builds everything, new or from the plan's checkpoint.
 
-    The constructor runs before the run's folder exists, and raises if the run cannot be trained.
+    The constructor runs before the run's folder exists, and raises an error if the run cannot be trained.
 
     Attributes:
-        options: Class of the options. A field with the name of an option of `rlcatalog train` takes that option. Any
-            other field adds one: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the metavar
-            `"PATH"`, each of several seeds gets a separate folder.
-        algorithms: Names for `--algo`, the default first.
-        checkpoint: Name of the file or folder that each of its checkpoints contains.
+        options: Class of the options. A field with the name of an existing `rlcatalog train` option receives its value.
+            Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the
+            metavar `"PATH"`, each of several seeds gets a separate folder.
+        algorithms: Names for `--algo`; the first is the default.
+        checkpoint: Name of a file or folder that each of the engine's checkpoints contains.
         packages: Modules whose versions are recorded, if they are imported.
         fixed: Options that a resumed run keeps unchanged.
-        reserved: Keys that `--set` does not take → the option that sets them.
+        reserved: Keys that `--set` does not accept → the option that sets them.
         not_restored: Sentence for the user about state that a resumed run does not restore, or empty.
         trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
             `--resume` then also needs `--engine`.
-        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine asks
+        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine checks
             `session.interrupts`.
 
     Args:
@@ -128,11 +128,11 @@ class Engine:
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        """Raise if a plan is invalid, without building anything; called before training several seeds."""
+        """Raise an error if a plan is invalid, without building anything; called before training several seeds."""
 
     @property
     def steps(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far."""
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, Any]:
@@ -140,10 +140,10 @@ class Engine:
         raise NotImplementedError
 
     def prepare_folder(self, folder: Path) -> None:
-        """Prepare the folder before the run writes into it, for example remove files of an earlier run."""
+        """Prepare the folder before the run writes into it; for example, remove files from an earlier run."""
 
     def learn(self, session: Session) -> None:
-        """Train until `session.options.steps`, or until `session.stopping` has a reason.
+        """Train until `session.options.steps`, or until `session.stopping` is set.
 
         Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`,
         including one at the end.
@@ -173,7 +173,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         typed: Explicitly given options by name.
 
     Raises:
-        ConfigError: A value is wrong.
+        ConfigError: A value is invalid.
         UnknownNameError: The engine has no such algorithm.
     """
     algorithm = typed.get("algo", next(iter(kind.algorithms), engine))
@@ -196,15 +196,15 @@ def resumed_plan(
     From here on, the engine opens files in this folder by name, so links and pipes are rejected.
 
     Args:
-        kind: The class of its engine, which `engine_of` names.
+        kind: The class of the engine that `engine_of` names.
         directory: The folder of the run or of one of its checkpoints.
-        config: Its `config.json`, as `read_config` returns it.
+        config: The run's `config.json`, as returned by `read_config`.
         typed: Options that replace the run's options.
-        imported: Modules that the user passed to import; see `read_config`.
+        imported: Modules that the user passed with `--import`; see `read_config`.
 
     Raises:
-        SavedPolicyError: Its config lacks the options, it has no checkpoint, or its folder contains a link.
-        ConfigError: All steps are done, or a value is wrong.
+        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or its folder contains a link.
+        ConfigError: All steps are done, or a value is invalid.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
     check_files(folder, skip=[WANDB])  # the folder is written to from here on
@@ -237,8 +237,8 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
     """Return the name of the engine that a run was trained with.
 
     Args:
-        folder: Its folder.
-        config: Its `config.json`.
+        folder: The run's folder.
+        config: The run's `config.json`.
 
     Raises:
         SavedPolicyError: The config does not name the engine.
@@ -250,7 +250,7 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
-    """Return an engine's options; typed values are text if the command does not know the option."""
+    """Return an engine's options; values from the command line are text if the command does not know the option."""
     values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
     try:
         return msgspec.convert({**begun, **values}, kind.options, strict=False)

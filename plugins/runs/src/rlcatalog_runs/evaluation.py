@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
 
-#: Most environments that are stepped together.
+#: Maximum number of environments that are stepped together.
 SIDE_BY_SIDE = 20
 
 
@@ -28,12 +28,13 @@ def play(
 ) -> list[float]:
     """Play fresh episodes and return their undiscounted returns.
 
-    Each environment plays a fixed share of the episodes, because taking the first to finish would favor short ones.
+    Each environment plays a fixed share of the episodes, because taking the first episodes to finish would favor short
+    ones.
 
     Args:
         policy: The policy.
-        env: Function that makes one environment, or a vector environment, which is reset and left open.
-        episodes: How many.
+        env: Function that creates one environment; or a vector environment, which is reset and left open.
+        episodes: Number of episodes.
         seed: Seed of the environments.
         explore: Whether to sample actions, instead of taking the most likely ones.
         on_episode: Called with the return of each finished episode.
@@ -69,11 +70,11 @@ def play(
 
 
 def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
-    """Return the figures of an evaluation.
+    """Return the metrics of an evaluation.
 
     Args:
-        returns: Returns of episodes with the most likely actions.
-        sampled: Returns of the same number of episodes with sampled actions.
+        returns: Returns of episodes played with the most likely actions.
+        sampled: Returns of the same number of episodes played with sampled actions.
     """
     return {
         "return_mean": statistics.fmean(returns),

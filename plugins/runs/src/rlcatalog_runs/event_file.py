@@ -1,8 +1,8 @@
 """TensorBoard event files, written with only the standard library.
 
 An event file is a sequence of records: a length and the bytes of one event, each with a checksum. An event is a
-protocol-buffer message; `event.proto` and `summary.proto` of TensorFlow's core number its fields. Other packages for
-event files import PyTorch or TensorFlow if installed, which takes seconds.
+protocol-buffer message, whose field numbers are defined in `event.proto` and `summary.proto` in TensorFlow's core.
+Other packages for event files import PyTorch or TensorFlow if installed, which takes seconds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Field numbers of an event, its summary, a value of the summary, and the session log.
+#: Field numbers in an event, its summary, a value in the summary, and the session log.
 _WALL_TIME, _STEP, _VERSION, _SUMMARY, _SESSION = 1, 2, 3, 5, 7
 _VALUE, _TAG, _SIMPLE_VALUE, _STATUS = 1, 1, 2, 1
 _START = 1  # a status: events after this event's step are void
 
-#: Wire types of fields: integer of variable length, 8 bytes, bytes with their length, 4 bytes.
+#: Wire types of fields: variable-length integer, 8 bytes, bytes preceded by their length, 4 bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
@@ -25,8 +25,8 @@ class EventFile:
     """New event file.
 
     Args:
-        folder: Its folder; created if missing. TensorBoard reads a folder's files in order of creation.
-        purge_step: TensorBoard hides the events of earlier files from this step on.
+        folder: Folder for the file; created if missing. TensorBoard reads a folder's files in order of creation.
+        purge_step: TensorBoard hides the events in earlier files from this step on.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
@@ -38,7 +38,7 @@ class EventFile:
             self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, _integer(_STATUS, _START)))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write named numbers of one step, and flush them to the operating system."""
+        """Write named numbers for one step, and flush them to the operating system."""
         values = (_bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number) for name, number in scalars.items())
         self._write(_integer(_STEP, step) + _bytes(_SUMMARY, b"".join(_bytes(_VALUE, value) for value in values)))
 
@@ -74,7 +74,7 @@ def _single(field: int, number: float) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number >= 0 in groups of 7 bits, lowest first; all groups except the last have the 8th bit set."""
+    """Encode a number >= 0 in groups of 7 bits, lowest first; all groups except the last have the 8th bit set."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

@@ -1,4 +1,4 @@
-"""Folder of a training run, for any engine: it contains one run, and one process writes to it."""
+"""Folder for a training run with any engine: it contains one run, and only one process writes to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlcatalog_runs.records import RECORD
 
 CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 
-#: Default folder of runs.
+#: Default folder for runs.
 RUNS = Path("runs")
 
 #: A folder with one of these contains a run; the last two are Stable-Baselines3's.
@@ -35,23 +35,23 @@ _ALSO = (BEST, "wandb-id", "learning_curves.png")
 #: The folder that Weights & Biases writes to, which contains links.
 WANDB = "wandb"
 
-#: Other folders that a run may create, and the files in them that belong to a run.
+#: Other folders that a run may create, and the files in them that belong to the run.
 _BESIDE = {
     "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
     WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
 
-#: Text that makes other libraries import a module: `module:name`, in Gymnasium's ids and import paths.
+#: Text that makes other libraries import a module: `module:name`, in Gymnasium ids and import paths.
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 
 
 def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
     """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
-    Names sort by time. A second run in the same second gets another name.
+    Names sort by time. A second run in the same second gets a different name.
 
     Args:
-        env_id: The environment, as typed.
+        env_id: The environment, as given on the command line.
         algorithm: The algorithm, if the command has several; it comes before the seed.
         seed: The seed, or the seeds of several runs in one folder.
     """
@@ -70,10 +70,10 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise if a folder contains a run and `overwrite` is not set; change nothing.
+    """Raise an error if a folder contains a run and `overwrite` is not set; change nothing.
 
     Raises:
-        RunFolderError: It contains a run.
+        RunFolderError: The folder contains a run.
     """
     taken = [name for name in _RUN if os.path.lexists(folder / name)]
     taken += [CHECKPOINTS] if checkpoints_of(folder) else []
@@ -90,11 +90,11 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
     Args:
         folder: The folder.
-        overwrite: Remove the run in it.
-        resume: Resume the run in it; nothing is removed.
+        overwrite: Whether to remove the run in the folder.
+        resume: Whether to resume the run in the folder; nothing is removed.
 
     Raises:
-        RunFolderError: It contains a run, or another run is writing into it.
+        RunFolderError: The folder contains a run, or another run is writing into it.
         SavedPolicyError: There is no run to resume.
     """
     if resume:
@@ -120,7 +120,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
 
 def _clear(folder: Path) -> None:
-    """Remove only the run's files. A link is removed, but not its target."""
+    """Remove only the files that belong to the run. A link is removed, but not its target."""
     for name in (*_RUN, *_ALSO):
         _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
@@ -151,10 +151,10 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
     """Write the resolved config of a run.
 
     Args:
-        folder: Its folder.
-        env_id: The environment, as typed. For `module:Id`, only the id is the run's environment; the file records the
-            module, but nothing imports it for that reason.
-        config: The rest.
+        folder: The run's folder.
+        env_id: The environment, as given on the command line. For `module:Id`, only the id is the run's environment;
+            the file records the module, but this does not cause it to be imported.
+        config: The rest of the config.
     """
     module, colon, name = env_id.rpartition(":")
     about = {"env": name, **({"env_module": module} if colon else {}), **config}
@@ -165,7 +165,7 @@ _Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 class _Algorithm(msgspec.Struct):
-    """Fields that are read from the algorithm in a run's config."""
+    """Fields that are read from the algorithm's entry in a run's config."""
 
     name: str | None = None
     seed: _Seed | None = None
@@ -188,7 +188,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
 
     Args:
         folder: The folder.
-        imported: Modules that the user passed to import; environments may be named with them.
+        imported: Modules that the user passed with `--import`; the names of environments may contain them.
 
     Raises:
         SavedPolicyError: The folder contains no run, or its config is damaged or contains import paths.
@@ -240,16 +240,16 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
 
 
 def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:
-    """Raise if a value from a file contains an import path, `module:name`.
+    """Raise an error if a value from a file contains an import path, `module:name`.
 
     Args:
         path: The file.
         value: The value, as parsed JSON.
-        imported: Modules that the user passed to import, which are allowed.
+        imported: Modules that the user passed with `--import`, which are allowed.
         advice: What to do if the module is trusted. If None, `--import`.
 
     Raises:
-        SavedPolicyError: It contains one, or is nested too deeply to search.
+        SavedPolicyError: The value contains an import path, or is nested too deeply to search.
     """
     try:
         paths = _import_paths(value)
@@ -275,7 +275,7 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
 
 
 def policy_of(directory: Path) -> Path:
-    """Return the policy's folder in a run's folder, or the folder itself if it is a saved policy.
+    """Return the folder with the policy in a run's folder, or the folder itself if it is a saved policy.
 
     Raises:
         SavedPolicyError: The policy's folder is a link.

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """Exception for a signal that requested the end.
+    """Exception for a signal that asked the run to stop.
 
     Args:
         number: The signal.
@@ -23,7 +23,7 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """Exit status of a process that a signal ended, as shells expect it."""
+        """Exit status of a process that was ended by a signal, as shells expect it."""
         return 128 + self.number
 
 
@@ -31,17 +31,17 @@ class Interrupts:
     """Requests to stop that arrive while a run cannot stop.
 
     Attributes:
-        pending: The signal that requested the end, or None.
+        pending: The signal that asked the run to stop, or None.
     """
 
     def __init__(self) -> None:
         self.pending: int | None = None
 
     def check(self) -> None:
-        """Raise if the end was requested.
+        """Raise an error if a stop was requested.
 
         Raises:
-            Interrupted: The end was requested.
+            Interrupted: A stop was requested.
         """
         if self.pending is not None:
             raise Interrupted(self.pending)
@@ -52,8 +52,8 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
     """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later signals while it is handled.
 
     Args:
-        later: Store the signal, and raise when `check` of the yielded object is called. For code that cannot stop
-            anywhere.
+        later: Store the signal, and raise the error only when the yielded object's `check` is called. For code that
+            cannot stop at an arbitrary point.
     """
     interrupts = Interrupts()
 
@@ -72,9 +72,9 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
 @contextmanager
 def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
-    """Handle signals with a function, if the system supports them.
+    """Handle signals with a function, if the system supports this.
 
-    Outside of the main thread, where Python cannot handle signals, do nothing.
+    Do nothing outside the main thread, where Python cannot handle signals.
     """
     before = {}
     try:

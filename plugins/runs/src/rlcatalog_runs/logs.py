@@ -1,7 +1,7 @@
-"""Logs of a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
+"""Logs for a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
 
-A row is the report of an iteration: numbers by name, some in nested tables (`info`), with the environment steps so far
-under `timesteps_total`.
+A row is the report on one iteration: numbers by name, some in nested tables (`info`), with the number of environment
+steps so far under `timesteps_total`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Writer(Protocol):
-    """Writer of a run's rows, one after another.
+    """Writer for a run's rows, one after another.
 
-    The writer of a resumed run is opened with `after`, the steps to continue from. It removes rows of later steps,
-    which the run wrote before it was killed.
+    For a resumed run, the writer is opened with `after`, the number of steps to continue from. It removes rows for
+    later steps, which the run wrote before it was killed.
     """
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -82,13 +82,13 @@ def log_names(text: str | None) -> tuple[str, ...]:
 def writers(
     names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
 ) -> list[Writer]:
-    """Open the logs of a run: metrics.jsonl, which every run has, and others.
+    """Open the logs for a run: metrics.jsonl, which every run has, and others.
 
     Args:
-        names: Names of the others, as returned by `log_names`.
+        names: Names of the other logs, as returned by `log_names`.
         folder: The run's folder.
-        about: The run's resolved config, for logs that show one.
-        after: For a resumed run, the steps to continue from.
+        about: The run's resolved config, for logs that include it.
+        after: For a resumed run, the number of steps to continue from.
 
     Raises:
         SavedPolicyError: A resumed run's log cannot be read, so later rows cannot be removed.
@@ -104,7 +104,7 @@ def writers(
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row without nested tables: the value under `b` in a table `a` gets the name `a/b`."""
+    """Flatten a row's nested tables: the value under `b` in a table `a` gets the name `a/b`."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -115,7 +115,7 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a row under their flat names."""
+    """Return the finite numbers in a row under their flat names."""
     return {
         name: float(value)
         for name, value in flat(row).items()
@@ -129,7 +129,7 @@ class MetricsFile:
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run, the steps to continue from.
+        after: For a resumed run, the number of steps to continue from.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -148,7 +148,7 @@ class MetricsFile:
 class CsvFile:
     """`progress.csv`: a column for each flat name, in order of appearance; NaN and infinity are left empty.
 
-    It has the rows of `metrics.jsonl`, and is rewritten from there when a column is added or a run is resumed.
+    It contains the rows of `metrics.jsonl`, and is rewritten from that file when a column is added or a run is resumed.
 
     Args:
         folder: The run's folder; each row must already be in its `metrics.jsonl`.
@@ -191,13 +191,13 @@ class CsvFile:
 
 
 class TensorBoard:
-    """A folder `tensorboard` with an event file, for any framework; it has the rows' numbers under their flat names.
+    """A folder `tensorboard` with an event file, for any framework, with the rows' numbers under their flat names.
 
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run, the steps to continue from. The run gets a new file, which voids later steps of
-            earlier files.
+        after: For a resumed run, the number of steps to continue from. The run gets a new file, which voids later steps
+            of earlier files.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -211,7 +211,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run in Weights & Biases, with its files in a folder `wandb`.
+    """A run in Weights & Biases, whose files are in a folder `wandb`.
 
     `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project; the default is
     `rlcatalog`. A resumed run keeps its id. Later steps that were already logged stay, because the run repeats them
@@ -220,7 +220,7 @@ class Wandb:
     Args:
         folder: The run's folder; the run has the same name.
         about: The run's config.
-        after: For a resumed run, the steps to continue from.
+        after: For a resumed run, the number of steps to continue from.
 
     Raises:
         MissingExtraError: wandb is not installed.
@@ -270,7 +270,7 @@ def _need_wandb() -> None:
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
-    """Return the id of a run: a new one, or the existing id of a resumed run."""
+    """Return a run's id: a new one, or the existing id of a resumed run."""
     path = folder / WANDB_ID
     try:
         found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
@@ -284,7 +284,7 @@ def _wandb_id(folder: Path, after: int | None) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row as in a table: names and values on one line each."""
+    """Return a row in table form: the names on one line, and the values on the next."""
     return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 
@@ -295,12 +295,12 @@ def _cell(value: Any) -> str:
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:
-    """Remove rows of later steps and an incomplete last line from a file.
+    """Remove rows for later steps and an incomplete last line from a file.
 
     Args:
         path: The file, with one JSON row per line; it may be missing.
-        column: Column with a row's environment steps.
-        after: The last steps to keep.
+        column: Column with a row's number of environment steps.
+        after: Largest number of steps to keep.
 
     Raises:
         SavedPolicyError: A line is damaged.
@@ -312,7 +312,7 @@ def cut_rows(path: Path, column: str, after: int) -> None:
     try:
         whole = (
             data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
-        )  # a killed run may have ended within a line
+        )  # a killed run may have ended in the middle of a line
         steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
         kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Record of a run, `run.json`: settings, times and status; and rows of metrics as JSON.
+"""Record of a run, `run.json`, with its settings, times and status; and metrics rows as JSON.
 
-It is written when the run begins and completed when it ends. If its status is "running" and the folder is locked, the
-process is alive. Without the lock, the process has died.
+The record is written when the run begins, and completed when it ends. If its status is "running" and the folder is
+locked, the process is alive. If the folder is not locked, the process has died.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rlcatalog_policy import locked, read_json, write_file
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
-#: Status of a run that has not ended, and statuses of ended runs.
+#: Status of a run that has not ended, and statuses of runs that have ended.
 RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
-#: Largest size of a run's rows that is read, in bytes.
+#: Maximum size of a run's metrics that is read, in bytes.
 MOST_ROWS = 1 << 29
 
 
@@ -44,13 +44,13 @@ class _Record(msgspec.Struct):
 def recorded(
     folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
 ) -> Iterator[None]:
-    """Write the record of a run, inside `run_folder`: `run.json`, at the beginning and at the end.
+    """Write a run's record, `run.json`, at the beginning and at the end; use it inside `run_folder`.
 
     Args:
         folder: The run's folder.
-        engine: The engine, such as `"sb3"`, if it is not rlcatalog's own.
-        packages: Other modules whose versions are recorded, if they are imported.
-        resumed: Whether the run is resumed; then its record keeps its beginning, and this part is added.
+        engine: The engine, such as `"sb3"`, unless it is rlcatalog's own.
+        packages: Further modules whose versions are recorded if they are imported.
+        resumed: Whether the run is resumed; if so, the existing record is kept, and this part is added.
 
     Raises:
         OSError: The record cannot be written.
@@ -81,7 +81,7 @@ def recorded(
         record["status"], record["ended"] = status, _now()
         record["seconds"] = round(spent + time.monotonic() - begun, 3)
         record["error"] = None if error is None else _first_line(error)
-        record["versions"] |= versions(packages)  # modules imported in the meantime
+        record["versions"] |= versions(packages)  # includes modules imported in the meantime
         record["hardware"]["gpus"] = hardware()["gpus"]  # accelerators that a framework has started in the meantime
         _write(folder, record)
 
@@ -104,7 +104,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     `status` is `"died"` if the record says `"running"` and no process has locked the folder.
 
     Raises:
-        SavedPolicyError: It is damaged.
+        SavedPolicyError: The record is damaged.
     """
     try:
         record: dict[str, Any] = read_json(folder / RECORD)
@@ -127,7 +127,7 @@ def is_held(folder: Path) -> bool:
     try:
         with locked(folder, wait=False):
             return False
-    except OSError:  # locked, or not ours to open
+    except OSError:  # locked, or we may not open it
         return True
 
 
@@ -145,7 +145,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def json_line(result: Mapping[str, Any]) -> str:
-    """Return a row of metrics as a line of valid JSON with a newline; NaN and infinity are null."""
+    """Return a metrics row as a line of valid JSON with a newline; NaN and infinity become null."""
     return json.dumps(_finite(result), allow_nan=False) + "\n"
 
 

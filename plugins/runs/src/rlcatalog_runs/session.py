@@ -1,4 +1,4 @@
-"""Training run under any engine: folder, record, logs, evaluations, checkpoints and end."""
+"""Training run with any engine: its folder, record, logs, evaluations, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Session:
     """Training run in progress, as the engine sees it.
 
     Args:
-        plan: The run.
-        folder: Its folder.
+        plan: The plan of the run.
+        folder: The run's folder.
         interrupts: Pending requests to stop.
-        logs: Receive each row.
-        show: Also receives each row.
+        logs: Logs that receive each row.
+        show: Function that also receives each row.
 
     Attributes:
         stopping: Why the run should end before its last step, or None.
-        saved: The environment steps of the last checkpoint, or None.
+        saved: The number of environment steps at the last checkpoint, or None.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Session:
         self.saved: int | None = None
 
     def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
-        """Log and show a row of metrics, evaluate if due, and note whether the run must end.
+        """Log and show a metrics row, evaluate if due, and record whether the run must end.
 
         Args:
             row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and any other numbers.
             policy: Returns the current policy; None if the engine handles evaluation and stopping.
-            episodes: Number of episodes in the mean return; fewer than 100 do not end a run.
+            episodes: Number of episodes in the mean return; with fewer than 100, the run does not end early.
         """
         if policy is not None:
             row = dict(row)
@@ -77,10 +77,10 @@ class Session:
         self._show(row)
 
     def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
-        """Save the policy, and a checkpoint at these environment steps unless it exists.
+        """Save the policy, and a checkpoint at this number of environment steps unless it exists.
 
         Args:
-            steps: The steps.
+            steps: The number of steps.
             policy: The policy.
             write: Writes the engine's state into the checkpoint's folder.
         """
@@ -94,7 +94,7 @@ class Session:
         self.saved = steps
 
     def is_checkpoint_due(self, steps: int) -> bool:
-        """Return whether a checkpoint is due at these environment steps; the first one always is."""
+        """Return whether a checkpoint is due at this number of environment steps; the first one always is."""
         every = self.options.checkpoint_every
         return self.saved is None or bool(every and steps // every > self.saved // every)
 
@@ -125,17 +125,17 @@ class Session:
 def train(
     engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
 ) -> Session:
-    """Train until the end or an interrupt; the folder always contains the complete run.
+    """Train until the run ends or is interrupted; the folder always contains the complete run.
 
     Args:
         engine: The engine.
         folder: The run's folder.
-        show: Receives each row of metrics.
-        overwrite: Replace the run in the folder.
+        show: Function that receives each metrics row.
+        overwrite: Whether to replace the run in the folder.
 
     Raises:
         RunFolderError: The folder contains a run, or another process is writing into it.
-        Interrupted: A signal requested the end; the run was saved.
+        Interrupted: A signal asked the run to stop; the run was saved.
     """
     plan, options = engine.plan, engine.plan.options
     resumed = plan.checkpoint is not None

@@ -1,4 +1,4 @@
-"""Summaries of running and ended runs of any engine, read from their folders."""
+"""Summaries of running and ended runs from any engine, read from their folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcatalog_runs.records import MOST_ROWS, RECORD, read_record
 DEPTH = 6
 _Value = TypeVar("_Value", str, int, float)
 
-#: Larger numbers are not returns and cannot be drawn.
+#: Larger numbers are not plausible returns and cannot be drawn.
 _LARGEST = 1e300
 
 
@@ -28,10 +28,10 @@ class Row(msgspec.Struct):
     """Fields that are read from a line of metrics.
 
     Attributes:
-        timesteps_total: Environment steps so far.
+        timesteps_total: Number of environment steps so far.
         episode_return_mean: Mean return of the last episodes, or None.
         time_total_s: Seconds so far, if recorded.
-        evaluation: Figures of an evaluation, if any.
+        evaluation: Metrics of an evaluation, if any.
     """
 
     timesteps_total: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -44,21 +44,21 @@ class Run(NamedTuple):
     """Summary of one run.
 
     Attributes:
-        folder: Its folder.
+        folder: The run's folder.
         env: The environment's id, or None.
         algorithm: The algorithm's name, or None.
         engine: The engine, such as `"sb3"`; None for rlcatalog's own algorithms.
         framework: The framework, or None.
         seed: The seed, or None.
-        steps: Environment steps done.
-        wanted: Requested environment steps, or None.
+        steps: Number of environment steps done.
+        wanted: Requested number of environment steps, or None.
         last_return: Mean return of the last episodes, or None.
         best_evaluation: The best mean return of an evaluation, or None.
         seconds: Duration in seconds, or None.
         status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a record.
-        error: The first line of its error, or None.
+        error: The first line of the run's error, or None.
         started: Start time in seconds since 1970; 0 without a record.
-        config: Its resolved config.
+        config: The run's resolved config.
     """
 
     folder: Path
@@ -125,7 +125,7 @@ def read_rows(folder: Path) -> list[Row]:
     """Return the metrics of a run, oldest first; empty before the first row.
 
     Raises:
-        SavedPolicyError: They are damaged, except for an incomplete last line.
+        SavedPolicyError: They are damaged; an incomplete last line is allowed.
     """
     path, found, decoder = folder / METRICS, [], msgspec.json.Decoder(Row)
     try:
@@ -138,14 +138,14 @@ def read_rows(folder: Path) -> list[Row]:
         try:
             found += [decoder.decode(line)] if line else []
         except (msgspec.MsgspecError, RecursionError) as error:
-            if number == len(lines):  # no newline: its writer has stopped or is still writing
+            if number == len(lines):  # no newline: the writer has stopped or is still writing
                 break
             raise SavedPolicyError(f"{path}: line {number} is damaged: {one_line(str(error))}") from error
     return found
 
 
 def best_evaluation(rows: Iterable[Row]) -> float | None:
-    """Return the best mean return of the evaluations so far, or None."""
+    """Return the best mean return among the evaluations so far, or None."""
     means = (_typed(float, row.evaluation.get("return_mean")) for row in rows if row.evaluation is not None)
     return max((mean for mean in means if mean is not None), default=None)
 
@@ -164,13 +164,13 @@ def _config(folder: Path) -> dict[str, Any]:
 def _started(record: Mapping[str, Any]) -> float:
     with suppress(TypeError, ValueError, OverflowError):
         seconds = datetime.fromisoformat(record.get("started")).timestamp()  # type: ignore[arg-type]
-        datetime.fromtimestamp(seconds, UTC)  # it can be shown as a date
+        datetime.fromtimestamp(seconds, UTC)  # raises if it cannot be shown as a date
         return seconds
     return 0.0
 
 
 def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the table with a name in a config, or an empty one."""
+    """Return the table with the given name in a config, or an empty one."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
 

@@ -1,6 +1,7 @@
 """Surroundings of a run: versions, code revision, machine.
 
-No module is imported to find its version, no hooks of a repository run, and names of user and machine are not recorded.
+No module is imported to find its version, no repository hooks are run, and the names of the user and the machine are
+not recorded.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from rlcatalog.frameworks import frameworks
 
 #: Timeout for git, in seconds.
 PATIENCE = 10
-#: git without locks and without programs that a repository's settings could run.
+#: A git command without locks and without programs that a repository's settings could run.
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return distribution or module → version: Python, the kernel, the plugins, and other imported modules.
+    """Return the versions of Python, the kernel, the plugins and other imported modules, by distribution or module.
 
     Args:
-        packages: Modules in addition to NumPy, Gymnasium and the frameworks, such as an engine's.
+        packages: Modules in addition to NumPy, Gymnasium and the frameworks, such as an engine's modules.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
     found |= {record.distribution: record.version for record in default_catalog().plugins if record.status == "loaded"}
@@ -70,7 +71,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the machine: system, architecture, processor, cores, bytes of memory, and known accelerators."""
+    """Return the machine's properties: system, architecture, processor, cores, bytes of memory, accelerators."""
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),
@@ -110,7 +111,7 @@ def _memory() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA accelerators, without starting them, which would cost memory and prevent forks."""
+    """Return the names of NVIDIA accelerators without initialising them, which would use memory and prevent forks."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_initialized():

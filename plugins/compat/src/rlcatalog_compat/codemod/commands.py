@@ -13,7 +13,7 @@ import typer
 
 from rlcatalog.errors import ConfigError, one_line
 
-#: Seconds between two lines of progress.
+#: Seconds between two progress lines.
 SECONDS = 2.0
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
@@ -57,7 +57,7 @@ def port(
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the Python files among paths and below folders; hidden folders and build folders are skipped.
+    """Return the Python files among the paths and in their subfolders; hidden folders and build folders are skipped.
 
     Raises:
         ConfigError: A path does not exist.
@@ -84,7 +84,7 @@ def with_progress(paths: list[Path]) -> Iterator[Path]:
 
 
 def difference(path: Path, old: bytes, new: bytes) -> str:
-    """Return the unified diff between two contents of a file."""
+    """Return the unified diff between two versions of a file."""
     before, after = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new))
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

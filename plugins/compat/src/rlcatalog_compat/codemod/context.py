@@ -1,4 +1,4 @@
-"""Context of the rules for a file."""
+"""Context in which the rules process a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Note:
 
 @dataclass
 class ClassScope:
-    """Class and information about its layers.
+    """A class, with information about its layers.
 
     Attributes:
         bases: The last parts of the base classes' names.
@@ -41,7 +41,7 @@ class ClassScope:
         keeps: Whether a call was replaced by a layer that the model keeps.
         models: Attributes that are Keras models.
         kept: Whether methods call TensorFlow 1 layers by name, which the model must keep.
-        calls: Method → number of calls from other methods.
+        calls: Method → number of calls to it from other methods.
         texts: The strings in the class, which may be names of layers.
         labels: Names given to unnamed layers.
     """
@@ -74,15 +74,15 @@ class Context:
         classes: Classes around the current place, from the outside in.
         gym: Name → the path below gym that it refers to; `""` for gym itself.
         patched: Dotted names that the file assigns to, which rules ignore.
-        makers: Functions of the file that always return symbolic tensors.
-        own_shapes: Whether a class of the file defines `shape` or `get_shape`, which rules must not change.
+        makers: Functions in the file that always return symbolic tensors.
+        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which rules must not change.
         hidden: Parameters of the functions around the current place; they hide modules of the same name.
-        loops: Number of loops around the current place, inside the function.
+        loops: Number of loops around the current place within its function.
         helpers: Modules of rlcatalog-compat that the ported file calls.
         frames: Whether the file has three-dimensional layers; its two-dimensional convolutions may then get stacks of
             frames.
         recurrent: Whether the file creates PyTorch's recurrent layers.
-        whole: Number of calls of `int` around the current place.
+        whole: Number of `int` calls around the current place.
         selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
@@ -125,7 +125,7 @@ class Context:
 
 
 class Rewriter(cst.CSTTransformer):
-    """Rewriter of a file, which records the places that could not be ported.
+    """Rewriter for a file, which records the places that could not be ported.
 
     Args:
         context: Context of the file.
@@ -166,7 +166,7 @@ def code(node: cst.CSTNode) -> str:
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
-    """Return a call's keyword argument."""
+    """Return a keyword argument for a call."""
     return next((arg for arg in call.args if arg.keyword is not None and arg.keyword.value == name), None)
 
 

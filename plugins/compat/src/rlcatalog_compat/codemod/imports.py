@@ -11,7 +11,7 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
-#: Statements, and the unchanged parts of imports with reasons.
+#: Statements, and the parts of imports that stay unchanged, with reasons.
 Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
 #: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
@@ -26,7 +26,7 @@ _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
 def why_not(path: str, name: str = "") -> str | None:
-    """Return why an RLlib module or a name in it is not supported, or None if it is.
+    """Return why an RLlib module or a name in it is not supported, or None if it is supported.
 
     Args:
         path: The module, without `ray.`; `""` is `ray` itself.
@@ -41,7 +41,7 @@ def why_not(path: str, name: str = "") -> str | None:
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
-    """Return why a gym module or a name in it is missing in Gymnasium, or None if it is not.
+    """Return why a gym module or a name in it is missing in Gymnasium, or None if it exists.
 
     Args:
         path: The module, without `gym.`; `""` is `gym` itself.
@@ -70,7 +70,7 @@ def without_root(path: str) -> str | None:
 
 
 def port_import(node: cst.Import) -> Change:
-    """Return the replacement of an `import` statement, and the unchanged names with reasons."""
+    """Return the replacement for an `import` statement, and the unchanged names with reasons."""
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)

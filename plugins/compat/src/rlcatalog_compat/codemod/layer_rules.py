@@ -12,12 +12,12 @@ from rlcatalog_compat.codemod.context import TENSORFLOW, Context, code, dotted, 
 
 #: `model([input_dict])`.
 _LISTED_INPUT = m.Call(args=[m.Arg(m.List([m.Element(m.Name("input_dict"))]))])
-#: PyTorch layers that only accept Python's numbers.
+#: PyTorch layers that only accept Python numbers.
 _RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 
 
 def call(context: Context, node: cst.Call) -> cst.Call:
-    """Return the replacement of a call."""
+    """Return the replacement for a call."""
     if isinstance(node.func, cst.Call):
         inputs = keyword(node, "inputs")
         if ".layers." not in f".{dotted(node.func.func)}." or inputs is None or node.args[0] is not inputs:
@@ -60,7 +60,7 @@ def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
-    """Convert a shape that is one number in parentheses to a tuple."""
+    """Convert a shape written as one number in parentheses to a tuple."""
     # A variable may already be a tuple, but parentheses around one number mean a tuple.
     is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
     if not (is_name or isinstance(shape, cst.Integer)):
@@ -75,7 +75,7 @@ def is_recurrent(node: cst.Call) -> bool:
 
 
 def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return `action_space.n` as a Python number, which recurrent layers require; Gymnasium has a NumPy one."""
+    """Return `action_space.n` as a Python number, which recurrent layers require; in Gymnasium it is a NumPy number."""
     if not context.recurrent or context.whole or node.attr.value != "n" or not code(node.value).endswith("space"):
         return node
     return cst.Call(cst.Name("int"), [cst.Arg(node)])

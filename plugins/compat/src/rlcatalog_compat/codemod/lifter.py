@@ -1,7 +1,7 @@
 """Turn TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects, into layers.
 
-A layer computes in each call of its model, but the operation was computed once. Therefore, everything except symbolic
-tensors is read when the layer is created: `tf.gather(x, [i])` becomes
+A layer computes its output in each call of the model, but the original operation was computed once. Therefore,
+everything except symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
 `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
@@ -67,7 +67,7 @@ class Lifter(Rewriter):
         return updated_node
 
     def _check(self, node: cst.Call) -> None:
-        """Record calls that cannot become a layer, and the sequences of the mask of each layer call."""
+        """Record calls that cannot become a layer, and the sequences for the mask of each layer call."""
         name = self.context.stands_for(node.func)
         if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
             self.note(node, node.func, _UNWRAPPED)
@@ -187,7 +187,7 @@ class Parts(cst.CSTTransformer):
         return False
 
     def _is_given(self, node: cst.BaseExpression) -> bool:
-        """Return whether a symbolic expression is computed outside of the layer."""
+        """Return whether a symbolic expression is computed outside the layer."""
         if isinstance(node, cst.Subscript):
             inside = [node.value, *_indices(node)]
             return self._is_given(node.value) and not any(is_operation(self._lifter.context, part) for part in inside)

@@ -17,7 +17,7 @@ GONE = "NumPy 2 has no {}; see its migration guide for a replacement"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return the replacement of a dotted name."""
+    """Return the replacement for a dotted name."""
     module, name = context.stands_for(node)
     if module != NUMPY or dotted(node) in context.patched:
         return node
@@ -33,7 +33,7 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
 
 
 def call(context: Context, node: cst.Call) -> cst.Call:
-    """Return the replacement of a call."""
+    """Return the replacement for a call."""
     module, name = context.stands_for(node.func)
     if module != NUMPY or name not in _CALLS or not isinstance(node.func, cst.Attribute):
         return node

@@ -1,4 +1,4 @@
-"""Rewriting of a file."""
+"""Rewriter for a file, which applies all rules."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class _Porter(Rewriter):
         return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        """Return a call of a layer that the model keeps, or the unchanged call and a note."""
+        """Return a call to a layer that the model keeps, or the unchanged call and a note."""
         scope = self.context.classes[-1]
         methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
         if any(parameters and parameters[0].name.value == "self" for parameters in methods):
@@ -289,7 +289,7 @@ def _env_method(node: cst.BaseExpression) -> str:
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module with another import after its first import, its docstring and `__future__` imports."""
+    """Return a module with an import added after its first import, its docstring and `__future__` imports."""
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module

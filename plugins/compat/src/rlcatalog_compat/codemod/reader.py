@@ -1,4 +1,4 @@
-"""Find the meaning of a file's names before anything is rewritten."""
+"""Find the meaning of the names in a file before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Reader(cst.CSTVisitor):
 
 
 def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
-    """Return a class with the information about its layers."""
+    """Return the information about a class and its layers."""
     scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
     texts: Any = m.findall(node, m.SimpleString() | m.FormattedStringText())
     calls: Any = m.findall(node, m.Call())

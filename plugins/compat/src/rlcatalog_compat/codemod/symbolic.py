@@ -1,4 +1,4 @@
-"""Find the names of a file that hold symbolic Keras tensors, before anything is rewritten."""
+"""Find the names in a file that refer to symbolic Keras tensors, before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TABLE = TABLES["symbolic"]
 
 
 class Symbolic:
-    """Names that hold symbolic tensors, by function.
+    """Names that refer to symbolic tensors, by function.
 
     Args:
         module: The file.
@@ -36,13 +36,13 @@ class Symbolic:
                 function.visit(_Walker(self, function))
 
     def of(self, function: cst.CSTNode) -> set[str]:
-        """Return the names that hold symbolic tensors in a function or in the module."""
+        """Return the names that refer to symbolic tensors in a function or in the module."""
         found = set(self.names[function])
         parent = self.parents.get(function)
         return found if parent is None else found | (self.of(parent) - parameters_of(function))
 
     def enter_call(self, call: cst.Call, known: set[str]) -> None:
-        """Add the parameters of the file's functions that receive symbolic tensors."""
+        """Add the function parameters in the file that receive symbolic tensors."""
         front, _, name = dotted(call.func).rpartition(".")
         if front not in ("", "self"):
             return
@@ -95,7 +95,7 @@ def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def is_operation(context: Context, node: cst.CSTNode) -> bool:
-    """Return whether a node calls a TensorFlow operation; layers take symbolic tensors themselves."""
+    """Return whether a node calls a TensorFlow operation; layers accept symbolic tensors directly."""
     if not isinstance(node, cst.Call):
         return False
     module, name = context.stands_for(node.func)
@@ -116,7 +116,7 @@ def parameters_of(function: cst.CSTNode) -> set[str]:
 
 
 class _Functions(cst.CSTVisitor):
-    """Visitor that records the functions of a file, their enclosing functions, and the names that they bind."""
+    """Visitor that records the functions in a file, their enclosing functions, and the names that they bind."""
 
     def __init__(self, found: Symbolic, module: cst.Module) -> None:
         self._found, self._around = found, list[cst.CSTNode]([module])
@@ -149,7 +149,7 @@ class _Functions(cst.CSTVisitor):
 
 
 class _Walker(cst.CSTVisitor):
-    """Visitor that records the names of a function that hold symbolic tensors, and parameters of called functions."""
+    """Visitor that records a function's names for symbolic tensors, and parameters of called functions."""
 
     def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
         self._symbolic, self._function, self._context = symbolic, function, symbolic.context
@@ -216,7 +216,7 @@ class _Walker(cst.CSTVisitor):
 def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """Yield the parts of an assignment with their values, if these are written one by one."""
+    """Yield the targets of an assignment with their values, if the values are written one by one."""
     left, right = (list(side.elements) if isinstance(side, cst.Tuple | cst.List) else [] for side in (target, value))
     if left and len(left) == len(right) and not any(isinstance(one, cst.StarredElement) for one in (*left, *right)):
         for one, part in zip(left, right, strict=True):

@@ -21,7 +21,7 @@ _KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
 _KEPT = _TABLE["kept"]
 GRAPH = "code for TensorFlow 1's graphs; create the layers in __init__ with tf.keras.layers and call them in forward()"
 _DROPOUT = "the second argument was keep_prob in TensorFlow 1 and is rate in TensorFlow 2; pass it by name"
-#: Scopes around kept layers; TensorFlow 2 has them in `compat.v1`.
+#: Scopes around kept layers; in TensorFlow 2 they are in `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
 _EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
@@ -29,7 +29,7 @@ _ANEW = "a scope without a name, for which TensorFlow creates a new name in each
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return the replacement of a dotted name."""
+    """Return the replacement for a dotted name."""
     module, name = context.stands_for(node)
     if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.patched:
         return node
@@ -90,7 +90,7 @@ def is_kept(context: Context, node: cst.Call) -> bool:
 
 
 def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
-    """Return the call of a TensorFlow 1 layer as the call of a kept layer.
+    """Return a call to a TensorFlow 1 layer as a call to a kept layer.
 
     Args:
         context: Context of the file.
@@ -191,7 +191,7 @@ def why_not_imported(path: str) -> str | None:
 
 
 def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-    """Return the replacement of a call."""
+    """Return the replacement for a call."""
     module, name = context.stands_for(original.func)
     if module not in _TENSORFLOWS:
         return updated
@@ -214,7 +214,7 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
 
 
 def drops_by_place(context: Context, node: cst.Call) -> str | None:
-    """Return why a call of dropout may have a different meaning in TensorFlow 2, or None."""
+    """Return why a dropout call may have a different meaning in TensorFlow 2, or None."""
     is_dropout = context.stands_for(node.func) == (TENSORFLOW, "nn.dropout")
     return _DROPOUT if is_dropout and len(node.args) > 1 and node.args[1].keyword is None else None
 

@@ -1,4 +1,4 @@
-"""Functions of tensors in TensorFlow, under RLlib's names, and batches of a reader as tensors."""
+"""Tensor functions in TensorFlow, under RLlib's names, and a reader's batches as tensors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
     """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
 
     Args:
-        x: Values that count from 0.
+        x: Values that start at 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space differs.
+        UnsupportedSpaceError: The space is of a different kind.
     """
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
@@ -49,7 +49,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
 
 def explained_variance(y: Any, pred: Any) -> Any:
-    """Return the share of the variance of `y` that the predictions explain, at least -1."""
+    """Return the fraction of the variance in `y` that the predictions explain, at least -1."""
     return tf.maximum(-1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0))
 
 
@@ -72,12 +72,12 @@ def reduce_mean_ignore_inf(x: Any, axis: int | None = None) -> Any:
 
 
 def zero_logps_from_actions(actions: Any) -> Any:
-    """Return zeros `[B]` for a batch of actions."""
+    """Return zeros `[B]`, one for each action in a batch."""
     return tf.zeros_like(tf.reshape(next(leaves(actions)), [tf.shape(next(leaves(actions)))[0], -1])[:, 0], tf.float32)
 
 
 def flatten(x: Any) -> Any:
-    """Return `[B, ...]` as `[B, n]`."""
+    """Reshape `[B, ...]` to `[B, n]`."""
     return tf.reshape(x, [tf.shape(x)[0], -1])
 
 
@@ -102,7 +102,7 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
         raise NotServedError("tf_input_ops: batches of several agents; read them with next(), one policy at a time.")
     flat = _flat(first)
     names, types = list(flat), [tf.as_dtype(array.dtype) for array in flat.values()]
-    waiting = [flat]  # the first is not lost
+    waiting = [flat]  # so that the first batch is not lost
 
     def following() -> list[Any]:
         found = waiting.pop() if waiting else _flat(read())
@@ -123,7 +123,7 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _flat(batch: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
-    """Return the columns of numbers by the path of their keys."""
+    """Return the numeric columns by the path of their keys."""
     found: dict[tuple[str, ...], np.ndarray[Any, Any]] = {}
     for name, column in batch.items():
         if isinstance(column, dict):

@@ -1,4 +1,4 @@
-"""Functions of tensors in PyTorch, under RLlib's names."""
+"""Tensor functions in PyTorch, under RLlib's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
     """Convert arrays and numbers, or a structure of them, to tensors; float64 becomes float32.
 
     Args:
-        x: Any value; None and arrays of objects or texts are unchanged.
+        x: Any value; None and arrays of objects or strings are unchanged.
         device: Device of the tensors.
         pin_memory: Whether to pin their memory if there is a GPU.
     """
@@ -37,7 +37,7 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
 
 
 def convert_to_non_torch_type(stats: Any) -> Any:
-    """Convert tensors, or a structure of tensors, to arrays. Tensors with one number become numbers."""
+    """Convert tensors, or a structure of tensors, to arrays. Single-element tensors become Python numbers."""
 
     def converted(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -56,11 +56,11 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
     """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
 
     Args:
-        x: Values that count from 0.
+        x: Values that start at 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space differs.
+        UnsupportedSpaceError: The space is of a different kind.
     """
     widths = one_hot_widths(space)
     x = x.long()
@@ -86,7 +86,7 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
 
 def explained_variance(y: Tensor, pred: Tensor) -> Tensor:
-    """Return the share of the variance of `y` that the predictions explain, at least -1."""
+    """Return the fraction of the variance in `y` that the predictions explain, at least -1."""
     return (1.0 - torch.var(y - pred, dim=0) / torch.var(y, dim=0)).clamp(min=-1.0)
 
 
@@ -107,7 +107,7 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
 
 
 def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
-    """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before."""
+    """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before clipping."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     return torch.nn.utils.clip_grad_norm_(parameters, clip_val)
 
@@ -120,7 +120,7 @@ def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
 
 
 def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False) -> Tensor:
-    """Return which places of padded sequences hold rows.
+    """Return a mask of the positions in padded sequences that are not padding.
 
     Args:
         lengths: Lengths `[S]`.
@@ -133,7 +133,7 @@ def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None,
 
 
 def softmax_cross_entropy_with_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross entropy `[B]` of distributions `[B, n]` and logits `[B, n]`."""
+    """Return the cross entropy `[B]` between distributions `[B, n]` and logits `[B, n]`."""
     return -(labels * logits.log_softmax(-1)).sum(-1)
 
 

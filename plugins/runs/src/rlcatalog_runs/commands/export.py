@@ -44,6 +44,6 @@ def export(
 
 
 def _make_env(run: Path, modules: list[str]) -> Any:
-    """Make a run's environment."""
+    """Create a run's environment."""
     config = read_config(run, modules)
     return make_env(config["env"], config["algorithm"]["env_config"])

@@ -1,4 +1,4 @@
-"""The same run with several seeds: one process per seed, as many in parallel as cores, and one picture."""
+"""The same run with several seeds: one process per seed, as many in parallel as there are cores, and one picture."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from rlcatalog_runs.surroundings import usable_cores
 
 #: The picture of all seeds, in the folder of their runs.
 CURVES = "learning_curves.png"
-#: Largest number of seeds in one call, and largest seed.
+#: Maximum number of seeds in one call, and the largest seed.
 MOST, LARGEST = 1000, 2**32 - 1
-#: Seconds between checks of the processes, number of these checks per check of their folders, and bytes at the end of a
-#: log that are searched for an error.
+#: Seconds between checks on the processes, number of these checks per check on their folders, and number of bytes at
+#: the end of a log that are searched for an error.
 _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
@@ -48,10 +48,10 @@ def parse_seeds(text: str) -> list[int]:
     """Return the seeds that `--seeds` names: numbers and ranges, such as `0,1,2` or `0-4,10`.
 
     Args:
-        text: The typed text.
+        text: The option's value.
 
     Raises:
-        ConfigError: The text has another form, repeats a seed, or names too many.
+        ConfigError: The text has a different form, repeats a seed, or names too many seeds.
     """
     seeds: list[int] = []
     for part in text.split(","):
@@ -84,16 +84,16 @@ def train_seeds(
 ) -> None:
     """Run the command once per seed, each in a separate process and folder, and plot their curves.
 
-    The folder holds `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue. SIGINT,
-    SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
+    The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue.
+    SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
 
     Args:
         context: The context of the command, which takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
         seeds: The seeds.
-        folder: The folder for all of them.
+        folder: The folder for all runs.
         threads: Threads of one run; more threads mean fewer parallel runs.
         overwrite: Replace existing runs.
-        per_seed: Names of other options with a folder; each seed gets a separate subfolder.
+        per_seed: Names of other options whose value is a folder; each seed gets a separate subfolder.
         resume: Returns the command that resumes the run in a folder.
 
     Raises:
@@ -131,10 +131,10 @@ def train_seeds(
 
 
 def refuse_with_seeds(context: typer.Context) -> None:
-    """Raise if an option does not work with several seeds.
+    """Raise an error if an option does not work with several seeds.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: There is such an option.
     """
     for name, why in (
         ("seed", "names one seed, --seeds several. Pass one of them."),
@@ -148,7 +148,7 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
     """Return the current command and its options, as arguments of `rlcatalog`.
 
     Args:
-        context: Its context.
+        context: The command's context.
         without: Names of parameters to omit.
     """
     options: list[str] = []
@@ -210,7 +210,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
                     for child, task in tasks.items():
                         if (found := _look(child)) is not None:
                             bars.update(task, total=found[0].wanted, completed=found[0].steps, value=found[1])
-        except Exception:  # such as a full disk while starting one
+        except Exception:  # such as a full disk when starting a process
             _end(list(tasks), [signal.SIGTERM])
             raise
     return errors
@@ -235,7 +235,7 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
-    """Ask processes to end and wait for them; another signal kills them."""
+    """Ask processes to end, and wait for them; a second signal kills them."""
     name = signal.Signals(asked[0]).name
     print(
         f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once", file=sys.stderr
@@ -254,7 +254,7 @@ def _send(child: _Child, number: int) -> None:
         if os.name == "nt":
             child.process.terminate()
         elif number == getattr(signal, "SIGKILL", None):
-            os.killpg(child.process.pid, number)  # including its environments' processes
+            os.killpg(child.process.pid, number)  # including the processes of its environments
         else:
             child.process.send_signal(number)
 
@@ -275,7 +275,7 @@ def _error(child: _Child) -> str:
 
 
 def _outcome(child: _Child) -> str:
-    """Return how a run that did not fail ended."""
+    """Return a description of how a run that did not fail ended."""
     found = _look(child)
     return "ended" if found is None else f"{found[0].steps:,} steps, mean return {found[1]}"
 
@@ -296,7 +296,7 @@ def _draw(folder: Path, seeds: Sequence[int]) -> None:
 
 
 def _told(errors: dict[int, str], count: int, folder: Path) -> str:
-    """Return the errors of seeds, grouped by message."""
+    """Return the errors from several seeds, grouped by message."""
     alike: dict[str, list[int]] = {}
     for seed in sorted(errors):
         alike.setdefault(errors[seed].removeprefix("error: "), []).append(seed)

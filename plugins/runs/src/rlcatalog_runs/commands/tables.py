@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`: show the folders of runs as a table and as a picture."""
+"""The commands `runs` and `compare`, which show run folders as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Plot the curves of runs with intervals over seeds; runs that only differ in the seed form one curve."""
+    """Plot learning curves with intervals over seeds; runs that differ only in their seed form one curve."""
     comparison.check_picture(out)
     found, damaged = _read(folders)
     if damaged:
@@ -73,7 +73,7 @@ def compare(
 
 
 def print_groups(groups: Sequence[comparison.Group]) -> None:
-    """Print the end of each curve."""
+    """Print the value at the end of each curve."""
     rows = []
     for group in groups:
         interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
@@ -101,12 +101,12 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the named runs and those in named folders, and damaged folders with their problem.
+    """Return the named runs, the runs in named folders, and damaged folders with their problems.
 
     Raises:
         SavedPolicyError: A path contains no run.
     """
-    folders: dict[Path, Path] = {}  # each once
+    folders: dict[Path, Path] = {}  # each folder once
     for path in paths:
         inside = list(find_runs(path))
         if not inside:

@@ -27,7 +27,7 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
-    """Train a policy, and write it to a folder with the best policy, checkpoints, metrics and a picture."""
+    """Train a policy, and write it to a folder with the best policy, checkpoints, metrics and a plot."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
@@ -80,7 +80,7 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
     plan = resumed_plan(kind, directory, config, typed, modules)
-    log_names(",".join(plan.options.log) or None)  # values from the file are checked like typed ones
+    log_names(",".join(plan.options.log) or None)  # values from the file are checked like values from the command line
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
     print(f"resuming after {plan.steps:,} steps{why}")
@@ -120,7 +120,7 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     print(f"learning curve: {folder / CURVE}")
 
 
-# The options are the common options and the options of the installed engines.
+# The options are the common options and those that the installed engines add.
 _OPTIONS = parameters()
 _FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
 train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]

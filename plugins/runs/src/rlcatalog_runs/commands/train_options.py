@@ -1,4 +1,4 @@
-"""The options of `train`: common options, and options of one or several engines."""
+"""The options of `train`: common options, and options for some of the engines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Option(NamedTuple):
 
     Attributes:
         name: The parameter's name.
-        kind: Its type.
-        metavar: Placeholder for its value in the help.
-        help: Its description.
-        default: Its value if it is not passed.
-        flags: Its flags; `--name` if empty.
-        bounds: The smallest and the largest number.
+        kind: Type of the value.
+        metavar: Placeholder for the value in the help text.
+        help: Description of the option.
+        default: Value if the option is not passed.
+        flags: Flags of the option; `--name` if empty.
+        bounds: Smallest and largest allowed number.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Option(NamedTuple):
         return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
     def parameter(self, group: str) -> inspect.Parameter:
-        """Return the option as a parameter of a typer function, in a group of the help."""
+        """Return the option as a parameter for a typer function, in one of the help text's groups."""
         least, most = self.bounds
         told = typer.Option(
             self.flag, *self.flags[1:], metavar=self.metavar, help=self.help, min=least, max=most,
@@ -55,7 +55,7 @@ class Option(NamedTuple):
         )
 
 
-#: The options of several engines, by group.
+#: Options that more than one engine uses, by group.
 COMMON = {
     "Run": (
         Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or a plugin's engine.", DEFAULT_ENGINE,
@@ -82,7 +82,7 @@ COMMON = {
         Option("envs", int, "N", "Environments in parallel; by default 8 (ppo), 1 (sb3), 4 per runner (rllib).",
                bounds=(1, None)),
         Option("vector", str, "NAME", "Step environments in turn (sync, default) or each in a process (async)."),
-        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default: if faster), always or never."),
+        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; only if faster), always, never."),
         Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
     ),
     "Checkpoints, evaluation and logs": (
@@ -97,7 +97,7 @@ COMMON = {
     ),
 }  # fmt: skip
 
-#: Options that every engine takes. The others are for engines whose options have a field of that name.
+#: Options that every engine accepts. The others are for engines whose options have a field with that name.
 OF_ALL = frozenset({"env_id", "engine", "out", "overwrite", "resume", "seed", "seeds", "modules", "quiet", "algo",
                     "model", "settings"})  # fmt: skip
 #: Options that a resumed run cannot change.
@@ -106,7 +106,7 @@ _FLAGS = {option.name: option.flag for group in COMMON.values() for option in gr
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Return the options as parameters of a typer function, including those of the installed engines."""
+    """Return the options as parameters for a typer function, including those of the installed engines."""
     kinds = engines()
     added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
     found: dict[str, inspect.Parameter] = {}
@@ -123,7 +123,7 @@ def engines() -> dict[str, type[Engine]]:
     """Return the installed engines by name, without engines that cannot be imported."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
-        with suppress(CatalogError):  # naming it raises an error
+        with suppress(CatalogError):  # `--engine` with this name raises the error
             found[registry.name_of(component)] = component.load("engine")
     return found
 
@@ -155,7 +155,7 @@ def flag_of(name: str) -> str:
 
 
 def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
-    """Raise if the engine does not have an option, or if `--set` has a key that is one of its options.
+    """Raise an error if the engine does not have an option, or if `--set` has a key that is one of its options.
 
     Raises:
         ConfigError: The message names the engines that have the option, or the option to use.
