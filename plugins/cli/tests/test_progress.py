@@ -46,7 +46,7 @@ def test_long_iterations_pass_tenths_at_once_and_the_last_may_go_beyond(clock):
             clock[0] += 8
             update(done, 1.0)
     assert [line.partition(" episodes")[0] for line in out.getvalue().splitlines()] == [
-        "playing: 30 %, 1 of 3", "playing: 60 %, 2 of 3", "playing: 100 %, 4 of 3",
+        "playing: 33 %, 1 of 3", "playing: 66 %, 2 of 3", "playing: 100 %, 4 of 3",
     ]  # fmt: skip
     assert "0.12 episodes/s, 0:00:16 left" in out.getvalue()
 

@@ -60,7 +60,7 @@ def show_progress(
         elif tenth > shown and not quiet:
             shown = tenth
             left = timedelta(seconds=round(max(total - done, 0) / speed)) if speed else "-"
-            way = f"{min(10 * tenth, 100)} %, {done:,} of {total:,} {unit}"
+            way = f"{min(100 * done // total, 100)} %, {done:,} of {total:,} {unit}"
             print(f"{text}: {way}, {figures}, {left} left", file=stream, flush=True)
 
     with bar or nullcontext():
