@@ -30,7 +30,7 @@ class MaskedTaxi(gym.Wrapper):
         return self._shown(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Check the action against the last mask, and take it."""
+        """Check the action against the last mask, then take it."""
         if not self.mask[action]:
             raise ValueError(f"action {action} is forbidden; the mask is {self.mask}")
         state, reward, terminated, truncated, info = self.env.step(action)

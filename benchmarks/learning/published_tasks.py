@@ -65,8 +65,8 @@ _MINATAR_SOURCE = (
 )
 _POPGYM = "https://github.com/proroklab/popgym/blob/0ad6b28fae7601b64bdca9a852aac4aa647aa815/popgym/baselines/ppo.py"
 _RECURRENT_SOURCE = (
-    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, a choice of a few, is not. [Settings of"
-    f" POPGym]({_POPGYM}) collect 65,536 steps for each update, too many for 200,000 steps"
+    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, a choice of a few, is not. The"
+    f" [POPGym settings]({_POPGYM}) collect 65,536 steps per update, which is too many for 200,000 steps"
 )
 _SAC_NET = {"own": {"net_arch": [256, 256]}, "extractor": {"fcnet_hiddens": [256], "fcnet_activation": "relu"},
             "layers": [256]}  # fmt: skip

@@ -172,5 +172,5 @@ def test_a_layer_that_computes_something_else_keeps_its_own_names():
     own = [f"net.part.0.cell.{name}" for name in ("bias", "kernel", "recurrent_kernel")]
     assert sorted(theirs.get_weights()) == own
     other, _, _ = pair("gru")
-    with pytest.raises(ModelContractError, match="these weights belong to another model"):
+    with pytest.raises(ModelContractError, match="these weights belong to a different model"):
         other.set_weights(theirs.get_weights())

@@ -415,7 +415,7 @@ def test_an_unregistered_class_is_saved_by_name_and_loaded_with_its_code(tmp_pat
 
 def test_the_weights_of_another_module_are_refused(tmp_path):
     build(Net).save(tmp_path)
-    with pytest.raises(SavedPolicyError, match=r"belong to another model. Missing: \['module.logits.bias'"):
+    with pytest.raises(SavedPolicyError, match=r"belong to a different model. Missing: \['module.logits.bias'"):
         rlcatalog.load(tmp_path, model=Pair)
 
 

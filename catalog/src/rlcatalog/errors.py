@@ -239,7 +239,7 @@ _BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = _LONGEST
 
 
 def shown(value: Any, length: int = _LONGEST) -> str:
-    """Return a value for messages: a short repr on one line, which never raises.
+    """Return a short one-line repr of a value for messages; never raises an error.
 
     Args:
         value: Any object, even one that contains itself or has a repr that fails.

@@ -119,7 +119,7 @@ def test_weights_that_are_no_safetensors(written, edit, refused):
 
 def test_weights_of_another_model(written, edit, refused):
     edit(written, config={"fcnet_hiddens": [9]})
-    said = refused(written, r"weights-\w+\.safetensors: FullyConnectedNetwork: these weights belong to another model")
+    said = refused(written, r"weights-\w+\.safetensors: FullyConnectedNetwork: these weights belong to a differ")
     assert "hidden.layers.0.weight: (8, 3) instead of (9, 3)" in said
 
 

@@ -199,7 +199,7 @@ class ActionDistribution:
         """Return the log density `[B]` of the last sample.
 
         Raises:
-            StaleOutputError: Nothing was sampled yet.
+            StaleOutputError: Nothing has been sampled yet.
         """
         if self.last_sample is None:
             raise StaleOutputError(f"{type(self).__name__}: call sample() before sampled_action_logp().")

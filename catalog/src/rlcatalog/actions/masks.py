@@ -86,7 +86,7 @@ class ActionMasks:
                 children's masks; a child without a mask is None or left out. The columns `[B, m]` can replace a mask
                 or a part of it. A list with one mask per row is accepted, too.
             batch_size: Number of rows, if known.
-            idle: Rows in which no action will be taken, booleans `[B]`. They allow everything.
+            idle: Rows in which no action will be taken, booleans `[B]`. Everything is allowed in them.
 
         Raises:
             NotServedError: The action space has nothing that could be masked.

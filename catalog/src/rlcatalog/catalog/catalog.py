@@ -170,7 +170,7 @@ class Catalog:
         return self.schema.parse(config)
 
     def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys that a component reads: those of its package, and the shared keys in `reads`.
+        """Return the config keys that a component reads: the keys of its package, and the shared keys in `reads`.
 
         Args:
             component: The component.
@@ -372,6 +372,6 @@ class Catalog:
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Do the same as `wrap_env`, and return the environment with the answer of each candidate wrapper."""
+        """Do the same as `wrap_env`, but return the environment with the answer of each candidate wrapper."""
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

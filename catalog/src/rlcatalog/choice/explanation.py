@@ -231,7 +231,7 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and reason of the candidates that were not chosen; the chosen one, the first, is left out."""
+    """Return the names and reasons of the candidates that were not chosen, which is all except the first one."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 

@@ -78,7 +78,7 @@ class Resolution:
         config: The parsed model config.
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
-        preprocessor: A preprocessor for the observation space, which has the shapes.
+        preprocessor: A preprocessor for the observation space, which defines the shapes.
         dists: The distributions of the action space and its parts.
         layers: The stages of the model.
         pins: The earlier choices that the lookup repeated, or None for a new choice.

@@ -65,10 +65,10 @@ class PolicyParts(Protocol):
         dist_class: Class of its action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
-        contract: Checks the contracts of model and distribution.
+        contract: Checks the contracts of the model and the distribution.
         backend: The framework's backend.
-        memory: The model's initial memory: `initial` are its parts, `start(n)` returns them for n sequences.
-        views: The views of the model; `training` are their names in training.
+        memory: The model's initial memory: `initial` contains its parts, `start(n)` returns them for n sequences.
+        views: The views of the model; `training` contains their names in training.
         preprocessor: The preprocessor of the observation space.
         masks: The reader of action masks.
         encoder: Encodes observations, and checks that a batch is encoded.

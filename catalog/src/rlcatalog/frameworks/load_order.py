@@ -30,7 +30,7 @@ def load_first(module: str, *, before: str) -> None:
 
 
 class _LoadFirst(NamedTuple):
-    """Finder that has the loader of one module import another module first; Python's finders find both."""
+    """Finder that makes the loader of one module import another module first; Python's own finders find both."""
 
     module: str
     before: str

@@ -28,7 +28,7 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     """Return the initial memory of a batch's sequences, arrays or tensors `[S, ...]`.
 
     Raises:
-        ModelContractError: The number of parts or rows differs.
+        ModelContractError: The number of parts or rows is wrong.
     """
     state = batch.get("state")
     if state is None:

@@ -166,7 +166,7 @@ def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
-    """Check that the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
+    """Check that the outputs of a time-major `forward_rnn` begin with `[T, B]`; None means an unknown length.
 
     Raises:
         ModelContractError: The shape differs.

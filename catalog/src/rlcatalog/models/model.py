@@ -184,7 +184,7 @@ class ModelV2:
         """Return the output of the last call; for a trunk inside a memory, the output for the real rows.
 
         Raises:
-            StaleOutputError: The model was not called yet (in TensorFlow: or not in this trace).
+            StaleOutputError: The model has not been called yet, or, in TensorFlow, not in this trace.
         """
         own = self._rlcatalog
         own.check_trace(self, "last_output")
@@ -262,7 +262,7 @@ def last_values(model: Any, features: Tensor | None) -> Any:
         features: The input of the value layer in that pass, or None.
 
     Raises:
-        StaleOutputError: The model was not called yet, or is a trunk, which has no value layer.
+        StaleOutputError: The model has not been called yet, or is a trunk, which has no value layer.
     """
     if features is None:
         reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
@@ -317,6 +317,6 @@ def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: 
     ]
     if missing or unknown or wrong:
         raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to another model. Missing: {missing or 'none'};"
+            f"{type(model).__name__}: these weights belong to a different model. Missing: {missing or 'none'};"
             f" unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
         )

@@ -1,4 +1,4 @@
-"""Past actions and rewards as inputs of memories (LSTM, attention), and the last layers of memories."""
+"""Past actions and rewards as inputs to memories (LSTM, attention), and the last layers of memories."""
 
 from __future__ import annotations
 

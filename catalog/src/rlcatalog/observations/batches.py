@@ -1,4 +1,4 @@
-"""Batches of observations as Gymnasium's vector environments return them, read by the tree of their space.
+"""Batches of observations as Gymnasium's vector environments return them, read using the tree of their space.
 
 A batch of a Dict or Tuple space is a dict or tuple of columns. A batch of arrays is an array with a leading axis. For
 every other kind (Text, Sequence, Graph, OneOf, spaces of plugins) it is a tuple with one entry per environment.

@@ -41,7 +41,7 @@ def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Componen
 
 
 def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component, type]]:
-    """Return the usable parts that have a config struct, with it."""
+    """Return the usable parts that have a config struct, each with its struct."""
     return [
         (record, c, record.config_classes[c.declaration.config])
         for record, c in _parts(records)

@@ -115,7 +115,7 @@ class Declaration:
     """
 
     kind: ClassVar[str] = ""
-    #: The keys that targets may have; None: names of frameworks, those of plugins included.
+    #: The keys that targets may have; None: framework names, including names that plugins add.
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether users import targets by name, from `rlcatalog_torch` and similar modules.
     shows_classes: ClassVar[bool] = True

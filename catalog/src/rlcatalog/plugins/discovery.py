@@ -190,7 +190,7 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
 
 
 def _lies_between(line: str, version: str) -> bool:
-    """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` with a version without suffix between."""
+    """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` and a version without suffix is in that range."""
     texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
     if texts is None:
         return False

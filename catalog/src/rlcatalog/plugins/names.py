@@ -2,7 +2,7 @@
 
 Every part has an address, `distribution/name`. A bare name means the part that the public index lists under it. If
 there is none, it means the part whose name starts with its distribution's name, such as `acme_net_small` of `acme-net`.
-Other bare names are errors. A name that two distributions can claim is an error with both addresses. Config keys,
+Other bare names are errors. A name that two distributions can claim is an error that gives both addresses. Config keys,
 commands and file suffixes follow the same rule.
 """
 

@@ -166,7 +166,7 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
 
     Args:
         component: The component.
-        declared: The keys of all config structs, without the kernel's.
+        declared: The keys of all config structs except the kernel's.
     """
     known = {*public_index.kernel_keys(), *declared}
     for key in component.declaration.named_keys:
