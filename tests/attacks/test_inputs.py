@@ -228,7 +228,7 @@ def test_gymnasiums_masks_of_bits_hold_0_1_and_2():
     policy, obs = policy_of("multi_binary"), np.zeros((2, 2), np.float32)
     assert policy.act(obs, mask=np.array([[0, 1, 2], [1, 1, 0]], np.int8)).action[1].tolist() == [1, 1, 0]
     for odd in (3, -1, 0.5, np.nan):
-        with pytest.raises(ActionMaskError, match="expected 0, 1, and 2 for either; found"):
+        with pytest.raises(ActionMaskError, match="expected values 0, 1 or 2, where 2 means either; found"):
             policy.act(obs, mask=np.array([[0, 1, odd], [1, 1, 0]]))
 
 

@@ -256,10 +256,10 @@ def test_a_subclass_of_the_game_is_a_game():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda env: AtariPreprocessing(env, frame_skip=1), "AtariPreprocessing has changed the observations already"),
-        (lambda env: MaxAndSkipObservation(env), "MaxAndSkipObservation has changed the observations already"),
+        (lambda env: AtariPreprocessing(env, frame_skip=1), "AtariPreprocessing has already changed the observations"),
+        (lambda env: MaxAndSkipObservation(env), "MaxAndSkipObservation has already changed the observations"),
         (lambda env: TransformObservation(env, lambda obs: 255 - obs, None), "TransformObservation has changed"),
-        (lambda env: FrameStackObservation(env, 2), "FrameStackObservation has changed the observations already"),
+        (lambda env: FrameStackObservation(env, 2), "FrameStackObservation has already changed the observations"),
     ],
 )
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
@@ -289,7 +289,7 @@ def test_wrapping_twice_is_wrapping_once(config):
     assert rlcatalog.wrap_env(once, config) is once
     recorded = gymnasium.make(once.spec)  # the wrappers without the catalog's mark
     assert str(recorded) == str(once)
-    assert "has changed the observations already" in why(recorded, config)
+    assert "has already changed the observations" in why(recorded, config)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

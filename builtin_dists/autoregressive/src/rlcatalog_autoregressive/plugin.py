@@ -1,4 +1,4 @@
-"""Plugin declarations:  the distribution and its head; one key enables both."""
+"""Plugin declarations: the distribution and its head; one key enables both."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ class BetaContract(SharesContract):
 class DirichletContract(SharesContract):
     """Points of a simplex, flat `[B, rows * n]`: the n values of each row are positive and sum to 1.
 
-    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. As usual, the density refers to the first n
-    - 1 values of a row. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
+    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. The density refers to the first n - 1
+    values of a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
 
     Args:
         inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to float32.

@@ -319,8 +319,8 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]`.
 
-        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, the result
-        is the log density on the face of the other entries, plus the log probability that the largest entry is one of
+        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, `logp` is
+        the log density on the face of the other entries, plus the log probability that the largest entry is one of
         them. All results are finite. Interior points have the log density of the Concrete distribution; exact one-hots
         have the log probability of their value under `Categorical`.
 

@@ -1,4 +1,4 @@
-"""Plugin declarations:  the action spaces of the distribution; its size is the sum of its children's sizes."""
+"""Plugin declarations: the action spaces of the distribution; its size is the sum of its children's sizes."""
 
 from __future__ import annotations
 

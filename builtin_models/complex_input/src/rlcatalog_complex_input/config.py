@@ -13,7 +13,7 @@ from rlcatalog.models import OutputPlan, output_plan, post_fcnet
 
 
 class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of the complex-input network."""
+    """Config keys for the complex-input network."""
 
     input_nets: Annotated[
         dict[str, str], Meta(description="path of an observation part → name of its model; other parts: the best fit")

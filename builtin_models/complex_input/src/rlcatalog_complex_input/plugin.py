@@ -1,4 +1,4 @@
-"""Plugin declarations:  the observations that the complex-input network takes, and its nets for their parts."""
+"""Plugin declarations: the observations that the complex-input network takes, and its nets for their parts."""
 
 from __future__ import annotations
 

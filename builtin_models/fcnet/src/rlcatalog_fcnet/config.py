@@ -14,7 +14,7 @@ from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of the fully connected network."""
+    """Config keys for the fully connected network."""
 
     fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the hidden layers")] = (
         msgspec.field(default_factory=lambda: [256, 256])

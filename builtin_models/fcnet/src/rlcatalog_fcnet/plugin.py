@@ -1,4 +1,4 @@
-"""Plugin declarations:  the observations that the fully connected network takes, and its stages."""
+"""Plugin declarations: the observations that the fully connected network takes, and its stages."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
 
 
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of the LSTM."""
+    """Config keys for the LSTM."""
 
     use_lstm: Annotated[bool, Meta(description="put an LSTM after the trunk")] = False
     lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256

@@ -1,4 +1,4 @@
-"""Plugin declarations:  when the LSTM is chosen, and its stages."""
+"""Plugin declarations: when the LSTM is chosen, and its stages."""
 
 from __future__ import annotations
 

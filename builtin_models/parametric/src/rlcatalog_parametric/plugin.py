@@ -1,4 +1,4 @@
-"""Plugin declarations:  when the head is chosen, its inputs from the observation, and its stages."""
+"""Plugin declarations: when the head is chosen, its inputs from the observation, and its stages."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PRESETS = ("nature", "impala")
 
 
 class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of the convolutional network."""
+    """Config keys for the convolutional network."""
 
     conv_filters: Annotated[
         list[Any] | str | None,

@@ -1,1 +1,1 @@
-"""Atari environments for rlcatalog: stacked gray frames, and RLlib's codecs of pixels and RAM."""
+"""Atari environments for rlcatalog: stacked gray frames, and RLlib's codecs for pixels and RAM."""

@@ -1,4 +1,4 @@
-"""Config keys of Atari environments and of the codecs of their pixels and RAM."""
+"""Config keys for Atari environments, and for the codecs for their pixels and RAM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the Atari wrapper and its codecs."""
+    """Config keys for the Atari wrapper and its codecs."""
 
     preprocessor_pref: Annotated[
         Literal["deepmind", "rllib"] | None,
@@ -30,7 +30,7 @@ class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> int:
-        """Number of frames in one observation of `"deepmind"`."""
+        """Number of frames in one observation with `"deepmind"`."""
         if isinstance(self.framestack, bool):
             return 4 if self.framestack else 1
         return self.framestack

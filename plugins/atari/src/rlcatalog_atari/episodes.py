@@ -10,14 +10,14 @@ from gymnasium.utils import RecordConstructorArgs
 
 from rlcatalog.errors import NotServedError
 
-#: The joystick of continuous Atari actions: radius, angle, button.
+#: Joystick positions for continuous Atari actions: radius, angle, button.
 _JOYSTICK = {"NOOP": (0.0, 0.0, 0.0), "FIRE": (0.0, 0.0, 1.0)}
 
 _Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 
 
 def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
-    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None if there is none.
+    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None if it has none.
 
     Args:
         env: The environment. If a wrapper has changed its action space, the meanings are unknown.
@@ -33,15 +33,15 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 
 
 class FireOnReset(_Wrapper, RecordConstructorArgs):
-    """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start by themselves.
+    """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start on their own.
 
-    The reward of the press is dropped. If the press ends the game, the next game starts without a press.
+    The reward for the press is discarded. If the press ends the game, the next game starts without a press.
 
     Args:
         env: An Atari environment with the action FIRE.
 
     Raises:
-        NotServedError: It has no such action.
+        NotServedError: The environment has no such action.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -57,7 +57,7 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
         return obs, {**info, **after}
 
     def get_state(self) -> None:
-        """Return its state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
+        """Return the wrapper's state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
 
     def set_state(self, state: None) -> None:
         """Do nothing."""
@@ -66,15 +66,15 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     """Wrapper that ends the episode when a life is lost; the next reset continues the same game.
 
-    That reset does nothing for one step and drops the reward of that step. A new game starts at game over, with a seed,
-    or if `reset` is not called after a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
-    starts a new game at each lost life, so an agent never sees more than its first life.)
+    That reset takes one no-op step and discards its reward. A new game starts after game over, when a seed is given, or
+    when `reset` does not follow a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
+    starts a new game at each lost life, so an agent never sees more than the first life.)
 
     Args:
         env: An Atari environment.
 
     Raises:
-        NotServedError: Its actions were changed, so the no-op is unknown.
+        NotServedError: The environment's actions were changed, so the no-op is unknown.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -87,7 +87,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         lives = self._count()
-        # Some games show 0 lives for a few frames before they are over: that end is left to the game.
+        # Some games show 0 lives for a few frames before they are over; the game itself then ends the episode.
         self._goes_on = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
         return obs, reward, terminated or self._goes_on, truncated, info
@@ -99,7 +99,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         return obs, info
 
     def get_state(self) -> dict[str, Any]:
-        """Return its state, for resuming a run (see `rlcatalog train --resume`)."""
+        """Return the wrapper's state, for resuming a run (see `rlcatalog train --resume`)."""
         return {"lives": self._lives, "goes_on": self._goes_on}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         self._lives, self._goes_on = state["lives"], state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
-        """Play one step without an action (NOOP). Return None if the game ends with it."""
+        """Play one step without an action (NOOP). Return None if the step ends the game."""
         obs, _, terminated, truncated, info = self.env.step(self._noop)
         return None if terminated or truncated else (obs, info)
 

@@ -21,13 +21,13 @@ def environments() -> list[Callable[[], Any]]:
 
 
 def pixels() -> list[Example]:
-    """Return a screen for the codec of pixels, in colour and in gray."""
+    """Return examples of a screen for the pixel codec, in colour and in gray."""
     screen = Box(0, 255, (210, 160, 3), np.uint8)
     return [Example(screen, Discrete(2), _named("generic_pixel", dim=42, grayscale=gray)) for gray in (False, True)]
 
 
 def memory() -> list[Example]:
-    """Return the bytes of an emulator's memory."""
+    """Return an example with the bytes of an emulator's memory."""
     return [Example(Box(0, 255, (128,), np.uint8), Discrete(2), _named("atari_ram"))]
 
 

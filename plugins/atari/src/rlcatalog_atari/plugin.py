@@ -1,4 +1,4 @@
-"""Plugin declarations:  how Atari environments are prepared, and the codecs of their pixels and RAM."""
+"""Plugin declarations: how Atari environments are prepared, and the codecs for their pixels and RAM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def match(request: Request) -> Match:
 
 
 def ignores(request: Request) -> dict[str, str]:
-    """Return the wrapper's keys without effect on the environment: all if it cannot have been wrapped."""
+    """Return the wrapper's keys that do not affect the environment; all of them if it cannot have been wrapped."""
     from rlcatalog_atari.recognition import ignored_keys
 
     return ignored_keys(request.obs, request.config)
@@ -38,7 +38,7 @@ def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
         EnvWrapperSpec(
             "atari",
             {"numpy": "rlcatalog_atari.wrapper:wrap"},
-            "Atari: stacked gray frames, or RLlib's codecs of pixels and RAM",
+            "Atari: stacked gray frames, or RLlib's codecs for pixels and RAM",
             match=match,
             config=_CONFIG,
             reads=("custom_preprocessor",),

@@ -1,4 +1,4 @@
-"""Codecs of the Atari emulator's pixels and RAM. All arithmetic is float32."""
+"""Codecs for the Atari emulator's pixels and RAM. All arithmetic is float32."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rlcatalog_atari.config import AtariConfig
 #: Height of most Atari screens, and the rows at top and bottom that show scores and border.
 _SCREEN_HEIGHT = 210
 _CROPPED = 25
-#: Smaller frames are made in two steps, by way of this size.
+#: Smaller frames are computed in two steps, via this size.
 _BY_WAY_OF = 84
 #: The sum of three colours, as a matrix.
 _SUM = np.ones((1, 3), np.float32)
 
 
 class BytesPreprocessor(Preprocessor):
-    """Base of both codecs: Box spaces of uint8."""
+    """Base class of both codecs, for Box spaces of uint8."""
 
     def check(self, obs: Any) -> None:
         info = self.info
@@ -48,9 +48,9 @@ class BytesPreprocessor(Preprocessor):
 class GenericPixelPreprocessor(BytesPreprocessor):
     """Images as floats: cropped, resized by area, scaled.
 
-    Images of 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom. The result has shape
+    Images with 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom. The result has shape
     `[dim, dim, 3]`, or `[dim, dim, 1]` for gray images and with `grayscale`, and values `(x - 128) / 128`, or `x / 255`
-    with `zero_mean` False.
+    with `zero_mean=False`.
 
     Raises:
         UnsupportedSpaceError: The space is not a Box of uint8 with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.

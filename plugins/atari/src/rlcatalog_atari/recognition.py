@@ -13,11 +13,11 @@ from rlcatalog_atari.config import AtariConfig
 DEFAULT_PREFERENCE = "deepmind"
 
 _ATARI = "ale_py.env.AtariEnv"
-#: How many bytes of RAM the console has.
+#: Number of bytes of RAM in the console.
 _RAM_SIZE = 128
 _OBSERVATION_WRAPPER = "gymnasium.core.ObservationWrapper"
 
-#: Wrappers of gymnasium that prepare Atari observations, or part of it, and are no ObservationWrapper.
+#: Gymnasium wrappers that prepare Atari observations, fully or in part, but are not ObservationWrappers.
 _PREPARING = {
     "gymnasium.wrappers.atari_preprocessing.AtariPreprocessing",
     "gymnasium.wrappers.stateful_observation.MaxAndSkipObservation",
@@ -29,7 +29,7 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
     Args:
         env: The environment, or None.
-        config: The model config; missing keys have their defaults.
+        config: The model config; missing keys take their defaults.
     """
     game = getattr(env, "unwrapped", None)
     if game is None or _ATARI not in _classes(game):
@@ -41,7 +41,7 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
         return "custom_preprocessor needs unchanged observations"
     changed = [type(layer).__name__ for layer in _layers(env) if _changes_observations(layer)]
     if changed:
-        return f"{changed[0]} has changed the observations already"
+        return f"{changed[0]} has already changed the observations"
     space = env.observation_space
     if "gymnasium.spaces.box.Box" not in _classes(space):
         return f"takes pixels or RAM, not {type(space).__name__} observations"
@@ -51,13 +51,13 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
 
 def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the wrapper's keys without effect on the observations: key → its condition.
+    """Return the wrapper's keys that do not affect the observations: key → the condition under which it would.
 
     The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
 
     Args:
         obs: The observation space of a model.
-        config: The model config; missing keys have their defaults.
+        config: The model config; missing keys take their defaults.
     """
     settings = read_config(config, AtariConfig)
     preference = settings.preprocessor_pref
@@ -76,7 +76,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
-    """Return whether a part of an observation may hold prepared frames, also flattened, stacked or transposed ones."""
+    """Return whether a part of an observation may contain prepared frames, even flattened, stacked or transposed."""
     return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
 
 

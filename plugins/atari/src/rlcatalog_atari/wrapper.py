@@ -1,4 +1,4 @@
-"""The environment wrapper of Atari games."""
+"""The environment wrapper for Atari games."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
 from rlcatalog_atari.recognition import why_not
 
-#: Most no-ops at the start of a game, as in the DQN paper; they make starts differ.
+#: Maximum number of no-ops at the start of a game, as in the DQN paper; they vary the starts.
 _MOST_NOOPS = 30
 #: Emulator frames per action.
 _FRAME_SKIP = 4
@@ -28,12 +28,12 @@ _FRAME_SKIP = 4
 def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Prepare an Atari environment according to `preprocessor_pref`.
 
-    `"deepmind"`: see `stacked_frames`. `"rllib"`: `EncodedObservation`; with `atari_terminal_on_life_loss` also
+    `"deepmind"`: see `stacked_frames`. `"rllib"`: `EncodedObservation` and, with `atari_terminal_on_life_loss`, also
     `TerminalOnLifeLoss`.
 
     Args:
         env: An Atari environment whose observations are still the emulator's.
-        config: The model config; missing keys have their defaults.
+        config: The model config; missing keys take their defaults.
 
     Raises:
         ConfigError: A key has a wrong value.
@@ -53,14 +53,15 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
 def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymnasium.Env[Any, Any]:
     """Return the environment with gray, resized, stacked frames, uint8 `[dim, dim, frames]`, the newest frame last.
 
-    Combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if the game has
-    that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is the maximum
-    of the last two, unless the environment skips frames itself. Episodes are whole games: after a lost life the agent
-    must press FIRE. With `atari_terminal_on_life_loss` an episode is one life, and starts with a press.
+    This combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if the game
+    has that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is the
+    maximum of the last two, unless the environment skips frames itself. Episodes are whole games: after a lost life,
+    the agent must press FIRE. With `atari_terminal_on_life_loss`, an episode is one life and starts with a press of
+    FIRE.
 
     Args:
         env: An Atari environment with pixel observations of any colours; the wrapper reads the screen again.
-        settings: Sizes and where episodes end.
+        settings: Frame sizes, and where episodes end.
     """
     game: Any = env.unwrapped
     starts_with_noop = not game.continuous and action_of(env, "NOOP") == 0
@@ -88,7 +89,7 @@ def channels_last(stack: Array) -> Array:
 
 
 class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Pixels through `GenericPixelPreprocessor`, RAM through `AtariRamPreprocessor`.
+    """Wrapper that encodes pixels with `GenericPixelPreprocessor`, and RAM with `AtariRamPreprocessor`.
 
     Its observation space is a float32 Box, so a policy for it does not encode twice.
 
@@ -112,7 +113,7 @@ class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordCons
         return self.preprocessor.transform(observation)
 
     def get_state(self) -> None:
-        """Return its state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
+        """Return the wrapper's state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
 
     def set_state(self, state: None) -> None:
         """Do nothing."""

@@ -24,7 +24,7 @@ from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_jso
 
 
 class ActorState(NamedTuple):
-    """State of B episodes between two steps: arrays `[B, ...]` by the names of the file's inputs."""
+    """State of B episodes between two steps: arrays `[B, ...]`, keyed by the names of the file's inputs."""
 
     parts: Mapping[str, Array]
 
@@ -35,13 +35,13 @@ class ActorState(NamedTuple):
 class Actor:
     """Exported policy, read from a file; it acts like the original policy.
 
-    PyTorch and TensorFlow are only imported if the file's format needs them. Observations and masks are checked like in
+    PyTorch and TensorFlow are only imported if the file's format needs them. Observations and masks are checked as in
     the policy, with the same errors.
 
     Args:
         path: The file.
-        observation_space: The environment's observation space, if the file cannot contain it (a plugin's kind of
-            space).
+        observation_space: The environment's observation space, if the file cannot contain it (because its kind comes
+            from a plugin).
         action_space: The same for actions.
         seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
         catalog: Catalog of formats and codecs. If None, the default catalog.
@@ -51,8 +51,8 @@ class Actor:
         interface: Inputs and outputs of the file, spaces, config and versions.
         observation_space: The environment's observation space.
         action_space: The environment's action space.
-        action_codec: Converter of raw actions to environment actions.
-        masks: Reader of action masks.
+        action_codec: Converter from raw actions to environment actions.
+        masks: Reader for action masks.
         rng: Generator for sampling actions.
 
     Raises:
@@ -94,7 +94,7 @@ class Actor:
             raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
 
     def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
-        """Build the steps before and after the file from its interface."""
+        """Build the processing steps before and after the file from its interface."""
         interface = self.interface
         self.observation_space = _space(interface.observation_space, observation_space, "observation_space", where)
         self.action_space = _space(interface.action_space, action_space, "action_space", where)
@@ -121,7 +121,7 @@ class Actor:
         """Run the file on one row, to detect a wrong interface or wrong spaces before it acts.
 
         Raises:
-            SavedPolicyError: An output does not have the form that the interface or the action space defines, or the
+            SavedPolicyError: An output does not have the format that the interface or the action space defines, or the
                 graph cannot run.
         """
         interface, codec = self.interface, self.action_codec
@@ -163,9 +163,10 @@ class Actor:
         Args:
             obs: A vector environment's observations (a batch), or a list of single ones. If the file takes filtered
                 observations (`interface.observation`), pass the result of the policy's `preprocess`.
-            state: The state that the last `act` returned; None at the start of all episodes.
+            state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Batched action mask in Gymnasium's format. If None, the mask in the observations, if any.
+            mask: Batched action mask in Gymnasium's format. If None, the mask in the observations is used, if there is
+                one.
             explore: Whether to sample; otherwise the most likely action is chosen.
 
         Raises:
@@ -241,7 +242,7 @@ class Actor:
     def _complete(
         self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
     ) -> Array | None:
-        """Add all inputs that are not observations, and return the steps of the episodes, or None."""
+        """Add all inputs that are not observations, and return the number of steps in each episode, or None."""
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
@@ -295,7 +296,7 @@ class Actor:
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:
-        """Return the state at the start of `batch_size` episodes, or None without state."""
+        """Return the state at the start of `batch_size` episodes, or None if there is no state."""
         return ActorState(dict(self._carried(None, batch_size))) if self._states else None
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
@@ -309,7 +310,7 @@ class Actor:
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
         """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
-        acting: Any = self  # has everything of a policy that a stepper uses
+        acting: Any = self  # provides everything that a stepper uses
         return ActorStepper(acting, n, autoreset)
 
     def seed(self, seed: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Observations of an `Actor`: check them like the policy, and split them into the inputs of the file."""
+"""Observations of an `Actor`: check them as the policy does, and split them into the inputs of the file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rlcatalog_policy import config_from_plain, with_batch_hint
 
 
 class Observations:
-    """Converter of batches of observations into the inputs of a file.
+    """Converter from batches of observations to the inputs of a file.
 
     Args:
         catalog: Catalog of codecs.
-        interface: The interface.
+        interface: The file's interface.
         info: The observation space.
-        masks: Reader of the action masks in observations.
+        masks: Reader for the action masks in observations.
 
     Attributes:
         preprocessor: The policy's codec, which checks observations.
@@ -80,7 +80,7 @@ class Observations:
         self._known.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
-        """Return the inputs if they are arrays of the right form; None if they need a full check."""
+        """Return the inputs if they are arrays of the right dtype and shape; None if they need a full check."""
         feeds, rows = {}, None
         try:
             for port, _, limits in self._cut:
@@ -103,7 +103,7 @@ class Observations:
         return feeds, rows or 0
 
     def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the inputs of a batch that its codec has encoded and so checked."""
+        """Return the inputs of a batch that its codec has encoded and thereby checked."""
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:

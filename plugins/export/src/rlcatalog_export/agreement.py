@@ -80,7 +80,7 @@ def _raw_units(codec: ActionCodec) -> Array:
 
 
 def _bound_of(leaf: ActionCodec) -> Array:
-    """Return the larger of each value's bounds, or 1 without bounds."""
+    """Return the larger of each value's bounds, or 1 if it has no bounds."""
     low, high = leaf.info.low, leaf.info.high
     if low is None or high is None:
         return np.ones(leaf.info.shape or ())

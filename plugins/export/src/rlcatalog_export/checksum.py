@@ -1,7 +1,7 @@
 """Checksums of exported policies: SHA-256 at the end of a file, or in a list in a folder.
 
-A file ends with a mark and the digest, as text, of all bytes before. Other readers ignore this part: it is a metadata
-entry in ONNX, and the comment of a zip archive.
+A file ends with a mark and the digest, as text, of all preceding bytes. Other readers ignore this part: it is a
+metadata entry in ONNX, and the comment of a zip archive.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _DIGITS = 64
 
 
 def sealed(content: bytes, mark: bytes) -> bytes:
-    """Return a file's content with mark and checksum at its end."""
+    """Return a file's content with the mark and the checksum at its end."""
     marked = content + mark
     return marked + hashlib.sha256(marked).hexdigest().encode()
 
 
 def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
-    """Return the content of a file, and whether it has a checksum. Raise if the checksum is wrong.
+    """Return the content of a file, and whether it has a checksum. Raise an error if the checksum is wrong.
 
     Args:
         path: The file, or a link to it.
@@ -55,7 +55,7 @@ def seal_folder(folder: Path, name: str) -> None:
 
 
 def check_folder(folder: Path, name: str) -> bool:
-    """Return whether a folder has a list of checksums. Raise if a file does not match.
+    """Return whether a folder has a list of checksums. Raise an error if a file does not match.
 
     Raises:
         SavedPolicyError: The folder contains something other than files, a file is missing or unknown, or a checksum

@@ -22,7 +22,7 @@ class ObservationInput:
     Attributes:
         codec: The part's codec.
         steps: The keys and positions that lead to it.
-        lowered: Its encoder in tensor operations; None if it comes encoded, `[B, size]`.
+        lowered: Its encoder in tensor operations; None if the input is already encoded, `[B, size]`.
     """
 
     codec: Preprocessor
@@ -34,7 +34,7 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
     """Yield the inputs of an observation, in the order of the flat vector.
 
     Args:
-        codec: The codec of the observation, or of a part.
+        codec: The codec for the observation, or for a part of it.
         steps: The keys and positions that lead to it.
     """
     parts = codec.side_by_side() if _defines(codec, "side_by_side", _WRITERS) else None

@@ -1,4 +1,4 @@
-"""Errors of an export that name the line of a model or distribution, instead of framework internals."""
+"""Export errors that name the line of a model or distribution instead of framework internals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import rlcatalog
 import rlcatalog_policy
 from rlcatalog.errors import NotServedError, reason
 
-#: Folders without user code: rlcatalog's packages, and Python's library without site-packages.
+#: Folders without user code: rlcatalog's packages, and Python's standard library without site-packages.
 _OURS = tuple(
     f"{Path(str(file)).resolve().parent}{os.sep}" for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
 )
@@ -29,7 +29,7 @@ _LONGEST = 400
 
 
 def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
-    """Return the last frame of a model or distribution as text; None if there is none.
+    """Return the last frame in a model or distribution as text; None if there is none.
 
     Args:
         frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
@@ -50,7 +50,7 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
     Args:
         error: PyTorch's error.
         what: The attempted operation, for the message.
-        engines: Packages without user code; without any, no line is named.
+        engines: Packages without user code; if there are none, no line is named.
         suspects: Lines that may have fixed the batch size, which must stay unknown.
     """
     message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))

@@ -26,7 +26,7 @@ def compare(written: Exported, actor: Actor) -> None:
     """Compare a file with its policy over a few steps, with new episodes in between.
 
     Raises:
-        NotServedError: File and policy differ; the message names the output.
+        NotServedError: The file and the policy differ; the message names the output.
     """
     tried = [(written.policy, False)]
     if written.drawing is not None and written.interface.input("noise") is not None:

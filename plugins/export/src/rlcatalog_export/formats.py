@@ -1,4 +1,4 @@
-"""Formats: `Exported` and `Runner`, and the format of a path."""
+"""Formats: `Exported` and `Runner`, and the format for a path."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Exported:
     Attributes:
         interface: The file's inputs and outputs.
         policy: Copy of the policy for the comparison with the file.
-        drawing: `drawing(noise)` returns a context in which `policy.act` samples from noise `[B, k]` like the file. If
-            None, sampled outputs are not compared.
+        drawing: `drawing(noise)` returns a context in which `policy.act` samples from noise `[B, k]` as the file does.
+            If None, sampled outputs are not compared.
     """
 
     interface: Interface
@@ -51,7 +51,7 @@ class Runner(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for inputs by name."""
+        """Return the named outputs for the inputs given by name."""
 
 
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
@@ -90,7 +90,7 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
 
 
 def runner_for(catalog: Catalog, path: Path) -> Runner:
-    """Return the runner of an exported policy.
+    """Return the runner for an exported policy.
 
     Raises:
         SavedPolicyError: There is no such file, or no format has its suffix.

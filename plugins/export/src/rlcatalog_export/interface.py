@@ -23,7 +23,7 @@ Role = Annotated[
 DType = Annotated[str, Meta(pattern="^(bool|float(16|32|64)|u?int(8|16|32|64))$")]
 Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 24)], ...], Meta(max_length=32)]
 Names = Annotated[dict[Text, Text], Meta(max_length=10_000)]
-#: Most numbers in one row of a port.
+#: Maximum number of values in one row of a port.
 _LARGEST = 1 << 26
 #: Roles that at most one port has. An input with such a role is named like the role.
 _SINGLE = ("mask", "prev_reward", "noise", "deterministic", "raw_action", "logp", "value", "dist_inputs")
@@ -64,7 +64,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
         observation: Kind of its observations: `"leaves"` (each leaf of the environment's observation is a separate
-            port; some may come encoded) or `"filtered"` (one port, encoded and filtered).
+            port; some may be encoded already) or `"filtered"` (one port, encoded and filtered).
         framework: The framework of the policy.
         model: Class of its model, for messages.
         observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
@@ -74,7 +74,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         mask_columns: Path and number of values of each choice, in the order of the mask's columns.
         raw_kinds: Path → how to read raw actions of a leaf.
         action_bounds: Rule that brings floats into their bounds.
-        encoding: The config keys that the codecs of observations read.
+        encoding: The config keys that the observation codecs read.
         config: Keys of the model config that differ from their defaults.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
@@ -85,7 +85,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         rlcatalog: Version of the kernel that wrote it.
     """
 
-    #: Most characters of its JSON.
+    #: Maximum number of characters in its JSON.
     LONGEST: ClassVar[int] = 1 << 23
 
     inputs: Annotated[tuple[Port, ...], Meta(max_length=10_000)]
@@ -111,7 +111,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rlcatalog: Text = __version__
 
     def input(self, role: str) -> Port | None:
-        """Return the input with a role, or None."""
+        """Return the input with the given role, or None."""
         return next((port for port in self.inputs if port.role == role), None)
 
     def to_json(self) -> str:

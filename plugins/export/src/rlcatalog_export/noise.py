@@ -43,7 +43,7 @@ class Noise:
         return tuple(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
         raise NotImplementedError
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
@@ -65,7 +65,7 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers by the Box-Muller method, two from two uniform numbers."""
+        """Return standard normal numbers by the Box-Muller method, two from each pair of uniform numbers."""
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2

@@ -1,4 +1,4 @@
-"""Random numbers of frozen policies, sampled in blocks, with a state that holds the position in the block."""
+"""Random numbers for frozen policies, sampled in blocks, with a state that includes the position in the block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 #: Numbers in a block, unless a single request needs more.
 _BLOCK = 4096
-#: Most numbers in a block when a state is restored; it may come from a file.
+#: Maximum block size when a state is restored, because the state may come from a file.
 _MOST = 1 << 26
 _LOW = 2**64 - 1
 

@@ -1,4 +1,4 @@
-"""ONNX files of policies: written by one function for all frameworks, and run with onnxruntime."""
+"""ONNX files for policies: written by one function for all frameworks, and run with onnxruntime."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def quiet_converters(*names: str) -> Iterator[None]:
 
 
 def session_of(content: bytes) -> Any:
-    """Return a session of a model on the CPU with one thread, which is fastest for small batches.
+    """Return a session that runs a model on one CPU thread, which is fastest for small batches.
 
     Raises:
         Exception: onnxruntime's errors, which have no common base class.
@@ -93,6 +93,6 @@ class OnnxRunner:
         self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for inputs by name."""
+        """Return the named outputs for the inputs given by name."""
         arrays: Sequence[Array] = self._session.run(outputs, feeds)
         return arrays

@@ -1,4 +1,4 @@
-"""Construction of ONNX graphs, and running them with inputs and outputs at fixed addresses."""
+"""Builder for ONNX graphs, and a function that runs them with inputs and outputs at fixed addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def type_of(dtype: str) -> int:
 
 
 class Graph:
-    """Builder of a graph from nodes, inputs and constants."""
+    """Builder for a graph of nodes, inputs and constants."""
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []

@@ -1,4 +1,4 @@
-"""Plugin declarations:  export formats, their writers, and freezing."""
+"""Plugin declarations: export formats, their writers, and freezing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import Noise
 from rlcatalog_policy import History, Policy, plain_config, space_to_json
 
-#: Numbers of rows of the batches that are tried before the export.
+#: Batch sizes that are tried before the export.
 _TRIED = (2, 3)
 
 
@@ -32,8 +32,8 @@ class PolicyFunction:
 
     Attributes:
         policy: The policy.
-        masked: Whether there is an input for action masks: if the action space has values that can be forbidden and the
-            distribution supports masks.
+        masked: Whether there is an input for action masks. There is one if the action space has values that can be
+            forbidden and the distribution supports masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
         widths: Random numbers per row for each draw.
@@ -118,7 +118,7 @@ class PolicyFunction:
         return History(windows, t)
 
     def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
+        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
         raise NotImplementedError
 
     def written(self) -> Exported:

@@ -1,4 +1,4 @@
-"""Observation filters of rlcatalog.
+"""Observation filters for rlcatalog.
 
 `from rlcatalog_filters import MeanStdFilter, NoFilter, RunningStat`
 """

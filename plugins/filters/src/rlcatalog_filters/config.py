@@ -1,4 +1,4 @@
-"""Config keys of the filters."""
+"""Config keys for the filters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec import Meta
 
 
 class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of `MeanStdFilter` in a policy."""
+    """Config keys for `MeanStdFilter` in a policy."""
 
     filter_include: Annotated[
         list[str] | None,
-        Meta(description="paths of the leaves to filter, or their beginnings; by default all quantities"),
+        Meta(description="paths of the leaves to filter, or path prefixes; by default, all quantities"),
     ] = None
     filter_exclude: Annotated[
-        list[str], Meta(description="paths of leaves to leave unchanged, or their beginnings; overrides filter_include")
+        list[str], Meta(description="paths of leaves to leave unchanged, or path prefixes; overrides filter_include")
     ] = []
     filter_clip: Annotated[
         Annotated[float, Meta(gt=0.0)] | None,

@@ -1,4 +1,4 @@
-"""`MeanStdFilter` inside a policy: on encoded observations, for the leaves that hold quantities."""
+"""`MeanStdFilter` inside a policy, for the quantities in encoded observations."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over their concatenated values. Workers that gather experience separately share
-            what they learned through it: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over their concatenated values. Workers that gather experience separately use it
+            to share what they have learned: `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config matches no leaf.
@@ -61,16 +61,16 @@ class EncodedMeanStdFilter(Filter):
         """Filter encoded observations.
 
         Args:
-            encoded: Array `[B, *shape]` as the preprocessor makes it, of any kind of number.
+            encoded: Array `[B, *shape]` as the preprocessor returns it, of any numeric dtype.
             update: Whether to learn from it first.
 
         Returns:
-            Float32 array of the same shape, the filtered leaves within the clip bounds; where nothing is to be
-            filtered, the array itself.
+            Float32 array of the same shape, with the filtered leaves within the clip bounds; if nothing is filtered,
+            the array itself.
 
         Raises:
-            ObservationError: Another shape; or, with `update`, a value of a filtered leaf is not finite (then nothing
-                is changed).
+            ObservationError: The shape is wrong; or, with `update`, a value of a filtered leaf is not finite (in which
+                case nothing is changed).
         """
         if encoded.shape[1:] != self.preprocessor.shape or not encoded.ndim:
             raise ObservationError(
@@ -105,7 +105,7 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values have the clip bounds, other values their old bounds.
+        """Return a float32 Box: filtered values have the clip bounds, and other values keep their bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """
@@ -124,7 +124,7 @@ class EncodedMeanStdFilter(Filter):
         """Restore statistics that `get_state` returned; the buffer is emptied.
 
         Raises:
-            SavedPolicyError: They are damaged, or belong to other values of the observation.
+            SavedPolicyError: The statistics are damaged, or belong to other values of the observation.
         """
         filtered = state.get("filtered")
         if filtered is None or not np.array_equal(filtered, self._filtered):
@@ -178,7 +178,7 @@ class EncodedMeanStdFilter(Filter):
 def leaves_to_filter(
     leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
 ) -> list[Leaf]:
-    """Return the leaves that hold quantities, or the leaves that the config names; never an action mask.
+    """Return the leaves that contain quantities, or the leaves that the config names; never an action mask.
 
     Args:
         leaves: The leaves of a preprocessor's plan.

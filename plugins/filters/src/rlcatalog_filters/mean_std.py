@@ -1,4 +1,4 @@
-"""`MeanStdFilter` and `NoFilter` with RLlib's interface: called on observations, alone or in batches."""
+"""`MeanStdFilter` and `NoFilter` with RLlib's interface: called on observations, one at a time or in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog_filters.running_stat import Array, Moments, RunningStat, numbers
 
-#: Added to the standard deviation, so that constants can be divided by it.
+#: Number added to the standard deviation, so that constant values do not cause a division by zero.
 EPSILON = 1e-6
 
 
@@ -22,15 +22,15 @@ class MeanStdFilter:
     values are then only clipped. The first value itself becomes 0 (see `RunningStat.var`).
 
     Args:
-        shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested as one likes, for
-            observations of that structure. A leaf of None is passed through.
+        shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested to any depth, for
+            observations with that structure. A None leaf is passed through.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
-        clip: Limit of the results, or None.
+        clip: Limit on the results, or None.
 
     Attributes:
         running_stats: Statistics of all observations: a `RunningStat`, or a structure of them.
-        buffer: Those of the observations since the last `reset_buffer`, of the same form.
+        buffer: Statistics of the observations since the last `reset_buffer`, in the same form.
 
     Raises:
         ConfigError: `shape` or `clip` cannot be used.
@@ -45,18 +45,18 @@ class MeanStdFilter:
         self.buffer: Any = _statistics(shape)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Filter an observation, or a batch of them with one more axis in front.
+        """Filter an observation, or a batch of observations with an additional leading axis.
 
         Args:
-            x: Array of `shape`, or `[B, *shape]`; a structure of such arrays where `shape` is one.
+            x: Array of `shape`, or `[B, *shape]`; or, if `shape` is a structure, a structure of such arrays.
             update: Whether to learn from `x` first. The default is the same as in RLlib; `Policy.act` never learns.
 
         Returns:
             Float32 array of the same shape, for any dtype of `x`; a structure of such arrays.
 
         Raises:
-            ObservationError: `x` has another shape or structure, or is not finite while `update` is set; nothing is
-                changed then.
+            ObservationError: `x` has a wrong shape or structure, or is not finite while `update` is set; in either
+                case, nothing is changed.
         """
         if update:
             self.observe(x)
@@ -66,15 +66,15 @@ class MeanStdFilter:
         """Learn from an observation or a batch, without filtering it.
 
         Args:
-            x: As for calling the filter.
+            x: See `__call__`.
 
         Raises:
-            ObservationError: `x` has another shape or structure, or is not finite; nothing is changed then.
+            ObservationError: `x` has a wrong shape or structure, or is not finite; in either case, nothing is changed.
         """
         found: list[Moments] = []
         _map(lambda stat, value, path: found.append(_moments(stat, value, path)), self.running_stats, x)
         stats, buffers = _leaves(self.running_stats), _leaves(self.buffer)
-        merged = []  # all of it before any is stored: an error must not leave half of them changed
+        merged = []  # merge all before storing any: an error must not leave half of them changed
         for stat, buffer, new in zip(stats, buffers, found, strict=True):
             both = stat.moments.merged(new)
             same = buffer.moments is stat.moments  # until the buffer is reset
@@ -91,10 +91,10 @@ class MeanStdFilter:
 
         Args:
             other: A filter of the same shape, such as a worker's.
-            with_buffer: Whether to replace this filter's buffer by a copy of the other buffer, too.
+            with_buffer: Whether to also replace this filter's buffer with a copy of the other buffer.
 
         Raises:
-            ObservationError: It has another shape.
+            ObservationError: The other filter has a different shape.
         """
         self._check_same(other)
         merged = [
@@ -116,7 +116,7 @@ class MeanStdFilter:
         """Copy everything from another filter: settings, statistics and buffer.
 
         Raises:
-            ObservationError: It has another shape.
+            ObservationError: The other filter has a different shape.
         """
         self._check_same(other)
         self.demean, self.destd, self.clip = other.demean, other.destd, other.clip
@@ -162,14 +162,14 @@ class NoFilter:
         """Do nothing: there are no statistics."""
 
     def copy(self) -> NoFilter:
-        """Return itself."""
+        """Return the filter itself."""
         return self
 
     def sync(self, other: Any) -> None:
         """Do nothing: there are no statistics."""
 
     def as_serializable(self) -> NoFilter:
-        """Return itself."""
+        """Return the filter itself."""
         return self
 
 
@@ -191,7 +191,7 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
     """Return `(batch - offset) * factor` between `low` and `high`, as float32.
 
     Args:
-        batch: Numbers of any dtype `[B, *shape]`; computed in float64, for the sake of large means.
+        batch: Numbers of any dtype `[B, *shape]`; computed in float64, because means may be large.
         offset: Array of `shape`.
         factor: Array of `shape`.
         low: Smallest results: a number, an array of `shape`, or None for no limits.

@@ -1,4 +1,4 @@
-"""Plugin declarations:  the filters `observation_filter` can name. `"NoFilter"` is the kernel's own word for none."""
+"""Plugin declarations: the filters that `observation_filter` can name. `"NoFilter"` is the kernel's name for none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def rlcatalog_filters() -> list[FilterSpec]:
         FilterSpec(
             "MeanStdFilter",
             {"numpy": "rlcatalog_filters.encoded:EncodedMeanStdFilter"},
-            "numbers less their running mean, over their running standard deviation",
+            "numbers minus their running mean, divided by their running standard deviation",
             config="rlcatalog_filters.config:FiltersConfig",
             reads=("observation_filter", "action_mask_key"),
         )

@@ -15,12 +15,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Count, mean and sum of squared deviations of a stream. Never changed: a change makes a new object.
+    """Count, mean and sum of squared deviations of a stream. Immutable: a change creates a new object.
 
     Attributes:
         n: Number of values.
         mean: Their mean, float64, read-only.
-        m2: Sum of the squares of their differences from the mean, float64, read-only.
+        m2: Sum of their squared differences from the mean, float64, read-only.
     """
 
     n: int
@@ -59,16 +59,16 @@ class Moments:
             place = worst_place(batch)
             where = ", ".join(map(str, place))
             raise ObservationError(
-                f"expected finite values to take statistics of, found {batch[place]} at [{where}] of an array of shape"
+                f"expected finite values for the statistics, found {batch[place]} at [{where}] of an array of shape"
                 f" {batch.shape}; nothing was changed. Keep such values out of the observations."
             )
         return cls(n, mean, m2)
 
     def merged(self, other: Moments) -> Moments:
-        """Return the moments of both streams together.
+        """Return the moments of both streams combined.
 
-        The pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis and
-        recommendations" (The American Statistician 37, 1983).
+        This is the pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis
+        and recommendations" (The American Statistician 37, 1983).
 
         Raises:
             ObservationError: The result is not finite.
@@ -92,7 +92,7 @@ class Moments:
 class RunningStat:
     """Mean and variance, per entry, of arrays that arrive one by one or in batches.
 
-    Computed in float64 from differences to the mean, so that a large mean does not drown a small variance.
+    They are computed in float64 from differences from the mean, so that a large mean does not swamp a small variance.
 
     Args:
         shape: Shape of one value.
@@ -114,16 +114,16 @@ class RunningStat:
         """Number of values so far."""
         return self.moments.n
 
-    num_pushes = n  # RLlib's name of it
+    num_pushes = n  # RLlib's name for it
 
     @property
     def mean(self) -> Array:
-        """Their mean, float64; zeros before the first."""
+        """Mean of the values, float64; zeros before the first value."""
         return self.moments.mean
 
     @property
     def var(self) -> Array:
-        """Their variance, with n - 1 in the denominator; of a single value the square of the mean, as in RLlib."""
+        """Variance of the values, with n - 1 in the denominator; for one value, the square of the mean, as in RLlib."""
         n, mean, m2 = self.moments.n, self.moments.mean, self.moments.m2
         return np.asarray(m2 / (n - 1) if n > 1 else np.square(mean))
 
@@ -136,10 +136,10 @@ class RunningStat:
         """Add one value.
 
         Args:
-            x: Array of `shape`, of any kind of number.
+            x: Array of shape `shape`, of any numeric dtype.
 
         Raises:
-            ObservationError: It has another shape, or is not finite.
+            ObservationError: `x` has a wrong shape, or is not finite.
         """
         array = numbers(x)
         if array.shape != self.shape:
@@ -153,7 +153,7 @@ class RunningStat:
             x: Array `[B, *shape]` of any numeric dtype.
 
         Raises:
-            ObservationError: It has another shape, or is not finite.
+            ObservationError: `x` has a wrong shape, or is not finite.
         """
         array = numbers(x)
         if array.ndim == 0 or array.shape[1:] != self.shape:
@@ -164,7 +164,7 @@ class RunningStat:
         """Add the values of another instance.
 
         Raises:
-            ObservationError: It is of another shape.
+            ObservationError: The other instance has a different shape.
         """
         if other.shape != self.shape:
             raise ObservationError(f"expected statistics of shape {self.shape} to merge, found shape {other.shape}.")
@@ -209,7 +209,7 @@ class RunningStat:
 
 
 def _usable(n: int, mean: Any, m2: Any) -> bool:
-    """Return whether the sum of squares is finite: then so is everything computed from these moments."""
+    """Return whether the sum of squares is finite; then everything computed from these moments is finite too."""
     return bool(np.isfinite(m2 + n * (mean * mean)).all())
 
 
@@ -217,7 +217,7 @@ def numbers(x: Any) -> Array:
     """Return a value as an array of numbers.
 
     Raises:
-        ObservationError: It has another type.
+        ObservationError: The value is not numeric.
     """
     array = np.asarray(x)
     if array.dtype.kind not in "biuf":
@@ -226,7 +226,7 @@ def numbers(x: Any) -> Array:
 
 
 def worst_place(batch: Array) -> tuple[int, ...]:
-    """Return the index of the first value that is not finite, or of the largest."""
+    """Return the index of the first value that is not finite, or of the largest value."""
     wrong = np.argwhere(~np.isfinite(batch))
     place = wrong[0] if len(wrong) else np.unravel_index(int(np.argmax(np.abs(batch))), batch.shape)
     return tuple(int(i) for i in place)

@@ -1,4 +1,4 @@
-"""The acting step of a policy: resume the state, ask the backend, check what it drew, carry the state on."""
+"""The acting step of a policy: resume the state, call the backend, check the result, and pass the state on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def take_step(
     """Choose actions for encoded observations, and return them with the next state.
 
     Args:
-        policy: Carries the state and checks the step.
-        acting: What chooses: the policy's backend, or its frozen form.
+        policy: The policy, which carries the state and checks the step.
+        acting: Object that chooses the actions: the policy's backend, or its frozen form.
         encoded: Encoded observations, as `Policy.act_encoded` takes them.
-        state: As for `Policy.act`.
-        prev_reward: As for `Policy.act`.
+        state: See `Policy.act`.
+        prev_reward: See `Policy.act`.
         mask: A checked mask, boolean `[B, m]`, or None.
-        explore: As for `Policy.act`.
+        explore: See `Policy.act`.
     """
     states, before = policy._states, None
     array = encoded

@@ -27,24 +27,25 @@ def build(
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Look parts up and build them into one policy.
+    """Look up parts and build them into one policy.
 
     Args:
         obs_space: The environment's observation space.
-        action_space: Its action space.
+        action_space: The environment's action space.
         config: The model config.
-        framework: `"torch"` or `"tf"`; None lets a custom class decide, otherwise the installed one, torch before tf.
+        framework: `"torch"` or `"tf"`; If None, a custom class decides; otherwise, the installed framework is used,
+            torch before tf.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
-            or `keras.Layer` (its class, an instance or a function that makes one).
-        env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it: an id, a class, a
-            function, an environment or a vector environment. The policy then acts on observations of
+            or `keras.Layer` (its class, an instance or a function that creates one).
+        env: An environment to take the spaces from, instead of the two arguments, after `wrap_env` has wrapped it: an
+            id, a class, a function, an environment or a vector environment. The policy then acts on observations of
             `policy.wrap_env(env)`.
-        catalog: The catalog that chooses; the process's when None.
+        catalog: The catalog that chooses the parts. If None, the process's catalog.
         pins: Choices of an earlier lookup, which this lookup repeats.
-        defaults: Defaults of an engine; see `Catalog.resolve`.
+        defaults: An engine's defaults; see `Catalog.resolve`.
 
     Raises:
-        CatalogError: See `Catalog.resolve`; also when the framework is not installed.
+        CatalogError: See `Catalog.resolve`. Also raised if the framework is not installed.
 
     Example:
         >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [64, 64]})
@@ -59,7 +60,7 @@ def build(
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
     spaces = obs_space, action_space
-    # Called with the lookup's choice, and again with another one if the policy refuses an engine's default.
+    # Called with the lookup's choice, and again with a different choice if the policy rejects an engine's default.
     new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
 
@@ -73,7 +74,7 @@ def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "
         way: How the caller's user passes a dictionary of config keys, with braces for the dictionary.
 
     Raises:
-        ConfigError: The model is a dictionary, or the config names another one.
+        ConfigError: The model is a dictionary, or the config names a different model.
     """
     if model is None:
         return config

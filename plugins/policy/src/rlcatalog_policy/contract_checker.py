@@ -1,4 +1,4 @@
-"""Contract checks of a policy's model and distribution at run time, which name the part that breaks the contract.
+"""Run-time contract checks for a policy's model and distribution, which name the part that breaks the contract.
 
 A backend compares shapes at each call, in a tenth of a microsecond each, and calls this module if one differs. While
 TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
@@ -29,7 +29,7 @@ Shape = tuple[int | None, ...]
 
 
 class ContractChecker:
-    """Checker of the return values of a policy's parts; names the part that breaks the contract.
+    """Checker for the return values of a policy's parts, which names the part that breaks the contract.
 
     Args:
         policy: The policy.
@@ -46,7 +46,7 @@ class ContractChecker:
             for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
-        #: Whether `check_actions` is needed: listed distributions only draw actions that space and mask allow.
+        #: Whether `check_actions` is needed: listed distributions draw only actions that the space and the mask allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
 
     # --- return values of models --------------------------------------------------------------------------------------
@@ -177,12 +177,12 @@ class ContractChecker:
     def blame(self, error: BaseException) -> None:
         """Raise a typed error in place of the error that a plugin's part raised; return for other errors.
 
-        Errors of classes of the running program are unchanged, unless a method does not take the arguments of the
-        contract.
+        Errors from classes of the running program are unchanged, unless a method does not take the contract's
+        arguments.
 
         Raises:
             ModelContractError: A method does not accept its arguments.
-            PartError: A plugin's part raised it.
+            PartError: A plugin's part raised the error.
         """
         if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
             return
@@ -269,7 +269,7 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
-    """Return expected and found, if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    """Return what was expected and found if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
     within, expected = np.isfinite(raw), "finite numbers"
     if codec.whole and codec.counts is not None:  # choices must be drawn as such; other numbers may be clipped
         within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
@@ -302,7 +302,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         config: The model config.
 
     Raises:
-        PartError: The class needs another number of inputs than it declares, or its constructor does not take
+        PartError: The class needs a different number of inputs than it declares, or its constructor does not take
             `(inputs, model)`.
     """
     for plan in resolution.dists.walk():

@@ -1,6 +1,6 @@
 """New models, copies and pickles of a policy: the same parts are built, with new or copied weights and statistics.
 
-A pickle has the content of a save: it names the parts. Classes of the running program are pickled as usual, by the
+A pickle has the same content as a save: it names the parts. Classes of the running program are pickled as usual, by the
 module that they are imported from.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def new_model(policy: Policy) -> ModelV2:
-    """Build the model of a policy's parts, with new weights."""
+    """Build a new model from a policy's parts, with freshly initialised weights."""
     resolution = policy.resolution
     return policy.catalog.model(
         resolution.components(*MODEL_SLOTS),
@@ -36,7 +36,7 @@ def new_model(policy: Policy) -> ModelV2:
 
 
 def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
-    """Return a policy with the same parts and numbers, on the same device.
+    """Return a policy with the same parts, weights and statistics, on the same device.
 
     Args:
         policy: The policy.
@@ -51,7 +51,7 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
 
 
 def pickle_policy(policy: Policy) -> dict[str, Any]:
-    """Return the data from which a policy is rebuilt, for pickle.
+    """Return the data for pickling a policy, from which it can be rebuilt.
 
     Raises:
         SavedPolicyError: A class of the running program cannot be imported, or was never registered.
@@ -80,7 +80,7 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
 
 
 def _own_parts(policy: Policy) -> Iterator[Component]:
-    """Yield a policy's parts from the running program; raise if one cannot be found again."""
+    """Yield a policy's parts from the running program; raise an error if one cannot be found again."""
     registry = policy.catalog.registry
     for component in policy.resolution.parts():
         if not component.in_process:

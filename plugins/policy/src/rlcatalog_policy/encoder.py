@@ -20,7 +20,7 @@ from rlcatalog_policy.non_finite import check_observations
 def with_batch_hint(
     error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
 ) -> ObservationError | ActionMaskError:
-    """Return the error of a batch that cannot be read, with a hint if it is a single observation."""
+    """Return the error for a batch that cannot be read, with a hint if it is a single observation."""
     try:
         preprocessor.check(obs)
     except (Exception, SystemExit):  # a codec may raise anything on unknown input
@@ -35,11 +35,11 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
     Args:
         given: The shape of the batch.
         shape: The shape of one encoded observation.
-        name: The caller's name of the batch.
+        name: The caller's name for the batch.
         place: Beginning of the message.
 
     Raises:
-        ObservationError: It has another shape.
+        ObservationError: The shape differs.
     """
     if not len(given) or tuple(given[1:]) != tuple(shape):
         raise ObservationError(
@@ -50,16 +50,16 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
 
 def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
-    """Raise an error unless an array or tensor has the form of action masks from `Policy.action_mask`, `[rows, m]`.
+    """Raise an error unless an array or tensor has the format of action masks from `Policy.action_mask`, `[rows, m]`.
 
     Args:
-        masks: Reader of action masks for the action space.
+        masks: Reader for action masks for the action space.
         mask: The array or tensor.
         rows: Number of rows.
-        name: The caller's name of the array.
+        name: The caller's name for the array.
 
     Raises:
-        ActionMaskError: It has another shape, holds other numbers than 0 and 1, or allows nothing in some row.
+        ActionMaskError: The shape is wrong, a number is neither 0 nor 1, or a row allows no action.
     """
     if masks.size and tuple(mask.shape) != (rows, masks.size):
         raise ActionMaskError(
@@ -77,18 +77,18 @@ def host_values(value: Any) -> Any:
 
 
 def to_array(value: Any) -> Any:
-    """Return a tensor as an array, from whichever device it is on; None stays None."""
+    """Return a tensor on any device as an array; None stays None."""
     return value if value is None or isinstance(value, np.ndarray) else ops_of(value).array(value)
 
 
 class Encoder:
-    """Encoder of an environment's observations, which also reads their action masks.
+    """Encoder for an environment's observations, which also reads their action masks.
 
     Args:
-        catalog: Catalog of the preprocessors.
+        catalog: Catalog for looking up preprocessors.
         resolution: The lookup's choice.
         codec: The codec of the action space, if there already is one.
-        filters: Whether to also make the filter that the lookup chose.
+        filters: Whether to also create the filter that the lookup chose.
 
     Attributes:
         preprocessor: Encodes observations, without their masks if the model does not see them.
@@ -121,8 +121,8 @@ class Encoder:
         """Encode one observation into a fresh array of the preprocessor's shape.
 
         Raises:
-            ObservationError: It is not in the space.
-            NonFiniteError: It holds a number that is NaN or infinite.
+            ObservationError: The observation is not in the space.
+            NonFiniteError: The observation contains a number that is NaN or infinite.
         """
         encoded = self.preprocessor.transform(self.seen(obs))
         check_observations(encoded[None], self.preprocessor)
@@ -133,8 +133,8 @@ class Encoder:
 
         Raises:
             ObservationError: An observation is not in the space.
-            ActionMaskError: A mask has the wrong form, or allows nothing in some row.
-            NonFiniteError: There is a filter, and an observation holds a number that is NaN or infinite.
+            ActionMaskError: A mask has the wrong format, or a row allows no action.
+            NonFiniteError: There is a filter, and an observation contains a number that is NaN or infinite.
         """
         own = None
         try:
@@ -153,7 +153,7 @@ class Encoder:
         return encoded, own
 
     def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
-        """Return the action masks `[B, m]` of encoded observations; raise unless these have the encoded shape.
+        """Return the action masks `[B, m]` of encoded observations; raise an error unless these have the encoded shape.
 
         A tensor of masks stays a tensor.
         """
@@ -170,7 +170,7 @@ class Encoder:
 
         Raises:
             ObservationError: An observation is not in the space.
-            NonFiniteError: One holds a number that is NaN or infinite.
+            NonFiniteError: An observation contains a number that is NaN or infinite.
         """
         seen = self.seen(obs)
         try:
@@ -195,12 +195,12 @@ class Encoder:
 
         Args:
             obs: The observation.
-            mask: Its mask in Gymnasium's format, if the observation does not hold it.
+            mask: Its mask in Gymnasium's format, if the observation does not contain it.
             over: Whether the episode is over. No action follows, so a mask that allows nothing is read as allowing
                 everything.
 
         Raises:
-            ActionMaskError: It has the wrong form, or allows nothing in an episode that continues.
+            ActionMaskError: The mask has the wrong format, or allows no action in an episode that continues.
         """
         try:
             rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)

@@ -1,6 +1,6 @@
-"""Files of a saved folder: written whole or not at all, and read only if they are regular files of a bounded size.
+"""Files in a saved folder: written whole or not at all, and read only if they are regular files of a bounded size.
 
-One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the file that was there. A
+One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the previous file intact. A
 writer holds the folder's lock, which the system releases when the process ends for any reason.
 """
 
@@ -21,10 +21,11 @@ from rlcatalog.errors import SavedPolicyError, raised_as
 #: Suffix of temporary files; the holder of the lock may remove them, because their writers are gone.
 TEMPORARY = ".rlcatalog-tmp"
 
-#: The most bytes of JSON that are read from a folder: Python's objects take up to 30 times as many.
+#: Maximum number of bytes of JSON read from a folder: Python objects take up to 30 times as many bytes.
 MOST_JSON = 1 << 22
 
-# Windows lacks these flags, but does not need them: planting links needs rights, and no file blocks a reader.
+# Windows lacks these flags, but does not need them: planting links requires special rights, and no file blocks a
+# reader.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -38,10 +39,10 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
     Args:
         folder: The folder.
-        wait: Whether to wait for another holder, instead of raising at once.
+        wait: Whether to wait for another holder, instead of raising an error at once.
 
     Raises:
-        BlockingIOError: Another process, or another place in this one, holds it, and `wait` is not set.
+        BlockingIOError: Another process, or other code in this one, holds the lock, and `wait` is not set.
     """
     try:
         import fcntl
@@ -61,12 +62,12 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Write a file whole: readers find the old file or this one, even after a crash of the machine.
+    """Write a file atomically: readers find the old file or the new one, even after a system crash.
 
-    A link under this name is replaced; its target is left alone.
+    A link with this name is replaced; its target stays unchanged.
 
     Raises:
-        OSError: It cannot be written; an existing file of this name is unchanged.
+        OSError: The file cannot be written; an existing file with this name is unchanged.
     """
     temporary = folder / f".{name}-{secrets.token_hex(8)}{TEMPORARY}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o666)
@@ -88,7 +89,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Write a folder's list of names to the disk, if the system can."""
-    with suppress(OSError):  # Windows opens no folders, and some file systems sync none
+    with suppress(OSError):  # Windows cannot open folders, and some file systems cannot sync them
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -97,7 +98,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class RegularFile:
-    """Regular file opened for reading; links, pipes, devices and folders are refused.
+    """Regular file opened for reading; links, pipes, devices and folders are rejected.
 
     It stays readable if a writer removes its name.
 
@@ -158,7 +159,7 @@ def read_file(path: Path, most: int) -> bytes:
 
     Args:
         path: Its path; links and pipes are not opened.
-        most: The most bytes that it may have.
+        most: Maximum size in bytes.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -169,11 +170,11 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """Return the content of a regular file of JSON.
+    """Return the content of a regular JSON file.
 
     Args:
         path: Its path.
-        most: The most bytes that it may have.
+        most: Maximum size in bytes.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -190,7 +191,7 @@ def _check_levels(value: Any, most: int = 100) -> None:
     """Raise an error if tables and lists are nested deeper than `most`: recursive code would fail on them.
 
     Raises:
-        ValueError: They are.
+        ValueError: They are nested more deeply.
     """
     if isinstance(value, dict | list):
         if most == 0:
@@ -200,13 +201,13 @@ def _check_levels(value: Any, most: int = 100) -> None:
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
-    """Raise an error unless a folder and its subfolders hold only regular files: no links, pipes, sockets or devices.
+    """Raise an error if a folder or a subfolder contains other than regular files: links, pipes, sockets, devices.
 
     Code that then opens these files by path stays inside the folder, and does not wait for another process.
 
     Args:
         folder: The folder; it may be a link itself, because the user named it.
-        skip: Names of folders directly in it that are not searched.
+        skip: Names of direct subfolders that are not searched.
 
     Raises:
         SavedPolicyError: It contains something else; the message names it.

@@ -1,4 +1,4 @@
-"""Frozen policies: the same policy, whose actions are computed faster than by its framework's modules."""
+"""Frozen policies, whose actions are computed faster than with the framework's modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_policy.policy import Policy, load_extension
 
 
 class FrozenBackend(Protocol):
-    """Chooser of actions for a frozen policy, faster than the policy's backend.
+    """Object that chooses a frozen policy's actions, faster than the policy's backend.
 
     Attributes:
         reason: Why it is not faster (the policy cannot be frozen, or results differ); None if it is faster.
@@ -34,13 +34,13 @@ class FrozenBackend(Protocol):
         """Return the state of the random generators, under names that engines do not use."""
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the states of the random generators, the result of `random_state`; ignore other entries."""
+        """Restore the random generators' states, as returned by `random_state`; ignore other entries."""
 
 
 class Frozen(Policy):
     """Policy that acts faster, created by `Policy.freeze`.
 
-    `act`, `act_encoded` and steppers are faster; all other attributes are the policy's. It samples actions from a
+    `act`, `act_encoded` and steppers are faster; all other attributes come from the policy. It samples actions from a
     separate generator.
 
     Attributes:
@@ -97,7 +97,7 @@ class Frozen(Policy):
         return {**self.policy.random_state(), **own}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the states of the random generators, the result of `random_state`, to repeat the same actions."""
+        """Restore the random generators' states, as returned by `random_state`, to repeat the same actions."""
         self.policy.set_random_state(state)
         if self._frozen is not None:
             self._frozen.set_random_state(state)
@@ -121,14 +121,14 @@ class Frozen(Policy):
         return self.policy.__deepcopy__(memo)
 
     def __reduce__(self) -> Any:
-        """Pickle the policy; it comes back without being frozen."""
+        """Pickle the policy; the unpickled policy is not frozen."""
         return self.policy.__reduce__()
 
     def __repr__(self) -> str:
         return f"Frozen: {self._how()}\n{self.policy!r}"
 
     def explain(self) -> Explanation:
-        """Return why these parts were chosen, and whether it acts faster."""
+        """Return why these parts were chosen, and whether the frozen policy acts faster."""
         return Explanation(self.resolution, self._how())
 
     def _how(self) -> str:

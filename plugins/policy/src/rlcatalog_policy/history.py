@@ -1,6 +1,6 @@
 """History of each episode while acting, for the views of past steps that a model requests.
 
-Training needs no history: it stores the views that acting returned.
+Training needs no history, because it uses stored views that acting returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
-#: Reads raw actions: of arrays, or of tensors.
+#: Reader for raw actions, as arrays or as tensors.
 _Actions = ActionCodec | LoweredActions
 
 #: RLlib's names for a column one step back.
 _STEP_BACK = {
     "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards", "prev_reward": "rewards",
 }  # fmt: skip
-#: Columns of past steps that acting knows; of the current step it knows `obs` and `t`.
+#: Columns of past steps that are known when acting; for the current step, `obs` and `t` are known.
 _PAST = ("obs", "actions", "action_inputs", "rewards")
-#: Columns that only a finished rollout has, besides those of the current step.
+#: Columns that only a finished rollout has, in addition to the columns known when acting.
 _TRAINING = ("new_obs", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds")
 
 
@@ -34,7 +34,7 @@ class History(NamedTuple):
     """The last steps of B episodes.
 
     Attributes:
-        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before an episode began.
+        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros for steps before the episode.
         t: Number of steps taken in each episode, `[B]`; counted for models that request views.
     """
 
@@ -53,7 +53,7 @@ class View:
         single: Whether it is one step, without an axis for steps.
         acting: Whether the model sees it while acting.
         training: Whether the model sees it in training.
-        repeat: Number of rows of a sequence per value.
+        repeat: Number of sequence rows per value.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Views:
     Args:
         requirements: The model's `view_requirements`.
         obs_shape: Shape of an encoded observation.
-        obs_dtype: Its dtype.
+        obs_dtype: Dtype of an encoded observation.
         actions: The codec of the action space.
         flat: Whether the model sees actions of a Tuple or Dict as one flat vector, instead of the structure.
         who: The model's name, for messages.
@@ -150,8 +150,8 @@ class Views:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
-            ModelContractError: The model requests rewards, and there is not one for each row.
-            NonFiniteError: One is NaN or infinite.
+            ModelContractError: The model requests rewards, but there is not one for each row.
+            NonFiniteError: A reward is NaN or infinite.
         """
         if not self.reads_rewards:
             return history
@@ -166,10 +166,10 @@ class Views:
         """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for n steps.
 
         Args:
-            history: The past.
+            history: The last steps.
             obs: The current encoded observations.
             ops: Operations on the arrays or tensors.
-            actions: Reads actions that are tensors.
+            actions: Reader for actions that are tensors.
         """
         actions = self._actions if actions is None else actions
         return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
@@ -207,7 +207,7 @@ class Views:
         return History(windows, history.t + 1)
 
     def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
-        """Return the views into the future, from a rollout.
+        """Return the views of future steps, from a rollout.
 
         Args:
             columns: Column → its values `[T, N, ...]`; all columns that these views read.
@@ -241,7 +241,7 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all episodes begin.
+    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all are starting.
 
     Args:
         reward: The rewards, or None.
@@ -249,8 +249,8 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
         who: The model's name, for messages.
 
     Raises:
-        ModelContractError: There is not one for each row.
-        NonFiniteError: One is NaN or infinite.
+        ModelContractError: There is not one reward for each row.
+        NonFiniteError: A reward is NaN or infinite.
     """
     begun = t > 0
     if reward is None:

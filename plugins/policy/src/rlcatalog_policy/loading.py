@@ -1,14 +1,14 @@
-"""Loading of saved policies: checks the files, and finds the chosen parts by name.
+"""Loader for saved policies: checks the files, and finds the chosen parts by name.
 
 Memory is bounded by the lengths of the files, or by fixed limits if the files are small:
 
 - `policy.json` is read up to a limit.
-- The header of the weights must agree with their file's length.
+- The weights' header must match the length of their file.
 - The weights that the parts announce for the config (`Stage.weights`) must be in the header before a model is built.
 - The model's names, shapes and dtypes must equal those in the header before an array is read.
 
-A part that does not announce its weights, such as a custom class, is not bounded. Its errors, lack of memory included,
-become a `SavedPolicyError`.
+A part that does not announce its weights, such as a custom class, is not bounded. Its errors, including out-of-memory
+errors, become a `SavedPolicyError`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 #: Up to this number of weights, a model is always built, so that an error can name the weights that differ.
 _SMALL = 1 << 22
 
-#: How often reading restarts if a writer was faster; once is enough for one save.
+#: Maximum number of attempts to read while a writer interferes; one retry is enough for one save.
 _ATTEMPTS = 10
 
 
@@ -63,14 +63,14 @@ def load(
 
     Args:
         directory: The folder of the saved policy.
-        framework: `"torch"` or `"tf"`, even if it was saved in the other one: weights and statistics are the same in
-            both, and outputs agree to 1e-5. None: the framework it was saved in.
+        framework: `"torch"` or `"tf"`, even if the policy was saved with the other one: weights and statistics are the
+            same in both, and outputs agree to 1e-5. If None, the framework it was saved with.
         model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`.
             It may also be a dictionary with the arguments in `custom_model_config` that contained code.
         observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
             `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
-        catalog: The catalog of the parts; the process's when None.
+        catalog: The catalog for looking up parts. If None, the process's catalog.
 
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.
@@ -90,7 +90,7 @@ def load(
 def load_for(
     call: str, source: Path, spaces: Mapping[str, Any], framework: str | None, model: Any, catalog: Catalog | None
 ) -> Policy:
-    """Restore a policy for a function whose call begins with `call`, which errors tell users to make; see `load`."""
+    """Restore a policy for a function whose call begins with `call`, as shown in error messages; see `load`."""
     catalog = default_catalog() if catalog is None else catalog
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
@@ -127,7 +127,7 @@ def read_manifest(source: Path) -> Manifest:
     """Read the manifest of a saved policy.
 
     Raises:
-        SavedPolicyError: The folder holds no saved policy, or a damaged one.
+        SavedPolicyError: The folder contains no saved policy, or a damaged one.
     """
     try:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
@@ -185,7 +185,7 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
     """Return the saved config with code in place of the saved names.
 
     Raises:
-        ConfigError: `model` lacks code that `custom_model_config` held, or has arguments that held none.
+        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that contained none.
     """
     config, is_options = manifest.config, isinstance(model, Mapping)
     options = config.get("custom_model_config", {})

@@ -56,18 +56,18 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     checksum: str = ""
 
     def file(self, role: str) -> str | None:
-        """Return the name of the file that holds the weights or the filter's state, or None."""
+        """Return the name of the file that contains the weights or the filter's state, or None."""
         digest = next((digest for name, digest in self.files.items() if name.startswith(role)), None)
         return None if digest is None else file_name(role, digest)
 
 
 def file_name(role: str, digest: str) -> str:
-    """Return the name of a file of arrays, derived from its content."""
+    """Return the name of an array file, derived from its content."""
     return f"{role}-{digest[:16]}.safetensors"
 
 
 def checksum_of(data: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without its checksum: of its JSON, keys sorted, no spaces, only ASCII."""
+    """Return the SHA-256 of a manifest without its checksum: of its JSON with sorted keys, no spaces and only ASCII."""
     rest = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -77,10 +77,10 @@ def encode(manifest: Manifest) -> bytes:
     """Return the content of `policy.json`, with its checksum.
 
     Raises:
-        SavedPolicyError: A value of the config is not plain data, or the content is too large.
+        SavedPolicyError: A value in the config is not plain data, or the content is too large.
     """
     data = msgspec.structs.asdict(manifest)
-    # JSON supports neither integers of thousands of digits nor lists that contain themselves.
+    # JSON supports neither integers with thousands of digits nor lists that contain themselves.
     with raised_as(
         lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"), SavedPolicyError
     ):
@@ -96,7 +96,7 @@ def decode(file: RegularFile) -> Manifest:
     """Read `policy.json`.
 
     Raises:
-        SavedPolicyError: It is damaged, foreign, or of another format.
+        SavedPolicyError: The file is damaged, foreign, or has a different format.
     """
     path = file.path
     with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError):
@@ -121,7 +121,7 @@ def decode(file: RegularFile) -> Manifest:
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:
-    """Raise an error unless the manifest names the files of the format, which are in its folder."""
+    """Raise an error unless the manifest names the files of the format, all in its folder."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
     names = {role: manifest.file(role) for role in roles}
     if missing := [file_name(role, "") for role, name in names.items() if name is None]:
@@ -136,7 +136,7 @@ _FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
 
 
 class LeftOut(str):
-    """Name of a class or function in `custom_model_config`, which is not saved: `load(model=...)` brings it."""
+    """Name of a class or function in `custom_model_config`, which is not saved: `load(model=...)` supplies it."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class LeftOut(str):
 
 
 def _encoded(value: Any, place: str) -> Any:
-    """Return a config value as JSON data; refuse a value that would not be read back unchanged."""
+    """Return a config value as JSON data; reject a value that would not be read back unchanged."""
     kind = type(value)
     if kind is dict:
         for name in value:
@@ -176,7 +176,7 @@ def _encoded(value: Any, place: str) -> Any:
 
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return config values as JSON data for readers; values that JSON cannot hold become text."""
+    """Return config values as JSON data for readers; values that JSON cannot represent become text."""
     plain = {}
     for key, value in config.items():
         try:

@@ -1,7 +1,7 @@
 """NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
 
-Each check is one sum of products over an existing array, in a third of the time of `isfinite`. The sum is finite only
-if all numbers are. If it is not, which may also be due to large numbers, every number is checked.
+Each check is one sum of products over an existing array, which takes a third of the time of `isfinite`. The sum is
+finite only if all numbers are. If it is not, which may also be due to large numbers, every number is checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_step(
         value: Value estimates `[B]`, or None.
         inputs: Parameters of the distributions `[B, n]`.
         encoded: The observations `[B, ...]`.
-        preprocessor: Names the part of an observation at an index.
+        preprocessor: The preprocessor, which names the part of an observation at an index.
         t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:
@@ -61,11 +61,11 @@ def check_step(
 
 
 def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
-    """Raise an error if an encoded observation holds NaN or infinity.
+    """Raise an error if an encoded observation contains NaN or infinity.
 
     Args:
         encoded: The observations `[B, ...]`.
-        preprocessor: Names the part of an observation at an index.
+        preprocessor: The preprocessor, which names the part of an observation at an index.
         t: Number of steps taken in each episode `[B]`, if counted.
 
     Raises:
@@ -80,7 +80,7 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
 
 
 def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> None:
-    """Raise an error if a row of numbers `[B, ...]` holds NaN or infinity.
+    """Raise an error if a row of numbers `[B, ...]` contains NaN or infinity.
 
     Args:
         numbers: The numbers.
@@ -117,7 +117,7 @@ def _wrong(row: Any) -> tuple[Any, Array]:
 
 
 def _first_row(numbers: Array) -> int | None:
-    """Return the first row that holds a number that is not finite, or None."""
+    """Return the first row that contains a non-finite number, or None."""
     if math.isfinite(np.vdot(numbers, numbers)):
         return None
     wrong = np.argwhere(~np.isfinite(numbers))

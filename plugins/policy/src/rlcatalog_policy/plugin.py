@@ -1,4 +1,4 @@
-"""Declaration: the command that lists the layers of a model."""
+"""Plugin declaration: the command that lists the layers of a model."""
 
 from __future__ import annotations
 

@@ -40,15 +40,15 @@ class Policy:
 
     Attributes:
         observation_space: The environment's observation space.
-        action_space: Its action space.
+        action_space: The environment's action space.
         encoder: Encodes observations and reads action masks; it needs no model.
         preprocessor: Encodes observations.
-        filter: The filter after it, or None.
+        filter: The filter after the preprocessor, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
         stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs, model)`.
-        action_codec: Maps raw actions to the environment's.
+        action_codec: Maps raw actions to the environment's actions.
         config: The complete model config.
         framework: `"torch"` or `"tf"`.
         backend: The framework's `Backend`, for code that freezes or exports the policy.
@@ -76,15 +76,15 @@ class Policy:
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         self.filter, self.encoded_space = self.encoder.filter, self.encoder.space
 
-        # Behind it: distributions of actions.
+        # After the model: action distributions.
         self.dist_class = resolution.dists.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         cls, options = unbind(self.dist_class)
         self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
-        #: Checks shapes, for engines too.
+        #: Shape checks, also for engines.
         self.contract = ContractChecker(self)
 
-        #: The device of model and computation: the argument of `to`, or the device of an instance.
+        #: The device of the model and its computations: the argument of `to`, or the device of an instance.
         self.device = "cpu"
         # The model and its memory of an episode.
         self.model = new_model(self) if model is None else model
@@ -95,7 +95,7 @@ class Policy:
             #: The views of past steps that the model requests.
             self.views = Views(self.model.view_requirements, *shown, self.model_name)
             self._states = EpisodeStates(self.memory, self.views)
-            #: The framework's `Backend`, with further methods of the framework.
+            #: The framework's `Backend`, with additional methods.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
         #: A model stores its last pass: a thread must read the results before another thread runs the model.
         #: Reentrant, because a trace may run the model within a pass of the same thread.
@@ -127,15 +127,15 @@ class Policy:
 
         Args:
             obs: A vector environment's observations (a batch), or a list of single ones.
-            state: The state the last `act` returned; None at the start of all episodes.
+            state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`). When
-                missing, the mask in the observations.
-            explore: Whether to sample, instead of taking the most likely action.
+            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`). If None,
+                the mask in the observations is used.
+            explore: Whether to sample instead of taking the most likely action.
 
         Raises:
             ObservationError: An observation is not in the space.
-            ActionMaskError: The mask has the wrong shape, or a row allows nothing.
+            ActionMaskError: The mask has the wrong shape, or a row allows no action.
             NonFiniteError: An input, a value estimate or a parameter of a distribution is NaN or infinite.
 
         Example:
@@ -152,15 +152,15 @@ class Policy:
     ) -> Step:
         """Choose actions as `act` does, for observations from `preprocess`, which a training loop stores.
 
-        Tensors work as well, with `mask` a boolean tensor `[B, m]`. Then `raw_action`, `logp`, `value` and
-        `dist_inputs` of the step are tensors on the policy's device, without a gradient; `action` and `state` are still
-        NumPy. On devices other than the CPU there is no NaN check, because it would wait for the device.
+        Tensors work as well; `mask` is then a boolean tensor `[B, m]`. In this case, the step's `raw_action`, `logp`,
+        `value` and `dist_inputs` are tensors on the policy's device, without gradients; `action` and `state` still
+        contain NumPy arrays. On devices other than the CPU there is no NaN check, because it would wait for the device.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
 
     def adapt(self, raw: Array) -> Any:
-        """Return the environment's actions for raw ones `[B, width]` that a backend drew."""
+        """Return the environment's actions for raw actions `[B, width]` that a backend drew."""
         if self.contract.checks_actions:
             self.contract.check_actions(raw, None)
         return self.action_codec.adapt(raw)
@@ -177,8 +177,8 @@ class Policy:
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
         """Return value estimates `[B]` without acting, for example for an episode's last observation.
 
-        They have the model's precision, float32 or float64; a tensor gives a tensor. No action is drawn, and no action
-        mask is needed. The arguments are the same as for `act_encoded`; the state is not changed.
+        They have the model's precision, float32 or float64; for a tensor, they are a tensor. No action is drawn, and no
+        action mask is needed. The arguments are the same as for `act_encoded`; the state is not changed.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -203,7 +203,7 @@ class Policy:
 
         Raises:
             ObservationError: An observation is not in the space.
-            NonFiniteError: An observation holds NaN or infinity; the filter has learned nothing from the batch.
+            NonFiniteError: An observation contains NaN or infinity; the filter then learns nothing from the batch.
 
         Example:
             >>> policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2))
@@ -218,7 +218,7 @@ class Policy:
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
-        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if they hold none.
+        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there are none.
 
         Args:
             obs: A batch of observations, or a list of single ones.
@@ -256,12 +256,12 @@ class Policy:
         Args:
             batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`. `"raw_action"`:
                 `[B, width]`, from `act`, or from `raw_action` for an environment's actions. `"mask"`, for masked
-                actions: from `action_mask`. `"views"`, for models that request views: `step.state.seen` of acting, row
-                by row. Models with memory read sequences, not padded: `"seq_lens"` `[S]`, the lengths of consecutive
+                actions: from `action_mask`. `"views"`, for models that request views: `step.state.seen` from acting,
+                row by row. Models with a memory read unpadded sequences: `"seq_lens"` `[S]`, the lengths of consecutive
                 sequences of rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
-                `"dist_inputs"`, from `act`: with these, the divergence is computed, too.
+                `"dist_inputs"`, from `act`: if present, the divergence is computed too.
             check: Whether to check the batch first; once is enough for rows that a learner reads repeatedly.
-            entropy: Whether to compute the entropy; a loss without it takes less time.
+            entropy: Whether to compute the entropy; skipping it saves time if the loss does not use it.
 
         Raises:
             MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`.
@@ -312,7 +312,7 @@ class Policy:
         """Return an object that acts in several environments and keeps their states.
 
         Args:
-            n: Their number, or the vector environment.
+            n: Number of environments, or the vector environment.
             autoreset: When the next episodes begin; see `Stepper`.
 
         Example:
@@ -343,7 +343,7 @@ class Policy:
         return Explanation(self.resolution)
 
     def summary(self) -> Summary:
-        """Return the layers of the model, with their shapes and their numbers of weights.
+        """Return the layers of the model, with their shapes and numbers of weights.
 
         Example:
             >>> summary = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]}).summary()
@@ -364,11 +364,11 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of the random generators by name: of PyTorch, or of this policy only."""
+        """Return the states of the random generators by name: PyTorch's generators, or only this policy's."""
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the states of the random generators, the result of `random_state`, to repeat the same actions."""
+        """Restore the random generators' states, as returned by `random_state`, to repeat the same actions."""
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
@@ -377,7 +377,7 @@ class Policy:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle the content of `save`. The policy is restored on the CPU, and its parts are found by name.
+        """Pickle the content of `save`. The policy is restored on the CPU, and its parts are looked up by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
@@ -386,13 +386,13 @@ class Policy:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.
+        """Write the parts' names and versions, the non-default config, weights and filter statistics; no pickle.
 
-        A policy saved there before stays whole until this one is complete.
+        A policy saved there earlier stays intact until this one is complete.
 
         Raises:
-            SavedPolicyError: The config holds a class, a callable or another value that cannot be saved, or the files
-                cannot be written.
+            SavedPolicyError: The config contains a class, a callable or another value that cannot be saved, or the
+                files cannot be written.
 
         Example:
             >>> policy = rlcatalog.build(env="CartPole-v1")
@@ -409,7 +409,7 @@ class Policy:
         The file is first compared with the policy on random observations. `rlcatalog.Actor(path)` acts from it.
 
         Args:
-            path: The file, or the folder for a format that is a folder.
+            path: The file, or the folder for a format that writes folders.
             format: Name of the format, such as `"onnx"`. If None, the path's suffix selects it.
 
         Returns:
@@ -417,7 +417,7 @@ class Policy:
 
         Raises:
             ConfigError: No format is named, and no format has the suffix.
-            MissingPluginError: The package that brings the format is not usable here.
+            MissingPluginError: The package that provides the format is not usable here.
             NotServedError: The policy does something that cannot be exported; the message names the line.
             SavedPolicyError, FolderTakenError: The file or the folder cannot be written.
 
@@ -431,14 +431,14 @@ class Policy:
             return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
-        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting and serving.
+        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting data and serving.
 
         It shares the weights; call `frozen.update()` when they have changed. If no installed package can freeze this
         policy, the result acts like this policy, and `frozen.reason` says why.
 
         Args:
             rows: Number of environments to act in. Other numbers work too, at a one-time cost each.
-            seed: Seed of its random generator; None for a new one each time.
+            seed: Seed for its random generator; None for a new seed each time.
 
         Example:
             >>> frozen = rlcatalog.build(env="CartPole-v1").freeze()
@@ -448,7 +448,7 @@ class Policy:
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with new weights; an instance is deep-copied."""
+        """Build another model like this policy's, with freshly initialised weights; an instance is deep-copied."""
         with copying_instances():
             return new_model(self)
 

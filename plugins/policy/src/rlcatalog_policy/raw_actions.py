@@ -1,4 +1,4 @@
-"""Raw actions from an environment's actions, for data that rlcatalog has not recorded."""
+"""Raw actions from an environment's actions, for data that rlcatalog did not record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
 
 
 def _batch(info: SpaceInfo, actions: Any) -> Any:
-    """Return one action, a list of actions or a batch as a batch, in the form a vector environment takes."""
+    """Return one action, a list of actions or a batch as a batch, in the form that a vector environment takes."""
     is_list = isinstance(actions, list)
     if is_list and (not actions or (info.is_composite and all(isinstance(one, tuple | Mapping) for one in actions))):
         try:
@@ -88,12 +88,12 @@ def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | 
 
 
 def _try(codec: ActionCodec, part: Any, component: Component) -> None:
-    """Raise an error unless a plugin's codec gives raw actions that become the same actions again.
+    """Raise an error unless a plugin's codec returns raw actions that it converts back to the same actions.
 
     Raises:
         ActionError: The actions are not in the space.
         NotServedError: The codec has no inverse.
-        PartError: Its inverse is wrong, or raised an unknown error.
+        PartError: The codec's inverse is wrong, or raised an unknown error.
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
     keep = "store step.raw_action from Policy.act"

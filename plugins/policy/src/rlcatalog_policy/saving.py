@@ -1,7 +1,7 @@
-"""Saving of policies: names and numbers only, nothing executable; an old save stays whole until the new one is.
+"""Writer for policies: names and numbers, nothing executable; an old save stays until the new one is complete.
 
-Arrays go into files named by their content. One replacement of `policy.json`, which names them, makes the save current;
-files that it does not name are removed then.
+Arrays go into files named by their content. Replacing `policy.json`, which names them, makes the save current; files
+that it does not name are then removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> 
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to save; a name replaces the code of a model of the program."""
+    """Return the keys of the config to save; a name replaces the code of a model from the program."""
     config = resolution.config.given | resolution.pinned_keys()
     for part in resolution.components(*MODEL_SLOTS).values():
         if part.in_process and any(code is config.get("custom_model") for code in part.objects.values()):
@@ -65,7 +65,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
     """Write the files of a save; only one process writes at a time.
 
     Raises:
-        SavedPolicyError: They cannot be written; an existing save is unchanged.
+        SavedPolicyError: The files cannot be written; an existing save is unchanged.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,10 +86,10 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
 
 
 def forget(directory: str | os.PathLike[str]) -> None:
-    """Remove a saved policy; the folder stays if it holds other files."""
+    """Remove a saved policy; the folder stays if it contains other files."""
     folder = Path(directory)
     with locked(folder):
-        (folder / MANIFEST).unlink(missing_ok=True)  # first, because a save without it is not one
+        (folder / MANIFEST).unlink(missing_ok=True)  # first, because without it there is no save
         _remove(folder, set(os.listdir(folder)))
     with suppress(OSError):
         folder.rmdir()

@@ -12,12 +12,12 @@ from rlcatalog.frameworks import Array, lengths_of
 
 
 def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
-    """Cut rows into sequences that neither cross episodes nor are longer than `max_seq_len`.
+    """Cut rows into sequences that neither cross episode boundaries nor exceed `max_seq_len`.
 
     Args:
         episode_ids: For each row the episode (and the run, the agent, …) it belongs to, `[R]` or `[R, k]`; a sequence
             ends where it changes.
-        max_seq_len: Longest sequence, in rows.
+        max_seq_len: Maximum length of a sequence, in rows.
 
     Returns:
         Lengths of the sequences `[S]`, int32; they add up to R.
@@ -42,11 +42,11 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
 
 
 def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
-    """Return which entries of padded sequences hold rows: booleans `[S, length]`.
+    """Return which entries of padded sequences contain rows: booleans `[S, length]`.
 
     Args:
         seq_lens: Lengths `[S]`.
-        length: Padded length of the sequences; the longest one's when None.
+        length: Padded length of the sequences. If None, the length of the longest.
     """
     lengths = np.asarray(seq_lens)
     return np.arange(lengths.max(initial=0) if length is None else length) < lengths[:, None]
@@ -60,8 +60,8 @@ def pad_sequences(
     Args:
         rows: The sequences one after the other.
         seq_lens: Their lengths `[S]`.
-        length: Padded length; the longest one's when None.
-        padding: As in RLlib, `"zero"`, or `"last"` for a sequence's last row.
+        length: Padded length. If None, the length of the longest sequence.
+        padding: `"zero"`, as in RLlib, or `"last"` to repeat a sequence's last row.
 
     Raises:
         ModelContractError: The lengths do not add up to the rows, or one is longer than `length`.

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rlcatalog.internals import KINDS, codec_of_class
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
-#: How many entries the Boxes and Simplexes of a space may have in total to be made from data: a few digits can name the
+#: Maximum total number of entries in the Boxes and Simplexes of a space built from data: a few digits can specify the
 #: size of a huge array of bounds. Pass larger spaces to `load(observation_space=…)`.
 MOST_ENTRIES = 1 << 25
 
@@ -20,7 +20,7 @@ MOST_ENTRIES = 1 << 25
 def space_to_json(space: Any) -> Any:
     """Return a space as plain data; None if a part has a plugin's kind that no action codec can save.
 
-    As in RLlib, `"space"` holds its kind, and `"original_space"` the space it was made from.
+    As in RLlib, `"space"` contains its kind, and `"original_space"` the space it was created from.
     """
     data = _to_json(SpaceInfo.read(space))
     original = getattr(space, "original_space", None)
@@ -47,7 +47,7 @@ def space_from_json(data: Any) -> Any:
 
 
 def same_space(one: Any, other: Any) -> bool:
-    """Return whether two spaces as plain data are the same; `"original_space"` is not compared."""
+    """Return whether two spaces, given as plain data, are the same; `"original_space"` is not compared."""
     return bool(_without_origin(one) == _without_origin(other))
 
 
@@ -155,7 +155,7 @@ _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
 }  # fmt: skip
 
 
-#: Kinds with inner spaces → the least number of them.
+#: Kinds with inner spaces → the minimum number of these.
 _CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 

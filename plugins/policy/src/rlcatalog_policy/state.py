@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 class EpisodeStates:
-    """Manager of the states of episodes, from their start and from step to step.
+    """Manager for the states of episodes, at their start and from step to step.
 
     Args:
         memory: The model's memory.
@@ -67,11 +67,11 @@ class EpisodeStates:
 
         Args:
             encoded: The observations of the step `[B, ...]`.
-            state: The state that the last step left; None at the start of all episodes.
+            state: The state after the last step; None if all episodes are starting.
             prev_reward: The rewards of the last step `[B]`, for models that request them.
 
         Raises:
-            ModelContractError: The state has another number of rows, or rewards are missing.
+            ModelContractError: The state has a different number of rows, or rewards are missing.
         """
         rows = len(encoded)
         if state is None:
@@ -127,20 +127,20 @@ class Window(NamedTuple):
 class Memory:
     """Memory of a model: its start, and its next value.
 
-    A part is the state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, RLlib's way to
-    write attention, it holds the states of the steps that the view's shift names. Steps before the episode have the
-    initial state.
+    A part is the state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, RLlib's way of
+    writing attention, it contains the states of the steps that the view's shift names. Steps before the episode have
+    the initial state.
 
     Args:
         model: The model.
 
     Attributes:
         initial: The parts at the start of an episode, without a batch axis.
-        skips: Whether a part sees other steps than the last consecutive ones, so that `past` must be kept.
+        skips: Whether a part sees steps other than the last consecutive ones, so that `past` must be kept.
 
     Raises:
-        NotServedError: A view of a state reads another column, or not the past.
-        ModelContractError: A model has a view of a state, and neither a view nor an initial state before it.
+        NotServedError: A view of a state reads a different column, or does not read the past.
+        ModelContractError: A model has a view of a state, but neither a view nor an initial state before it.
     """
 
     def __init__(self, model: ModelV2) -> None:
@@ -185,16 +185,16 @@ class Memory:
     def after(
         self, memory: Sequence[Any], returned: Sequence[Any], past: Sequence[Any] = (), ops: TensorOps = NUMPY_OPS
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return memory and past one step later.
+        """Return the memory and the past one step later.
 
         Args:
-            memory: The memory the model was given.
+            memory: The memory that was passed to the model.
             returned: The states that it returned.
             past: `State.past`.
             ops: Operations on the arrays or tensors.
 
         Raises:
-            ModelContractError: It returned another number of parts, or parts of another shape.
+            ModelContractError: The model returned a different number of parts, or parts of a different shape.
         """
         if len(returned) != len(memory):
             raise ModelContractError(
@@ -226,7 +226,7 @@ def _initial(model: ModelV2) -> list[Array]:
     """Return the model's initial state as arrays.
 
     Raises:
-        ModelContractError: It is not a list of arrays of numbers.
+        ModelContractError: The initial state is not a list of numeric arrays.
     """
     state = model.get_initial_state()
     parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None

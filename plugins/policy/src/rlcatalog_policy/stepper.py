@@ -22,7 +22,7 @@ def autoreset_of(envs: Any) -> str:
     """Return a vector environment's autoreset mode, one of `AUTORESET`.
 
     Raises:
-        ConfigError: It reports no mode, or an unknown one.
+        ConfigError: The vector environment reports no mode, or an unknown one.
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment of that
     # class overwrites it. The attribute belongs to the vector environment.
@@ -54,7 +54,7 @@ def describe_env(env: Any) -> tuple[str, str]:
 class Stepper:
     """Stepper that acts in `n` environments and keeps their states across episodes.
 
-    Pass `done = terminated | truncated` of the previous step. The observations that belong to it depend on Gymnasium's
+    Pass `done = terminated | truncated` of the previous step. Which observations belong to it depends on Gymnasium's
     mode:
 
     - `"same_step"`: the first observation of the next episode.
@@ -67,7 +67,7 @@ class Stepper:
     Args:
         policy: The policy.
         n: Number of environments, or a vector environment, which reports its number and its mode.
-        autoreset: The mode. If None, the vector environment's, or `"same_step"` if unknown.
+        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` if unknown.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -104,7 +104,7 @@ class Stepper:
             done: Booleans `[n]`: whether the last step ended the episode; see the class.
             prev_reward: Rewards `[n]` of the last step.
             mask: Action masks.
-            explore: Whether to sample, instead of taking the most likely action.
+            explore: Whether to sample instead of taking the most likely action.
 
         Raises:
             ModelContractError: `done` does not have one value for each environment.

@@ -15,7 +15,7 @@ from rlcatalog.internals import Sheet
 from rlcatalog.models import weights_of
 
 Shape = tuple[int, ...]
-#: A model may have thousands of layers; its whole table is in `Summary.layers`.
+#: A model may have thousands of layers; the whole table is in `Summary.layers`.
 _MOST_LAYERS = 200
 
 
@@ -28,7 +28,7 @@ class Layer:
             prefix of the weights' names.
         shape: Shape of its output for one observation, or None if unknown.
         weights: Number of its weights.
-        arrays: Name and shape of each array of weights; empty if no model was built.
+        arrays: Name and shape of each weight array; empty if no model was built.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Summary:
         return self.sheet().html()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary as plain data, the `--json` form."""
+        """Return the summary as plain data, as printed by `--json`."""
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain | {"weights": self.weights}
 

@@ -1,6 +1,6 @@
 """Arrays in safetensors files, whose header is read first to bound the memory of the arrays.
 
-safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. They must agree with the
+safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. These must match the
 file's length before anything is built for them. Everything else is checked by safetensors.
 """
 
@@ -22,13 +22,13 @@ from rlcatalog_policy.files import RegularFile
 
 Array = np.ndarray[Any, Any]
 
-#: The format's names of NumPy's dtypes. It has others, which no model uses (`ModelV2.get_weights`).
+#: The format's names for NumPy's dtypes. The format has other dtypes, which no model uses (`ModelV2.get_weights`).
 DTYPES = {
     "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
     "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
 
-#: The most bytes of a header (about 100,000 arrays), and the most dimensions and bytes of an array.
+#: Maximum number of bytes in a header (about 100,000 arrays), and of dimensions and bytes in an array.
 _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -56,13 +56,13 @@ _ENTRIES = msgspec.json.Decoder(TensorInfo, dec_hook=_dtype)
 
 
 class TensorFile:
-    """A safetensors file whose header is read and agrees with the file's length.
+    """A safetensors file whose header has been read and matches the file's length.
 
     Args:
         file: The file.
 
     Raises:
-        SavedPolicyError: The header is damaged, of another dtype, or does not describe the whole of the file.
+        SavedPolicyError: The header is damaged, has an unsupported dtype, or does not describe the whole file.
     """
 
     def __init__(self, file: RegularFile) -> None:
@@ -99,7 +99,7 @@ class TensorFile:
         """Return the arrays.
 
         Raises:
-            SavedPolicyError: The file is not the one with this SHA-256, or safetensors cannot read it.
+            SavedPolicyError: The file does not have this SHA-256, or safetensors cannot read it.
         """
         data = self.file.read()
         if hashlib.sha256(data).hexdigest() != digest:
@@ -114,7 +114,7 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     """Return arrays as the content of a safetensors file.
 
     Raises:
-        SavedPolicyError: There are too many of them to be read again.
+        SavedPolicyError: There are too many arrays to be read again.
     """
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     length = int.from_bytes(content[:8], "little")

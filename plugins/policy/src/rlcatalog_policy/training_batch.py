@@ -1,4 +1,4 @@
-"""Check of the batch of `Policy.evaluate`: numbers of rows, stored actions and masks."""
+"""Check of the batch passed to `Policy.evaluate`: numbers of rows, stored actions and masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
     """Raise an error if acting cannot have returned a training batch.
 
     Shapes are always checked. Values are only checked outside a trace, which does not know them, and on the CPU: on
-    another device, each step would wait for it.
+    other devices, each step would wait for the device.
 
     Args:
         policy: The policy.
@@ -25,10 +25,10 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
 
     Raises:
         MissingColumnError: A column is missing.
-        ObservationError: Observations have another shape than encoded ones.
-        ActionError: Actions have another number of rows or columns, or are not in the space.
-        ActionMaskError: Masks have another shape, hold other numbers than 0 and 1, or allow nothing in some row.
-        NonFiniteError: An observation holds NaN or infinity.
+        ObservationError: Observations do not have the encoded shape.
+        ActionError: Actions have a wrong number of rows or columns, or are not in the space.
+        ActionMaskError: Masks have a wrong shape, contain numbers other than 0 and 1, or allow no action in a row.
+        NonFiniteError: An observation contains NaN or infinity.
     """
     if "obs" not in batch or "raw_action" not in batch:
         raise _missing(batch)

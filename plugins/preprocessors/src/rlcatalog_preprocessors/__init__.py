@@ -1,4 +1,4 @@
-"""Codecs of the spaces that Gymnasium has, for observations and for actions."""
+"""Codecs for Gymnasium's spaces, for observations and for actions."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Codecs of spaces whose observations are arrays of numbers: Box, MultiBinary, Simplex."""
+"""Codecs for spaces whose observations are arrays of numbers: Box, MultiBinary, Simplex."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy import asarray, ndarray
 from rlcatalog.errors import ObservationError
 from rlcatalog.observations import ENCODING_ERRORS, Array, Preprocessor, Writer
 
-#: Kind of a space's dtype → the kinds of values it takes: nothing is cut off or made up by casting.
+#: Kind of a space's dtype → the kinds of values it takes: casting neither truncates nor invents anything.
 _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
 class ArrayPreprocessor(Preprocessor):
-    """The values of an array as float32; the base of the codecs below."""
+    """The values of an array as float32; the base class of the codecs below."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._dtype = np.dtype(obs_space.dtype)
@@ -69,7 +69,7 @@ class ArrayPreprocessor(Preprocessor):
         """Return values as an array of a kind that the space takes: no text is read as a number.
 
         Raises:
-            ValueError: They are of another kind.
+            ValueError: The values are of a different kind.
         """
         array = asarray(values)
         if array.dtype is not self._dtype and array.dtype.kind not in _TAKES[self._dtype.kind] and array.size:
@@ -111,10 +111,10 @@ class ArrayPreprocessor(Preprocessor):
 
 
 def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
-    """Return an observation as an array, or refuse it, such as lists of different lengths.
+    """Return an observation as an array; reject anything else, such as lists of different lengths.
 
     Raises:
-        ObservationError: It is not an array.
+        ObservationError: The observation is not an array.
     """
     try:
         return np.asarray(obs)
@@ -136,7 +136,7 @@ class SimplexPreprocessor(ArrayPreprocessor):
 
 
 class NoPreprocessor(ArrayPreprocessor):
-    """Box: the array itself, in its own shape and dtype; inside another space a float32 slice."""
+    """Box: the array itself, with its own shape and dtype; inside another space, a float32 slice."""
 
     @property
     def observation_space(self) -> Any:
@@ -144,7 +144,7 @@ class NoPreprocessor(ArrayPreprocessor):
         return self._obs_space
 
     def transform(self, observation: Any) -> Array:
-        """Return a new array of the space's dtype."""
+        """Return a new array with the space's dtype."""
         if self._unchecked:
             self.check_shape(observation)
         if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self.shape:
@@ -158,12 +158,12 @@ class NoPreprocessor(ArrayPreprocessor):
             self._explain(observation, error)
 
     def transform_batch(self, batch: Any) -> Array:
-        """Return a new array `[B, *shape]` of the space's dtype."""
+        """Return a new array `[B, *shape]` with the space's dtype."""
         array = self.encode_batch(batch)
         return array.copy() if array is batch or array.base is not None else array
 
     def encode_batch(self, batch: Any) -> Array:
-        """Return the batch itself if it is an array of the space's dtype."""
+        """Return the batch itself if it is an array with the space's dtype."""
         try:
             if self._unchecked:
                 self._check_rows(batch)
@@ -186,12 +186,12 @@ class NoPreprocessor(ArrayPreprocessor):
         """Return numbers as an array of the space's dtype, without rounding integers.
 
         Raises:
-            ValueError: They are of another kind, or too large for the dtype.
+            ValueError: The values are of a different kind, or too large for the dtype.
         """
         array, dtype = self._readable(values), self._dtype
         if array.dtype is dtype:
             return array.copy() if copy else array
-        with np.errstate(over="ignore"):  # a policy finds infinities
+        with np.errstate(over="ignore"):  # a policy detects infinities
             cast: Array = array.astype(dtype)
         if dtype.kind in "iu" and array.dtype.kind in "iu" and not (cast == array).all():
             raise ValueError(f"values that do not fit into {dtype}")

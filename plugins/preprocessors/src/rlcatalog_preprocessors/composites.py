@@ -1,4 +1,4 @@
-"""Codecs of composite spaces: Dict, Tuple, OneOf."""
+"""Codecs for composite spaces: Dict, Tuple, OneOf."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TupleFlatteningPreprocessor(Flattening):
 
 
 class OneOfPreprocessor(Preprocessor):
-    """OneOf: a one-hot of the branch, then the branch's own encoding, padded to the longest with zeros."""
+    """OneOf: a one-hot of the branch, then the branch's own encoding, padded with zeros to the longest one."""
 
     structured = True
 
@@ -122,7 +122,7 @@ class OneOfPreprocessor(Preprocessor):
         return write
 
     def restore(self, flat: Any, ops: TensorOps) -> OneOfValues:
-        """Return the one-hot tag, and the values read as each of the branches."""
+        """Return the one-hot tag, and the values interpreted as each of the branches."""
         count = len(self.children)
         branches = [child.restore(flat[..., count : count + child.size], ops) for child in self.children]
         return OneOfValues(flat[..., :count], tuple(branches))
@@ -157,15 +157,15 @@ class OneOfPreprocessor(Preprocessor):
 
 
 def _in_line(codec: Flattening, method: str, start: int) -> Writer:
-    """Return the writer of nested Dicts and Tuples: one function with a line for each look-up, check and call.
+    """Return the writer for nested Dicts and Tuples: one function with a line for each look-up, check and call.
 
-    Functions nested as the space is, each a loop over its children, take a third longer: Python learns for each line
-    what it calls, and in a loop that is another function every time. The source is made of numbers and of names from
-    here; keys and the children's writers are its globals.
+    Functions nested like the space, each with a loop over its children, take a third longer: Python specialises each
+    line for the function that it calls, and in a loop this is a different function every time. The source consists of
+    numbers and of names defined here; keys and the children's writers are its globals.
 
     Args:
         codec: The codec of the Dict or Tuple.
-        method: `"writer"` or `"batch_writer"`, of those that are neither.
+        method: `"writer"` or `"batch_writer"`: the method of codecs that are neither.
         start: Index of its first value in the flat vector.
     """
     lines, names = ["def write(v0, out):"], {"__name__": __name__, "refuse": _refuse}

@@ -1,4 +1,4 @@
-"""Config keys of the codecs for observations that vary in size."""
+"""Config keys for the codecs for observations that vary in size."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _Limit = _Positive | dict[str, _Positive] | None
 
 
 class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the text codec."""
+    """Config keys for the text codec."""
 
     text_encoding: Annotated[
         Literal["onehot", "index"], Meta(description="characters as one-hot vectors, or as integers with 0 for padding")
     ] = "onehot"
     text_max_length: Annotated[
-        _Limit, Meta(description="longest text, a number or {path: n}; by default the space's length")
+        _Limit, Meta(description="maximum length of a text, a number or {path: n}; by default, the space's length")
     ] = None
     text_charset: Annotated[
-        str | None, Meta(description="characters of a string space without its own; by default printable ASCII")
+        str | None, Meta(description="characters of a string space that defines none; by default, printable ASCII")
     ] = None
 
 
 class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the sequence codec."""
+    """Config keys for the sequence codec."""
 
     sequence_max_len: Annotated[
         _Limit, Meta(description="maximum number of items of a Sequence observation, a number or {path: n}; required")
@@ -39,7 +39,7 @@ class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the graph codec."""
+    """Config keys for the graph codec."""
 
     graph_max_nodes: Annotated[
         _Limit, Meta(description="maximum number of nodes of a Graph observation, a number or {path: n}; required")
@@ -50,7 +50,7 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
-    """Return the size of a leaf in a config key, or None.
+    """Return the size of a leaf from a config key, or None.
 
     Args:
         options: The model config.

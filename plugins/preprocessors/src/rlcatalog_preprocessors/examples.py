@@ -17,7 +17,7 @@ _TWO: spaces.Space[Any] = spaces.Discrete(2)
 
 
 class Missions(gymnasium.Space[str]):
-    """Sentences: a space of strings that is not a Text, without a length."""
+    """Space of sentences: strings without a maximum length, not a Text space."""
 
     def __init__(self) -> None:
         super().__init__(dtype=str)
@@ -91,7 +91,7 @@ def of_graph() -> list[Example]:
 
 
 def of_oneof() -> list[Example]:
-    """Return a choice among a Dict and a Box."""
+    """Return a choice between a Dict and a Box."""
     return [Example(spaces.OneOf([_ITEM, spaces.Box(-1, 1, (2, 2), np.float32)]), _TWO)]
 
 

@@ -1,4 +1,4 @@
-"""Codec of graphs that vary in size."""
+"""Codec for graphs of varying size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcatalog_preprocessors.lists import check_item
 
 @dataclass(frozen=True, eq=False)
 class GraphValues:
-    """A batch of graphs, padded to one number of nodes and of edges.
+    """A batch of graphs, padded to the same number of nodes and of edges.
 
     Attributes:
         nodes: `[B, max_nodes, ...]`.
@@ -35,7 +35,7 @@ class GraphValues:
 
 
 class GraphPreprocessor(Preprocessor):
-    """Graph: nodes, their mask, and for a space with edges also edges, their links and their mask; zeros as padding."""
+    """Graph: nodes and their mask; for a space with edges, also edges, their links and their mask; zero-padded."""
 
     structured = True
 

@@ -1,4 +1,4 @@
-"""Codecs of Discrete and MultiDiscrete: one-hots, or the integers themselves."""
+"""Codecs for Discrete and MultiDiscrete: one-hots, or the integers themselves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Preprocessor, Writer
 from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
 
-#: The largest integer up to which float32 holds every one.
+#: float32 represents every integer up to this one.
 _EXACT_IN_FLOAT32 = 2**24
-#: Size beyond which one MultiDiscrete observation is encoded as a batch of one: entry by entry is faster for few.
+#: Size beyond which one MultiDiscrete observation is encoded as a batch of one; for few entries, going entry by entry
+#: is faster.
 _LARGE = 256
 
 
@@ -31,7 +32,7 @@ class OneHotPreprocessor(Preprocessor):
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
-        # Where the one-hot of each entry begins, less its smallest value: value + offset is the place of its 1.
+        # Where the one-hot of each entry begins, minus its smallest value: value + offset is the position of its 1.
         ends = np.cumsum(self._counts)
         self._offset = ends - self._counts - self._first
         return (int(ends[-1]) if len(ends) else 0,)
@@ -156,10 +157,10 @@ class IndexPreprocessor(NoPreprocessor):
 
 
 def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: Array) -> None:
-    """Raise an error unless an observation holds integers `first <= value < first + counts`, in the space's shape.
+    """Raise an error unless an observation contains integers `first <= value < first + counts`, in the space's shape.
 
     Raises:
-        ObservationError: It does not.
+        ObservationError: The observation does not.
     """
     info = preprocessor.info
     one = info.shape == ()

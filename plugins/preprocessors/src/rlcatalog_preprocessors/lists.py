@@ -1,4 +1,4 @@
-"""Codec of lists that vary in length: Repeated and Sequence."""
+"""Codec for lists of varying length: Repeated and Sequence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
         stacked, item = self._stacked_items, child.info
 
         def write(obs: Any, out: Array) -> None:
-            if not stacked and not isinstance(obs, list | tuple | np.ndarray):  # a text would be its characters
+            if not stacked and not isinstance(obs, list | tuple | np.ndarray):  # a text would be read as its characters
                 raise TypeError(f"{type(obs).__name__} instead of a list or tuple")
             length = batch_size(item, obs) if stacked else len(obs)
             if length > places[0]:

@@ -1,4 +1,4 @@
-"""Plugin declarations:  the codec of each kind of space, for observations and for actions."""
+"""Plugin declarations: the codec for each kind of space, for observations and for actions."""
 
 from __future__ import annotations
 

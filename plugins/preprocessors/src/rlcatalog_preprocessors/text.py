@@ -1,4 +1,4 @@
-"""Codec of texts: Text, and any other space of strings."""
+"""Codec for texts: Text, and any other space of strings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 
 @dataclass(frozen=True, eq=False)
 class TextValues:
-    """A batch of texts, padded to one length.
+    """A batch of texts, padded to the same length.
 
     Attributes:
-        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
+        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding="index"`, int64
             `[B, max_length]`, 1 for the first character, 0 after the text.
         mask: 1 for each character, 0 after the text, `[B, max_length]`.
     """

@@ -1,4 +1,4 @@
-"""Backend of a `Policy` in TensorFlow: acting, values and scoring."""
+"""TensorFlow backend for `Policy`: acting, values and scoring."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TFBackend:
     def __init__(self, policy: PolicyParts) -> None:
         self.policy = policy
         self.device = "/cpu:0"
-        #: The random generator of distributions.
+        #: The random generator for distributions.
         self.generator: Any = new_generator(self.device)
         #: Whether acting is traced. Otherwise it runs eagerly.
         self._traces = True
@@ -59,7 +59,7 @@ class TFBackend:
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
     def _example(self) -> tuple[dict[str, Any], list[Any]]:
-        """Return an input and a memory of one row, in the model's form."""
+        """Return an input and a memory with one row, in the model's format."""
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
@@ -69,8 +69,8 @@ class TFBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and memory; for a tensor, all but the memory are tensors."""
-        if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
+        """Return raw actions, logp, value or None, inputs, memory; if `obs` is a tensor, all but memory are tensors."""
+        if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
             mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)
             return tuple(tf.nest.map_structure(lambda part: part[:0], step))
@@ -97,7 +97,7 @@ class TFBackend:
         return *step, memory
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates without making a distribution: a NumPy array, or a tensor for a tensor."""
+        """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
         if not len(obs):
             return self.values(*self._one_row(obs, views))[:0]
         value = self._program(None, False)(*self._arguments(obs, views, memory))
@@ -202,7 +202,7 @@ class TFBackend:
             score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned another shape or another framework's tensor.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor of another framework.
         """
         self.contract.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
@@ -282,7 +282,7 @@ class TFBackend:
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
         """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
         lengths = batch.get("seq_lens")
-        if not tf.is_tensor(lengths):  # traced, they are the caller's to check
+        if not tf.is_tensor(lengths):  # if they are traced, the caller checks them
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
         lengths = tf.cast(lengths, tf.int32)
         state = batch.get("state")
@@ -328,7 +328,7 @@ class TFBackend:
 
         Args:
             value: The array or tensor.
-            dtype: The dtype of floating-point numbers; others keep theirs.
+            dtype: The dtype of floating-point numbers; other dtypes are kept.
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 

@@ -17,7 +17,7 @@ import numpy as np
 from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_tf import keras
 
-#: Lock while the rules for copies are in Python's process-wide table.
+#: Lock held while the rules for copies are in Python's process-wide table.
 _COPYING = threading.Lock()
 
 

@@ -1,7 +1,7 @@
 """PyTorch's names and layouts for the weights of common Keras layers, so that weights can be copied.
 
-It covers layers that compute the same in both frameworks. Other layers, and a GRU without `reset_after`, keep the names
-of Keras.
+This covers layers that compute the same function in both frameworks. Other layers, and a GRU without `reset_after`,
+keep Keras's names.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
 def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
     """Reorder the gates: reset, update, new in PyTorch; update, reset, new in Keras."""
     if not layer.reset_after:
-        return None  # it computes another function
+        return None  # it computes a different function
     weights = [
         Layout((f"weight_{which}{end}",), to=lambda value: (_gates(value).T,), back=lambda one: _gates(one.T))
         for which in ("ih", "hh")

@@ -15,10 +15,10 @@ from rlcatalog_tf import TFModelV2, keras, tf
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight, and the epsilon of PyTorch.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight and PyTorch's epsilon.
 
     Keras adds epsilon before it corrects the bias of the second moment, so 1e-5 acts like 3e-4 at the first step. Its
-    dozen operations per weight take half of the time to trace a step of a small network.
+    dozen operations per weight account for half of the time it takes to trace a step of a small network.
     """
 
     #: Learning rate and epsilon of the current step, including the corrections of both moments.
@@ -55,7 +55,7 @@ class TFLearner:
 
     Args:
         policy: The policy.
-        eps: Added to the root of Adam's corrected second moment.
+        eps: Number added to the square root of Adam's corrected second moment.
     """
 
     def __init__(self, policy: PolicyParts, eps: float = 1e-5) -> None:
@@ -78,7 +78,7 @@ class TFLearner:
 
     @staticmethod
     def device_of(name: str) -> str:
-        """Return TensorFlow's name of the device for a config value.
+        """Return TensorFlow's device name for a config value.
 
         Raises:
             ConfigError: The name is unknown, or TensorFlow finds no such device.
@@ -104,12 +104,12 @@ class TFLearner:
         Args:
             gradients: The gradients, as tensors.
             dtype: The dtype for computing the norm.
-            limit: The largest norm, or None.
+            limit: Maximum norm, or None.
         """
         norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
         if limit is None:
             return list(gradients), norm
-        scale = tf.minimum(limit / (norm + 1e-6), 1.0)  # 1e-6 as PyTorch has it
+        scale = tf.minimum(limit / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
 
     def apply(self, gradients: Sequence[Any]) -> None:

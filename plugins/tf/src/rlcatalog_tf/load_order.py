@@ -1,8 +1,8 @@
 """Requirements before TensorFlow is imported: triton first, and eager execution on.
 
 TensorFlow 2.20 and later exports the symbols of its LLVM library to every library that is loaded afterwards. PyTorch's
-CUDA build includes triton, which PyTorch's optimisers import, and which has another LLVM. If triton finds TensorFlow's
-symbols, the process ends with a segmentation fault. In the other order both work.
+CUDA build includes triton, which PyTorch's optimisers import, and which has a different LLVM. If triton finds
+TensorFlow's symbols, the process ends with a segmentation fault. In the other order, both work.
 
 If Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
 """

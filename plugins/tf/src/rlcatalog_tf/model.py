@@ -1,4 +1,4 @@
-"""Base classes of models in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and models that contain other models."""
+"""Base classes for models in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and models that contain other models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlcatalog_tf.sequences import steps_of
 
 
 class TFModelV2(ModelV2):
-    """Base class of TensorFlow models; Keras models, layers and raw variables can be attributes.
+    """Base class for TensorFlow models; Keras models, layers and raw variables can be attributes.
 
     Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog finds variables in
     the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
@@ -74,7 +74,7 @@ class TFModelV2(ModelV2):
         return self._rlcatalog.weights(self)
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
-        """Return by name the axes that transpose a variable into its canonical layout, or None."""
+        """Return, by name, the axes that transpose each variable into its canonical layout, or None."""
         return {item.name: item.layout.axes for item in variables_of(self)}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -92,7 +92,7 @@ def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class RecurrentNetwork(TFModelV2):
-    """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
+    """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

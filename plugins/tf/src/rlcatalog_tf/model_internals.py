@@ -42,7 +42,7 @@ class TFInternals(ModelInternals):
         return result
 
     def check_trace(self, model: Any, what: str) -> None:
-        """Raise an error if the last forward pass ran in another `tf.function`."""
+        """Raise an error if the last forward pass ran in a different `tf.function`."""
         if self.trace is None:
             return
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

@@ -84,9 +84,9 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], i
 
     Args:
         shape: `[out, in, ...]` for weights, `[out]` for a bias.
-        value: A neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
-        config: Arguments for it.
-        inputs: Number of inputs of the layer, which the shape of a bias does not show.
+        value: A framework-neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
+        config: Arguments for the initialiser.
+        inputs: The layer's number of inputs, which the shape of a bias does not determine.
     """
     name = initializer_name(value, dict(config))
     with initializing(value):
@@ -136,7 +136,7 @@ def values_of(model: Any, rows: int | None = None) -> Any:
         rows: B, if known.
 
     Raises:
-        ModelContractError: The values have another shape.
+        ModelContractError: The values have a wrong shape.
     """
     value = model.value_function()
     if not tf.is_tensor(value):
@@ -220,8 +220,8 @@ class OutputLayers:
     """Last layers of a model: logits and value.
 
     Args:
-        plan: Their sizes; it must have logits.
-        value_inputs: Width of the value layer's input; None takes the width of the logits' input.
+        plan: Sizes of the layers; logits are required.
+        value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 
     def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:

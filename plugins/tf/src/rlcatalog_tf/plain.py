@@ -31,7 +31,7 @@ class KerasModules:
         """Return whether a value is a Keras layer or model, or a class of one.
 
         Raises:
-            NotServedError: It is one, but Keras runs on another backend than TensorFlow.
+            NotServedError: It is one, but Keras runs on a backend other than TensorFlow.
         """
         kind = value if isinstance(value, type) else type(value)
         if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):

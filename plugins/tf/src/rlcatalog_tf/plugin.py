@@ -1,4 +1,4 @@
-"""Declaration: TensorFlow."""
+"""Plugin declaration: TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow module of a policy, for training loops that take modules: `policy.as_module()`."""
+"""TensorFlow module for a policy, for training loops that take modules: `policy.as_module()`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
     """Model and action distribution of a policy; it shares the policy's variables.
 
     It is a `tf.Module` instead of a Keras layer, because layers only return tensors, and it returns a distribution.
-    Keras optimisers get its `trainable_variables`.
+    Pass its `trainable_variables` to Keras optimisers.
 
     Args:
         policy: The policy, without memory.
@@ -51,8 +51,8 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
             training: Whether layers such as dropout behave as in training.
 
         Raises:
-            ObservationError: The observations have another shape than encoded ones.
-            ActionMaskError: The masks have another shape, or one allows nothing.
+            ObservationError: The observations do not have the encoded shape.
+            ActionMaskError: The masks have a wrong shape, or a mask allows nothing.
         """
         policy, backend = self.policy, self.policy.backend
         obs = backend.tensor(obs, backend.floats)

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-#: Algorithm of the generators: its number in TensorFlow's operations.
+#: The generators' algorithm, as numbered in TensorFlow's operations.
 _PHILOX = 1
 #: Dtype → number of its binary digits n: integers below 2**n are exact.
 _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
@@ -26,8 +26,8 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
     """Draw uniform numbers from [0, 1).
 
     Args:
-        shape: Their shape, numbers or a tensor.
-        dtype: Their dtype.
+        shape: Shape of the result, as numbers or a tensor.
+        dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
     if not isinstance(generator, tf.random.Generator):
@@ -46,8 +46,8 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
     """Draw numbers from the standard normal distribution.
 
     Args:
-        shape: Their shape, numbers or a tensor.
-        dtype: Their dtype.
+        shape: Shape of the result, as numbers or a tensor.
+        dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
     if not isinstance(generator, tf.random.Generator):
@@ -58,10 +58,10 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
 
 
 def draw_gamma(concentration: Any) -> Any:
-    """Draw Gamma values of scale 1, with gradients by implicit reparameterisation (Figurnov et al. 2018).
+    """Draw Gamma values with scale 1, with gradients by implicit reparameterisation (Figurnov et al. 2018).
 
     Args:
-        concentration: Their shape parameters, floating-point numbers of any shape.
+        concentration: Shape parameters, floating-point numbers of any shape.
     """
     generator, dtype = _CURRENT.get(), concentration.dtype
     if generator is tf.random:
@@ -93,8 +93,9 @@ def new_generator(device: str, state: Any = None) -> Any:
     """Return a generator.
 
     Args:
-        device: Device of its state.
-        state: Its state, int64 `[3]`; None draws a seed from `tf.random`, which `tf.random.set_seed` controls.
+        device: Device for the generator's state.
+        state: The generator's state, int64 `[3]`; if None, a seed is drawn from `tf.random`, which `tf.random.set_seed`
+            controls.
     """
     with tf.init_scope(), tf.device(device):
         if state is None:

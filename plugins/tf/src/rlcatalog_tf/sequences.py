@@ -15,7 +15,7 @@ class Padding:
 
     Args:
         lengths: Lengths of the sequences `[S]`, int32, each from 1 to `length`.
-        length: Length of the padded sequences; None takes the longest.
+        length: Length of the padded sequences; None means the longest.
     """
 
     def __init__(self, lengths: Any, length: Any = None) -> None:
@@ -62,7 +62,7 @@ class Padding:
 
         Args:
             padded: The padded rows.
-            repeat: They contain every `repeat`-th row of each sequence.
+            repeat: The padded rows contain every `repeat`-th row of each sequence.
         """
         places = self._places(repeat)
         return map_tensors(padded, lambda part: tf.gather(part, places))
@@ -94,5 +94,5 @@ def steps_of(rows: Any, seq_lens: Any) -> Any:
 
 
 def sequence_mask(seq_lens: Any, length: Any = None) -> Any:
-    """Return which places of padded sequences hold rows: booleans `[S, length]`; None takes the longest length."""
+    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the longest length."""
     return tf.sequence_mask(seq_lens, length)

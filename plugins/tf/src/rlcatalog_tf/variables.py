@@ -3,9 +3,9 @@
 A name is the path of attributes and indices to the variable, as in PyTorch's `state_dict`. The names of Keras
 ("dense_3") contain a counter that differs between instances. The search includes lists, dicts and objects of any class.
 
-An object that stores variables in another layout than PyTorch defines `canonical()`. It yields the name, the variable,
-and the axes that transpose its value into the canonical layout, or None. Common Keras layers get PyTorch's names and
-layouts (`rlcatalog_tf.keras_layouts`).
+An object that stores variables in a different layout than PyTorch defines `canonical()`. It yields the name, the
+variable, and the axes that transpose its value into the canonical layout, or None. Common Keras layers get PyTorch's
+names and layouts (`rlcatalog_tf.keras_layouts`).
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def raw(variable: Any) -> Any:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-#: Types that hold no variables of a model. A preprocessor refers to its catalog.
+#: Types that contain no model variables. A preprocessor refers to its catalog.
 _PLAIN = (str, bytes, int, float, type(None), type, np.ndarray, types.FunctionType, types.ModuleType, Preprocessor)
-#: Packages whose objects are not searched, except layers, modules and variables: other objects hold variables of
+#: Packages whose objects are not searched, except layers, modules and variables: other objects contain variables of
 #: optimisers and caches.
 _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
 
@@ -136,7 +136,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
-    """Yield a layer's variables: canonical ones, those of its inner layers, then the others under their names."""
+    """Yield a layer's variables: canonical ones, its inner layers' variables, then the others under their names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []

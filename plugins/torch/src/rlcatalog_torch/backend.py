@@ -1,4 +1,4 @@
-"""Backend of a `Policy` in PyTorch: acting, values and scoring."""
+"""PyTorch backend for `Policy`: acting, values and scoring."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TorchBackend:
             score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned another shape or another framework's tensor.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor of another framework.
         """
         if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
             self.contract.check_outputs(outputs, rows)
@@ -122,7 +122,7 @@ class TorchBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and memory; for a tensor, all but the memory are tensors."""
+        """Return raw actions, logp, value or None, inputs, memory; if `obs` is a tensor, all but memory are tensors."""
         if self.model.training:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
@@ -148,7 +148,7 @@ class TorchBackend:
             return raw, array(logp), None if value is None else array(value), array(dist_inputs), new_memory
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates without making a distribution: a NumPy array, or a tensor for a tensor."""
+        """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
         if self.model.training:
             self.model.eval()
         inputs, states = self.inputs_of(obs, views, memory)
@@ -234,7 +234,7 @@ class TorchBackend:
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Check that a model has not written into an input, which may share memory with an array of the caller.
+        """Check that a model has not written into an input, which may share memory with the caller's array.
 
         Raises:
             ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
@@ -308,7 +308,7 @@ class TorchBackend:
 
         Args:
             value: The array or tensor.
-            dtype: The dtype of floating-point numbers; others keep theirs.
+            dtype: The dtype of floating-point numbers; other dtypes are kept.
         """
         if isinstance(value, Tensor):
             tensor = value

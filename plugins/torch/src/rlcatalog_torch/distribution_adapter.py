@@ -29,16 +29,16 @@ Maker = Callable[[Tensor], Distribution]
 
 @cache
 def adapted_dist(source: Any, num_inputs: Any) -> Any:
-    """Return an action-distribution class for a class of `torch.distributions`, or for a factory of them.
+    """Return an action-distribution class for a class of `torch.distributions`, or for a function that returns one.
 
     Args:
         source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` define how inputs become its
             arguments; or, with `num_inputs`, a function or class that takes inputs `[B, num_inputs]` and returns a
-            distribution of batch `[B]` or `[B, d]`.
+            distribution with batch shape `[B]` or `[B, d]`.
         num_inputs: Number of inputs, a function of the action space that returns it, or None.
 
     Returns:
-        The class; another `source` is returned unchanged.
+        The class; any other `source` is returned unchanged.
 
     Raises:
         ModelContractError: The `arg_constraints` of the class are not sufficient.
@@ -91,11 +91,11 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
 
 
 class AdaptedDistribution(TorchDistribution):
-    """Base class of adapted distributions of `torch.distributions`; `adapted_dist` creates subclasses.
+    """Base class for adapted distributions from `torch.distributions`; `adapted_dist` creates subclasses.
 
     Args:
         inputs: Model output `[B, size]`. Half precision is converted to float32.
-        model: The model that made it, or None.
+        model: The model that computed it, or None.
         make: A function from the inputs to the distribution.
         whole: Whether raw actions are choices, int64.
         entropy_kind: See `ActionDistribution`.
@@ -139,7 +139,7 @@ class AdaptedDistribution(TorchDistribution):
         return drawn
 
     def rsample(self) -> Tensor:
-        """Draw raw actions, with gradient if the class has reparameterised samples."""
+        """Draw raw actions, with gradients if the class has reparameterised samples."""
         return self._raw(self.dist.rsample() if self.dist.has_rsample else self.dist.sample())
 
     def deterministic_sample(self) -> Tensor:
@@ -208,7 +208,7 @@ class AdaptedDistribution(TorchDistribution):
         return self._raw(self.dist.mean) if name == "mean" else self.deterministic_sample()
 
 
-#: The lowest and the highest float32 between 0 and 1, the lowest of them a normal number.
+#: The lowest and the highest float32 between 0 and 1; the lowest is a normal number.
 _NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
 
 
@@ -216,10 +216,10 @@ _NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float3
 
 
 def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the number of inputs for an action space, and options of the constructor.
+    """Return the number of inputs for an action space, and the constructor options.
 
     Raises:
-        UnsupportedSpaceError: The values have another shape, or the support does not fit.
+        UnsupportedSpaceError: The values have a wrong shape, or the support does not fit.
         ModelContractError: A factory does not return a distribution.
     """
     if action.is_empty:

@@ -1,7 +1,7 @@
 """Floating-point precision in PyTorch.
 
 - A model gets observations, views and memory in the dtype of its first floating-point parameter at the time of the
-  call. So `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Integers and
+  call. Therefore, `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Integers and
   booleans keep their dtype.
 - rlcatalog's layers convert their input to the dtype of their weights, so the parts of a model can differ.
 - Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-#: The half precisions.
+#: Half-precision dtypes.
 HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than with numbers.
+#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than with Python numbers.
 LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
 HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
 _SERVED = frozenset(LOWEST)

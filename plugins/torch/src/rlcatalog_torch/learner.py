@@ -30,17 +30,17 @@ class State(NamedTuple):
 
 
 class Adam:
-    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the operator of `torch.optim.Adam(fused=True)`.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the same operator as `torch.optim.Adam(fused=True)`.
 
     It does not use `torch.optim`, because constructing any of its optimisers imports `torch._dynamo`, which takes most
-    of the time of a short run. The results are bitwise equal. A PyTorch version without the operator, or with another
-    signature, raises an error at the first step.
+    of the time of a short run. The results are bitwise equal. A PyTorch version without the operator, or with a
+    different signature, raises an error at the first step.
 
     Weights without a gradient are skipped, and their step count does not grow.
 
     Args:
         weights: The weights to optimise.
-        eps: Added to the root of the corrected second moment.
+        eps: Number added to the square root of the corrected second moment.
         beta1: Decay of the first moments.
         beta2: Decay of the second moments.
 
@@ -95,7 +95,7 @@ class Adam:
         Args:
             weight: One of the weights.
             step: Steps taken.
-            first: Running mean of its gradients, in its shape.
+            first: Running mean of its gradients, with its shape.
             second: Running mean of their squares.
         """
         _check(weight)
@@ -144,7 +144,7 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
     Args:
         weights: The weights.
         norm: The result of `gradient_norm`.
-        limit: The largest norm.
+        limit: Maximum norm.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
@@ -155,7 +155,7 @@ class TorchLearner:
 
     Args:
         policy: The policy.
-        eps: Added to the root of Adam's corrected second moment.
+        eps: Number added to the square root of Adam's corrected second moment.
     """
 
     def __init__(self, policy: PolicyParts, eps: float = 1e-5) -> None:
@@ -207,7 +207,7 @@ class TorchLearner:
         Args:
             lr: Learning rate.
             norm: The result of `descend`.
-            limit: The largest norm, or None for no clipping.
+            limit: Maximum norm, or None for no clipping.
         """
         if limit is not None and norm.item() + 1e-6 > 0.999 * limit:  # nearly: it rounds as PyTorch does
             clip_gradients(self.parameters, norm, limit)

@@ -19,8 +19,8 @@ from rlcatalog.errors import LoadOrderWarning
 def before_torch_optimizers() -> None:
     """Warn if TensorFlow was imported before triton. Call it before you use PyTorch's optimisers.
 
-    It then imports triton in a mode in which its shared libraries look up their own symbols before the symbols of
-    TensorFlow. This needs a C library with this mode, such as glibc; with others it does not import triton.
+    It then imports triton in a mode in which its shared libraries look up their own symbols before TensorFlow's
+    symbols. This needs a C library with this mode, such as glibc; with others it does not import triton.
     """
     if not came_first("tensorflow", "triton"):
         return

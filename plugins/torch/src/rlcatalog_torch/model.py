@@ -1,4 +1,4 @@
-"""Base classes of models in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and models that contain other models."""
+"""Base classes for models in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and models that contain other models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _ModelMeta(ABCMeta):
 
 
 class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
-    """Base class of PyTorch models.
+    """Base class for PyTorch models.
 
     Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. You can call
     `nn.Module.__init__` before, after, or not at all. Without arguments, the constructor only initialises the nn.Module
@@ -108,7 +108,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
 
 class RecurrentNetwork(TorchModelV2):
-    """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
+    """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

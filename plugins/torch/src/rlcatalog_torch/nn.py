@@ -33,7 +33,7 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
     """Return the function for an activation's name or callable; None for "linear".
 
     Args:
-        value: A neutral name, an nn.Module class or instance, or a function.
+        value: A framework-neutral name, an nn.Module class or instance, or a function.
     """
     name = activation_name(value)
     if isinstance(name, str):
@@ -49,7 +49,7 @@ def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
 
 
 def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
-    """Fill a weight or a bias like nn.Linear, with the bounds ±`gain` / sqrt(inputs)."""
+    """Fill a weight or a bias as nn.Linear does, with the bounds ±`gain` / sqrt(inputs)."""
     bound = gain / math.sqrt(fan_in(tensor.shape, inputs))
     return nn.init.uniform_(tensor, -bound, bound)
 
@@ -86,12 +86,12 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
 
     Args:
         tensor: Weight `[out, in, ...]` or bias `[out]`.
-        value: A neutral name, or a callable that fills a tensor in place.
-        config: Arguments for it.
-        inputs: Number of inputs of the layer, which the shape of a bias does not show.
+        value: A framework-neutral name, or a callable that fills a tensor in place.
+        config: Arguments for the initialiser.
+        inputs: The layer's number of inputs, which the shape of a bias does not determine.
     """
     name = initializer_name(value, dict(config))
-    wide = to_float32_at_least(tensor)  # some know no half precision, and all would draw coarsely
+    wide = to_float32_at_least(tensor)  # some do not support half precision, and all would draw coarsely
     if isinstance(name, str):
         known = {"inputs": inputs} if name == "fan_in_uniform" else {}
         _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
@@ -126,7 +126,7 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
         rows: B, if known.
 
     Raises:
-        ModelContractError: The values have another shape.
+        ModelContractError: The values have a wrong shape.
     """
     value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
@@ -212,8 +212,8 @@ class OutputLayers(nn.Module):
     """Last layers of a model: logits and value.
 
     Args:
-        plan: Their sizes; it must have logits.
-        value_inputs: Width of the value layer's input; None takes the width of the logits' input.
+        plan: Sizes of the layers; logits are required.
+        value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 
     def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:

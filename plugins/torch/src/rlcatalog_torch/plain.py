@@ -1,4 +1,4 @@
-"""Plain modules of PyTorch: recognising, copying and running them."""
+"""Plain PyTorch modules: recognising, copying and running them."""
 
 from __future__ import annotations
 

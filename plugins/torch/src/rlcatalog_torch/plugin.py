@@ -1,4 +1,4 @@
-"""Declaration: PyTorch."""
+"""Plugin declaration: PyTorch."""
 
 from __future__ import annotations
 

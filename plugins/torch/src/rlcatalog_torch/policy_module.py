@@ -1,4 +1,4 @@
-"""PyTorch modules of a policy, for training loops that take modules.
+"""PyTorch modules for a policy, for training loops that take modules.
 
 `policy.as_module()` returns one module for actor and critic. `actor_critic(policy)` returns one for each, and a
 distribution with the interface of `torch.distributions`, for TorchRL and tianshou.
@@ -43,8 +43,8 @@ class PolicyModule(nn.Module):
             mask: Action masks, booleans `[B, m]`.
 
         Raises:
-            ObservationError: The observations have another shape than encoded ones.
-            ActionMaskError: The masks have another shape, or one allows nothing.
+            ObservationError: The observations do not have the encoded shape.
+            ActionMaskError: The masks have a wrong shape, or a mask allows nothing.
         """
         inputs, value = self._run(obs, mask)
         return self.policy.dist_class(inputs, self.model), value
@@ -91,11 +91,11 @@ class _Part(PolicyModule):
 
 
 class ActorDistribution(torch.distributions.Distribution):
-    """Distribution of the catalog with the interface of `torch.distributions`, for batches with any axes.
+    """One of the catalog's distributions, with the interface of `torch.distributions`, for batches with any axes.
 
     Args:
         dist_class: The catalog's class, `dist_class(inputs, model)`.
-        model: The model that made the inputs.
+        model: The model that computed the inputs.
         inputs: Its parameters `[..., n]`.
     """
 
@@ -106,7 +106,7 @@ class ActorDistribution(torch.distributions.Distribution):
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw raw actions, `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` before."""
+        """Draw raw actions, `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` in front."""
         draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
         return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
 
@@ -137,7 +137,7 @@ class ActorDistribution(torch.distributions.Distribution):
 
 
 def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
-    """Return actor, critic and distribution of a policy for engines such as TorchRL, skrl and tianshou.
+    """Return a policy's actor, critic and distribution for engines such as TorchRL, skrl and tianshou.
 
     Args:
         policy: The policy.

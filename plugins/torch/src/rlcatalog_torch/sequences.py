@@ -68,7 +68,7 @@ class Padding:
 
         Args:
             padded: The padded rows.
-            repeat: They contain every `repeat`-th row of each sequence.
+            repeat: The padded rows contain every `repeat`-th row of each sequence.
         """
         if not self.needed:
             return padded
@@ -110,7 +110,7 @@ def steps_of(rows: int, sequences: int) -> int:
 
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
-    """Return which places of padded sequences hold rows: booleans `[S, length]`; None takes the longest length."""
+    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the longest length."""
     if length is None:
         length = int(seq_lens.max())
     return torch.arange(length, device=seq_lens.device) < seq_lens[:, None]

@@ -1,4 +1,4 @@
-"""Elementwise operations, with the formulas of PyTorch's documentation."""
+"""Elementwise operations, with the formulas from PyTorch's documentation."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def _operation(name: str) -> Callable[..., Value]:
 
 
 def _either(numbers: str, booleans: str) -> Callable[..., Value]:
-    """Return a formula of one operation that has a different name in ONNX for booleans."""
+    """Return a formula for one operation that has a different name in ONNX for booleans."""
     return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
 
 
-#: PyTorch's name of an operation → function of its arguments, in the dtype of its result.
+#: PyTorch's name for an operation → function of its arguments, in the dtype of its result.
 FORMULAS: dict[str, Callable[..., Value]] = {
     **{name: _operation(operator) for name, operator in {
         "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos",

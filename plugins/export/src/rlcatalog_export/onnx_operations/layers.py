@@ -1,4 +1,4 @@
-"""Operations of layers: products, convolutions, norms, pooling."""
+"""Layer operations: products, convolutions, norms, pooling."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ FORMS.update({
 
 @form_of("_safe_softmax")
 def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
-    # A row of only minus infinities becomes zeros.
+    # A row that contains only minus infinity becomes zeros.
     shares = _along("Softmax", r, out, a, axis)
     return r.graph.add("Where", r.graph.add("IsNaN", shares), r.name(0.0, dtype_of(out)), shares)
 

@@ -15,7 +15,7 @@ from rlcatalog_export.onnx_graph import type_of
 if TYPE_CHECKING:
     from rlcatalog_export.torch import recorder
 
-#: What a form writes into; PyTorch is not imported to name it.
+#: The type that a form writes into; PyTorch is not imported just to name it.
 Recording: TypeAlias = "recorder.Recording"
 Form = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Form)
@@ -34,7 +34,7 @@ def form_of(*names: str) -> Callable[[_Made], _Made]:
 
 
 class Nodes(Protocol):
-    """Graph under construction: `Graph`, or the class of another converter, with other names."""
+    """Graph under construction: `Graph`, or another converter's class, which may use other names."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output, and return the output's name."""
@@ -61,7 +61,7 @@ class Value:
         return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
 
     def cast(self, dtype: str) -> Value:
-        """Return the values in another dtype."""
+        """Return the values in a different dtype."""
         return self if dtype == self.dtype else self.to("Cast", dtype=dtype, to=type_of(dtype))
 
     def constant(self, value: Any, dtype: str | None = None) -> Value:

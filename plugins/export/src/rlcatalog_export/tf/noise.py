@@ -26,7 +26,7 @@ class TFNoise(Noise):
         return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
         return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
 
     def categorical(self, logits: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writing ONNX files of TensorFlow policies, with tf2onnx."""
+"""Writing ONNX files for TensorFlow policies, with tf2onnx."""
 
 from __future__ import annotations
 

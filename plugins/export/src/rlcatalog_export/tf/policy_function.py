@@ -40,7 +40,7 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         self.program = self._traced()
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
+        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
         return self.policy.backend.untraced(TFNoise(len(numbers), numbers))  # type: ignore[no-any-return]
 
     def _traced(self) -> Any:

@@ -69,7 +69,7 @@ class SavedModelRunner:
             self._run = self._module.signatures[_SIGNATURE]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for inputs by name."""
+        """Return the named outputs for the inputs given by name."""
         with tf.device("/cpu:0"):
             arrays = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
         return [arrays[name].numpy() for name in outputs]

@@ -1,7 +1,7 @@
 """Freeze a PyTorch policy: record its acting step as a graph that onnxruntime runs.
 
 The graph is recorded operation by operation while the policy acts. This takes milliseconds; a full export takes
-seconds. A graph is for one number of rows. The weights are inputs, so it always uses the current ones.
+seconds. Each graph supports one number of rows. The weights are inputs, so a graph always uses the current weights.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
 
-#: Most numbers of rows to keep graphs for; for others, the policy itself acts.
+#: Maximum number of graphs to keep, one for each number of rows; for other numbers, the policy itself acts.
 _MOST = 16
 
 
 class FrozenTorch:
     """Backend of a frozen policy: recorded graphs, one for each number of rows.
 
-    Each graph is compared with the policy at its first, second, fourth, eighth … step: this detects what a recording
-    cannot see, such as a counter in Python, and then the policy itself acts from then on.
+    Each graph is compared with the policy at its first, second, fourth, eighth … step. This detects effects that a
+    recording cannot see, such as a counter in Python; from then on, the policy itself acts.
 
     Args:
         policy: The policy.
@@ -79,7 +79,7 @@ class FrozenTorch:
         return {"frozen": self._noise.state()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of the generator, if one is given."""
+        """Set the state of the generator, if a state is given."""
         if "frozen" in state:
             self._noise.set_state(state["frozen"])
 

@@ -1,7 +1,7 @@
 """Noise in PyTorch: inside the context, PyTorch's random functions use given uniform numbers.
 
-So a policy becomes a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has no switch
-for this; the mode replaces each function that samples.
+This turns a policy into a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has no
+switch for this; the mode replaces each function that samples.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         return draw(self, *args, **kwargs)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
-        """Return the next columns of the noise, without 0 and 1, in a shape and a dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Writing ONNX files of PyTorch policies."""
+"""Writing ONNX files for PyTorch policies."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
         return noise
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> TorchNoise:
-        """Return a context in which the policy samples from numbers `[B, k]`, like a file."""
+        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
         return TorchNoise(len(numbers), torch.from_numpy(numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -75,7 +75,7 @@ def export_program(function: TorchPolicyFunction) -> Any:
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
-        # PyTorch warns of tensors that models store from their last pass; they belong to the copy.
+        # PyTorch warns about tensors that models store from their last pass; they belong to the copy.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:

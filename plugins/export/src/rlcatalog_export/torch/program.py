@@ -17,7 +17,7 @@ from rlcatalog_policy import Policy
 
 #: Name of the interface among the file's extra files.
 INTERFACE = "rlcatalog.json"
-#: Text before the checksum in the archive's comment, its last bytes.
+#: Text before the checksum, at the end of the archive's comment.
 _MARK = b"rlcatalog sha256 "
 
 
@@ -67,7 +67,7 @@ class ProgramRunner:
         self._names = [port.name for port in interface.outputs]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for inputs by name."""
+        """Return the named outputs for the inputs given by name."""
         with torch.inference_mode():
             tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
         by_name = dict(zip(self._names, tensors, strict=True))

@@ -18,7 +18,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_export.onnx_graph import Graph, type_of
 from rlcatalog_export.onnx_operations import FORMS, dtype_of
 
-#: Operations that create a tensor like another, without reading its numbers.
+#: Operations that create a tensor like another one, without reading its values.
 _FRESH = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
     "new_empty_strided",
@@ -30,7 +30,7 @@ _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Recorder of operations on the given tensors; all other operands are constants.
+    """Recorder for operations on the given tensors; all other operands are constants.
 
     Args:
         inputs: The tensors by name, which become inputs of the graph.
@@ -66,7 +66,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def knows(self, tensor: Any) -> bool:
-        """Return whether the graph computes a tensor, or a tensor is a weight."""
+        """Return whether the graph computes a tensor, or whether the tensor is a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
         return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
@@ -102,11 +102,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return name
 
     def cast(self, name: str, own: str, dtype: str) -> str:
-        """Return a value in another dtype."""
+        """Return a value in a different dtype."""
         return name if own == dtype else self.graph.add("Cast", name, to=type_of(dtype))
 
     def reshaped(self, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> str:
-        """Return a value in another shape."""
+        """Return a value with a different shape."""
         return name if own == shape else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
 
     def common(self, *values: Any) -> str:

@@ -20,17 +20,17 @@ from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
-#: Constant weights are packed only once, but new weights need a new session. Measured: this pays off for convolutions,
-#: and from this number of weights (a third of an LSTM of 256 cells) and rows.
+#: Constant weights are packed only once, but new weights need a new session. According to measurements, this pays off
+#: for convolutions, and from this number of weights (a third of an LSTM of 256 cells) and rows.
 _SIZE, _ROWS = 200_000, 4
 _NOTHING = np.zeros(0, np.float32)
 
 
 class _StepNoise(TorchNoise):
-    """Noise of one step, which already lies in the open interval (0, 1)."""
+    """Noise for one step, which already lies in the open interval (0, 1)."""
 
     def numbers(self, columns: Any, shape: Any, dtype: torch.dtype) -> Tensor:
-        """Return the next columns of the noise in a shape and a dtype."""
+        """Return the next columns of the noise with the given shape and dtype."""
         return torch.as_tensor(columns).reshape(tuple(shape)).to(dtype, copy=True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -182,7 +182,7 @@ def _in_small_steps() -> Iterator[None]:
 
 
 def weights_of(policy: Policy) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
+    """Return the parameters and buffers of a policy's model as graph inputs, by name."""
     model: Any = policy.model
     tensors: dict[Tensor, None] = dict.fromkeys([*model.parameters(), *model.buffers()])
     return {f"w{i}": tensor for i, tensor in enumerate(tensors)}

@@ -1,4 +1,4 @@
-"""The codec of composite action spaces: Tuple and Dict."""
+"""The codec for composite action spaces: Tuple and Dict."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CompositeCodec(ActionCodec):
         """Return the parts of a batch of the environment's actions.
 
         Raises:
-            ActionError: Parts are missing, or there are others.
+            ActionError: Parts are missing or unknown.
         """
         if self.info.keys:
             if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
@@ -139,7 +139,7 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Join raw actions along their columns. Integers stay integers, but with floats present they become floats."""
+    """Join raw actions along their columns. Integers stay integers, or become floats if any floats are present."""
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
         dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats

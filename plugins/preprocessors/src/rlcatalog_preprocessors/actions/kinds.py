@@ -1,4 +1,4 @@
-"""Codecs of the kinds of action space that hold choices or numbers, as Gymnasium has them."""
+"""Codecs for Gymnasium's action spaces that consist of choices or numbers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DiscreteCodec(_EntryByEntry):
 
 
 class OneHotCodec(DiscreteCodec):
-    """One of n values, sampled as a one-hot vector, exact or relaxed; the largest entry counts."""
+    """One of n values, sampled as a one-hot vector, exact or relaxed; the largest entry gives the value."""
 
     scalar = whole = False
     clips = True
@@ -103,7 +103,7 @@ class _CountedCodec(_EntryByEntry):
     lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
 
     def _count(self, low: Array, span: Array) -> None:
-        """Set the lowest values, and the distance of the highest to them.
+        """Set the lowest values, and the distances from them to the highest.
 
         uint64 represents the distance of any two integers; sums are modulo 2^64, as for all integer dtypes.
         """
@@ -136,7 +136,7 @@ class _CountedCodec(_EntryByEntry):
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
 
     def _exact(self, action: Any) -> Array:
-        """Return a batch as `_given` does, a list of numbers that no dtype holds together as Python's own."""
+        """Return a batch as `_given` does; numbers without a common dtype stay Python numbers."""
         given = self._given(action)
         return given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
 
@@ -170,7 +170,7 @@ class MultiDiscreteCodec(_CountedCodec):
 class MultiBinaryCodec(_EntryByEntry):
     """Bits; a mask has two columns for each, whether it may be 0 and whether it may be 1.
 
-    In Gymnasium's format, a mask has one value for each: 0 and 1 require this value, 2 allows both.
+    In Gymnasium's format, a mask has one value per bit: 0 and 1 require this value, 2 allows both.
     """
 
     whole = True
@@ -196,12 +196,12 @@ class MultiBinaryCodec(_EntryByEntry):
         bits = array.reshape(len(array), -1)
         known = (bits == 0) | (bits == 1) | (bits == 2)
         if not known.all():
-            raise self._bad_mask("0, 1, and 2 for either", bits[~known][0])
+            raise self._bad_mask("values 0, 1 or 2, where 2 means either", bits[~known][0])
         return np.stack([bits != 1, bits != 0], axis=2).reshape(len(array), -1)
 
 
 class BoxCodec(_EntryByEntry):
-    """Numbers between bounds; `bounds` selects how they are brought there."""
+    """Numbers between bounds; `bounds` selects how values are brought within them."""
 
     clips = True
     lowered = lowering.LoweredBox
@@ -271,7 +271,7 @@ class IntegerBoxCodec(_CountedCodec):
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw values as parts of the span."""
+        """Return raw values as fractions of the span."""
         return (raw / self._spread).astype(np.float32)
 
     @property
@@ -288,7 +288,7 @@ class SimplexCodec(_EntryByEntry):
     def invert(self, action: Any) -> Array:
         given = self._given(action)
         sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
-        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # like the space itself
+        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # as in the space itself
         self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
         return given.reshape(len(given), self.width)
 

@@ -1,4 +1,4 @@
-"""Action codecs as tensor operations of any library, for exported policies."""
+"""Action codecs as operations of any tensor library, for exported policies."""
 
 from __future__ import annotations
 
