@@ -62,7 +62,7 @@ def too_many(request):
 #: Check → the faulty parts that it finds, each with words of its message.
 FAULTS = {
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
-    "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a description")],
+    "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a one-line description")],
     "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
     "answers_every_request": [(trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],
@@ -71,20 +71,20 @@ FAULTS = {
         (trunk("NoValue"), "it has no value_function"),
     ],
     "batches_of_one_and_none": [(trunk("Squeezed"), "max")],
-    "rows_are_independent": [(trunk("Centred"), "rows alone with one other, its outputs: .*, expected")],
+    "rows_are_independent": [(trunk("Centred"), "rows with only one other, its outputs: .*, expected")],
     "takes_bytes_and_floats": [(trunk("NotCast"), "dtype")],
     "describes_what_is_built": [
-        (trunk("Net", describe=too_wide), "is 99 wide; built, it is 3 wide"),
-        (trunk("Net", describe=too_many), "its stages announce 1000000 weights"),
+        (trunk("Net", describe=too_wide), "is 99 wide, but built 3 wide"),
+        (trunk("Net", describe=too_many), "its stages declare 1000000 weights"),
     ],
     "every_weight_is_trained": [
         (trunk("HiddenLayer"), r"uses the weight .* of shape \(6,\), which is found in no attribute"),
-        (trunk("IdleLayer"), "does not move idle.weight, idle.bias"),
-        (trunk("Detached"), "does not move layer.weight, layer.bias"),
+        (trunk("IdleLayer"), "does not change idle.weight, idle.bias"),
+        (trunk("Detached"), "does not change layer.weight, layer.bias"),
     ],
     "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, its outputs: .*, expected")],
     "frameworks_agree": [(in_tf("AnotherActivation"), "torch and tf with the same weights, its outputs: .*, expected")],
-    "traced_equals_eager": [(in_tf("EagerBranch"), "traced, against eagerly, its outputs: .*, expected")],
+    "traced_equals_eager": [(in_tf("EagerBranch"), "traced, compared with eager, its outputs: .*, expected")],
     "evaluates_batches": [
         (trunk("OtherRowsInTraining"), r"one number per row, .* found shape \(1,\) for 8 rows"),
         (trunk("WritesIntoItsInput"), r"must not write into its inputs; input_dict\['obs'\] has changed"),
@@ -103,16 +103,16 @@ FAULTS = {
     "works_around_trunks": [(memory("OneTrunkOnly"), r"faulty_parts.py:\d+")],
     "shows_the_trunk_its_input": [
         (memory("NoTrunk"), "never calls its trunk"),
-        (faulty_parts.head("faulty_parts:ShowsTheGoal"), r"the trunk is shown \['goal'\]"),
+        (faulty_parts.head("faulty_parts:ShowsTheGoal"), r"the trunk receives \['goal'\]"),
     ],
     "has_a_state": [
         (memory("Forgetful"), r"get_initial_state\(\) returned \[\]"),
-        (memory("SaysNothing"), "its class has no is_memory = True"),
+        (memory("SaysNothing"), "its class does not set is_memory = True"),
     ],
     "state_keeps_its_shapes": [(memory("TwiceTheState"), r"\(3, 5\).*\(3, 10\)")],
-    "steps_equal_a_sequence": [(memory("Backwards"), "step 0 alone, against the sequence, its outputs: .*, expected")],
-    "state_carries_everything": [(memory("KeepsItself"), "continued from a state, against all steps: ")],
-    "state_at_seq_lens": [(memory("LastPaddedState"), "the state 0, against that of step 1")],
+    "steps_equal_a_sequence": [(memory("Backwards"), "step 0 on its own, compared with the sequence, its outputs: .*")],
+    "state_carries_everything": [(memory("KeepsItself"), "continued from a state, compared with all steps: ")],
+    "state_at_seq_lens": [(memory("LastPaddedState"), "state 0 after .* the state after step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],
 }
 #: Found on other ground than a declaration: each has a test of its own below.

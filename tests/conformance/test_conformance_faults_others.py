@@ -238,21 +238,21 @@ def _remembering(draw):
 #: Check → a fault, of which it says this.
 FAULTS = {
     # distributions: those of one framework alone, and of one action space; the others are among the mutants
-    "actions_lie_in_the_space": Fault("choice", "becomes no action of the space", {
+    "actions_lie_in_the_space": Fault("choice", "does not become an action", {
         "sample": _remembering(lambda self: torch.multinomial(self.logits.exp(), 1)[:, 0] + 1)}),
     "frameworks_agree": Fault("choice", "in torch and tf, logp", None, {"Twin": TwinChoice}, {
         "targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}}),
     # preprocessors
-    "single_is_batch": Fault("heading", "a list, against each alone", {
+    "single_is_batch": Fault("heading", "a list, compared with each on", {
         "batch_writer": lambda self, start: lambda batch, out: out[:, start : start + self.size].fill(0.5)}),
-    "nested_is_alone": Fault("heading", "its part of the whole, against alone", {"writer": _unlike_alone,
+    "nested_is_alone": Fault("heading", "its slice, compared with its", {"writer": _unlike_alone,
         "batch_writer": lambda self, start: lambda batch, out: [
             _unlike_alone(self, start)(one, row) for one, row in zip(batch, out, strict=True)]}),
     "writes_only_its_slice": Fault("heading", r"its batch_writer\(start\) writes to place start\+2", {
         "batch_writer": _beyond}),
     "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], the range that its bounds\(\) returns", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
-    "tells_observations_apart": Fault("heading", "different values of obs are encoded alike", {
+    "tells_observations_apart": Fault("heading", "obs have the same encoding", {
         "writer": lambda self, start: lambda obs, out: None,
         "batch_writer": lambda self, start: lambda batch, out: None}),
     "refuses_what_does_not_fit": Fault("heading", "accepted -987654321, which is not in", {"check": _loose}),
@@ -263,15 +263,15 @@ FAULTS = {
                                          for leaf in rlcatalog.Preprocessor.leaves(self, start)]}),
     # action codecs
     "actions_are_inverted": Fault("pair", "invert.adapt.raw", {"invert": lambda self, action: np.asarray(action)}),
-    "adapted_actions_lie_in_the_space": Fault("pair", "no action of it", {
+    "adapted_actions_lie_in_the_space": Fault("pair", "not an action in it", {
         "adapt": lambda self, raw: raw.astype(np.int64)}),
     "sizes_are_those_of_arrays": Fault("pair", "inputs.. has .5, 2., expected .5, 6.", {
         "inputs": lambda self, raw: raw.astype(np.float32)}),
-    "models_can_tell_actions_apart": Fault("pair", "different actions become 1 inputs", {
+    "models_can_tell_actions_apart": Fault("pair", "different actions become 1 model", {
         "inputs": lambda self, raw: np.zeros((len(raw), 6), np.float32)}),
-    "the_space_is_written_down": Fault("pair", "it came back as", {
+    "the_space_is_written_down": Fault("pair", "read back as", {
         "space_from_json": staticmethod(lambda data: sound.Pair(data["n"] + 1))}),
-    "masks_become_columns": Fault("pair", "a mask of its columns became", {
+    "masks_become_columns": Fault("pair", "a mask given as columns became", {
         "mask_columns": lambda self, mask, rows=None: np.ones((rows, 6), bool)}),
     "nested_actions_are_those_alone": Fault("pair", "its part is", {
         "adapt": lambda self, raw: raw.astype(np.int64) + (1 if self.info.path == "action" else 0)}),
@@ -281,13 +281,13 @@ FAULTS = {
         "__call__": lambda self, encoded, update=False: encoded[:, :4].copy()}),
     "learns_only_when_asked": Fault("largest", "the same observations, filtered again", {
         "__call__": _always_learning, "learn": lambda self, flat: setattr(self, "largest", self.largest * 0.99)}),
-    "state_is_saved_and_restored": Fault("largest", "a filter with its state, against itself", {
+    "state_is_saved_and_restored": Fault("largest", "a filter with its state, compared", {
         "set_state": lambda self, state: None, "learn": lambda self, flat: setattr(self, "largest", self.largest + 1)}),
     "copies_are_independent": Fault("largest", "after (a copy|another filter) has learned", {
         "learn": lambda self, flat: sound.Largest.learn(self, flat) or _seen.update(largest=self.largest + 1),
         "get_state": lambda self: {"largest": np.array(_seen.get("largest", self.largest))}}),
     "leaves_one_hots_and_masks_alone": Fault("largest", r"\(discrete\)", {"__call__": _everything}),
-    "filters_each_row_alone": Fault("largest", "filtered one by one, against all at once", {
+    "filters_each_row_alone": Fault("largest", "one by one, compared with all at once", {
         "__call__": _by_its_batch}),
     # wrappers
     "applied_twice_is_once": Fault("doubled", "it returns the given environment itself", None, {"doubled": _changed}),
@@ -295,7 +295,7 @@ FAULTS = {
         "doubled": lambda env, config: Short(env)}),
     "leaves_others_alone": Fault("doubled", "it matches CartPole-v1", None, None, {
         "match": lambda request: Match(Rank.SPECIFIC, "everything")}),
-    "has_a_way_in": Fault("doubled", "nothing that a user writes leads to it", None, None, {"switch": None}),
+    "has_a_way_in": Fault("doubled", "no user input selects it", None, None, {"switch": None}),
     # commands
     "help_is_shown": Fault("sail", "no boat", None, {"sail": "raise RuntimeError('no boat')\n"}),
     "help_imports_no_framework": Fault("sail", "--help imports torch", None, {
@@ -309,7 +309,7 @@ FAULTS = {
     "the_backend_evaluates": Fault("plain", "KeyError|AttributeError", {
         "evaluate": lambda self, batch, entropy=True: {}["logp"]}),
     # formats
-    "the_file_acts_as_the_policy": Fault("program", "step 0 of 4 rows: value is", {"run": _wrong_for_four},
+    "the_file_acts_as_the_policy": Fault("program", "step 0 with 4 rows: value is", {"run": _wrong_for_four},
         around=WITHOUT_MEMORY),
     "exporting_leaves_the_policy_alone": Fault("program", "exporting changed .*hidden", None, {
         "write_program": _harming}, around=WITHOUT_MEMORY),
@@ -318,7 +318,7 @@ FAULTS = {
     "damaged_files_are_refused": Fault("program", "RuntimeError|PytorchStreamReader|zip", {"__init__": _unguarded},
         around=WITHOUT_MEMORY),
     # engines
-    "ppo_moves_every_weight": Fault("trunk", "moves all weights but these: idle", None, {"Trunk": Idle}),
+    "ppo_moves_every_weight": Fault("trunk", "does not change these weights: idle", None, {"Trunk": Idle}),
 }  # fmt: skip
 
 
@@ -335,26 +335,26 @@ def _counting(self, flat):
 
 #: Further faults that one check is to find.
 MORE = {
-    "a state without all that it learns from": ("state_is_saved_and_restored", Fault("largest", "after learning on", {
+    "a state without all that it learns from": ("state_is_saved_and_restored", Fault("largest", "further learning", {
         "learn": _counting})),
-    "a kl in one framework": ("frameworks_agree", Fault("choice", "whether there is a kl: .True, False.", None, {
+    "a kl in one framework": ("frameworks_agree", Fault("choice", "only one has a kl: .True, False.", None, {
         "Twin": WithoutDivergence}, {"targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}})),
-    "a batch writer that writes nothing": ("single_is_batch", Fault("heading", "a list, against each alone", {
+    "a batch writer that writes nothing": ("single_is_batch", Fault("heading", "a list, compared with each on", {
         "batch_writer": lambda self, start: lambda batch, out: None})),
-    "a writer that writes nothing": ("single_is_batch", Fault("heading", "a list, against each alone", {
+    "a writer that writes nothing": ("single_is_batch", Fault("heading", "a list, compared with each on", {
         "writer": lambda self, start: lambda obs, out: None})),
-    "actions that are all alike": ("adapted_actions_lie_in_the_space", Fault("pair", "no action of it", {
+    "actions that are all alike": ("adapted_actions_lie_in_the_space", Fault("pair", "not an action in it", {
         "adapt": lambda self, raw: np.zeros_like(raw, np.int64)})),
     "a codec of actions that inverts nothing": ("actions_are_inverted", Fault("pair", "adapt.invert.action.", {
         "invert": lambda self, action: np.zeros_like(action, np.float32)})),
-    "a filter of float64": ("returns_what_it_announced", Fault("largest", "returned float64, its space is float32", {
+    "a filter of float64": ("returns_what_it_announced", Fault("largest", "float64, but its space has dtype float32", {
         "__call__": lambda self, encoded, update=False: sound.Largest.__call__(
             self, encoded, update=update).astype(np.float64)})),
     "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "does not act like the policy", {
         "run": _without_state})),
     "a switch that is off": ("has_a_way_in", Fault("doubled", "it matches none of its examples", None, None, {
         "match": lambda request: Match(None, "never"), "examples": f"{PARTS}:pendulums"})),
-    "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column of each choice", {
+    "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column for each choice", {
         "mask_taken": lambda self, raw: raw.astype(np.int64)})),
 }  # fmt: skip
 

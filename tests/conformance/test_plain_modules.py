@@ -55,8 +55,8 @@ def test_a_plain_module_passes_every_check(name, frameworks):
 @pytest.mark.parametrize(
     ("name", "check", "words"),
     [
-        ("Centred", "rows_are_independent", "rows alone with one other"),
-        ("IdleLayer", "every_weight_is_trained", "does not move module.idle.weight"),
+        ("Centred", "rows_are_independent", "rows with only one other"),
+        ("IdleLayer", "every_weight_is_trained", "does not change module.idle.weight"),
         ("KeepsAState", "output_width", "must return only floating-point features .*has no state"),
     ],
 )

@@ -40,7 +40,7 @@ def part(catalog, name, cls):
 
 
 def test_a_weight_that_stays_is_named(catalog):
-    with pytest.raises(AssertionError, match="an update moves all weights but these: idle"):
+    with pytest.raises(AssertionError, match="an update does not change these weights: idle"):
         rllib_moves_every_weight(part(catalog, "idle", Idle))
 
 

@@ -360,14 +360,14 @@ def test_the_command_writes_the_package_and_says_what_comes_next(tmp_path, capsy
         (["model", "acme-"], "is not a distribution's name"),
         (["model", "3d-net"], "would be imported as '3d_net'"),
         (["model", "class"], "would be imported as 'class'"),
-        (["model", "a" * 41], "has 41 characters; 40 are the most"),
-        (["model", "Torch"], "is installed already"),
-        (["model", "rlcatalog_fcnet"], "is a distribution of the public index"),
+        (["model", "a" * 41], "has 41 characters; at most 40 are allowed"),
+        (["model", "Torch"], "is already installed"),
+        (["model", "rlcatalog_fcnet"], "is a distribution in the public index"),
         (["model", "fcnet"], "would declare the model 'fcnet', which belongs to rlcatalog-fcnet"),
         (["memory", "lstm"], "belongs to rlcatalog-lstm"),
         (["filter", "filter"], "would declare the config 'filter_clip', which belongs to"),
-        (["model", "json"], "a module of that name is installed"),
-        (["model", "cv2"], "a module of that name is installed"),
+        (["model", "json"], "a module with that name is installed"),
+        (["model", "cv2"], "a module with that name is installed"),
     ],
 )
 def test_refused_before_anything_is_written(tmp_path, capsys, arguments, said):
@@ -394,7 +394,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path, capsys):
     (tmp_path / "acme-x").mkdir()
     with pytest.raises(SystemExit):
         main(["new", "model", "acme-x", "--out", str(tmp_path)])
-    assert "acme-x exists already, and nothing was written" in capsys.readouterr().err
+    assert "acme-x already exists, so nothing was written" in capsys.readouterr().err
     assert list((tmp_path / "acme-x").iterdir()) == []
 
 

@@ -49,7 +49,7 @@ class OnPolicy:
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
             may add others. For training, the model can request the added columns in its `view_requirements`.
         callbacks: Callbacks, which are called during the run in this order (see `rlcatalog_ppo.callbacks`).
-        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
+        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` in the model config.
         policy: A policy to train further, such as one from `rlcatalog.load`. It keeps its parts and config. If None, a
             new policy is built.
 

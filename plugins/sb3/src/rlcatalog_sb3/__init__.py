@@ -1,4 +1,4 @@
-"""Catalog parts in Stable-Baselines3: policies, a features extractor, flat spaces and conversion."""
+"""Catalog parts for Stable-Baselines3: policies, a features extractor, flat spaces and conversion."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The catalog's actor and critic in a Stable-Baselines3 policy, and the distributions that they make."""
+"""The catalog's actor and critic in a Stable-Baselines3 policy, and the distributions that they create."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rlcatalog_torch import flat_sample, values_of
 
 
 class ActorCritic:
-    """Preprocessor, model and distribution of one lookup, called with the inputs of a Stable-Baselines3 policy.
+    """Preprocessor, model and distribution from a catalog, called with the inputs of a Stable-Baselines3 policy.
 
     Args:
         owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
         model_config: The model config. Default: the config that the environment was flattened with.
-        catalog: The catalog of the parts. If None, the flattened environment's or the process's.
+        catalog: The catalog for the parts. If None, the flattened environment's catalog or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
         frozen: Whether a frozen policy collects; see `FrozenCollector`.
@@ -40,12 +40,12 @@ class ActorCritic:
         policy: The rlcatalog policy, for the environment's spaces.
         given: The given model config, with the keys translated from keyword arguments.
         given_catalog: The given catalog.
-        observer: Encodes observations and finds their masks.
-        adapts: Whether the environment gets raw actions through `adapt`.
-        collector: Computes the steps of rollouts.
+        observer: The object that encodes observations and finds their masks.
+        adapts: Whether raw actions are passed to the environment through `adapt`.
+        collector: The object that computes the steps of rollouts.
 
     Raises:
-        CatalogError: The parts do not fit, or the algorithm lacks support for them; see `refusals`.
+        CatalogError: The parts do not fit, or the algorithm does not support them; see `refusals`.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class ActorCritic:
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
-        """Return the environment's actions for raw actions of a Box. A flattened environment takes raw actions."""
+        """Return the environment's actions for raw Box actions. A flattened environment takes raw actions."""
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions in Stable-Baselines3's shape, value estimates `[B, 1]` and log densities `[B]`.
 
         Args:
-            obs: Observations in the form of Stable-Baselines3.
+            obs: Observations in Stable-Baselines3's format.
             mask: Action masks that are not in the observations.
             deterministic: Whether to take the most likely actions.
         """
@@ -101,7 +101,7 @@ class ActorCritic:
         return actions, self.values(), logp
 
     def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a step of the frozen policy in the form of `act`."""
+        """Return a step of the frozen policy in the same form as `act`."""
         raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
         return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
 
@@ -109,7 +109,7 @@ class ActorCritic:
         """Run the model and return the action distribution.
 
         Args:
-            obs: Observations in the form of Stable-Baselines3.
+            obs: Observations in Stable-Baselines3's format.
             mask: Action masks that are not in the observations.
             acting: Whether actions will be sampled. If False, stored actions are scored.
         """
@@ -117,7 +117,7 @@ class ActorCritic:
         return self.masked(inputs, obs, mask, acting)
 
     def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
-        """Return the distribution of a model's output, with the action masks baked in."""
+        """Return the distribution for a model's output, with the action masks applied."""
         allowed = self.observer.mask(obs, mask, check=acting)
         return self.dist_class(inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model)
 
@@ -130,7 +130,7 @@ class ActorCritic:
         """Return raw actions in the shape of Stable-Baselines3's action space.
 
         Raises:
-            ModelContractError: They are not in the action space.
+            ModelContractError: The actions are not in the action space.
         """
         raw = sample.detach()
         if self.policy.contract.checks_actions:
@@ -155,7 +155,7 @@ class ActorCritic:
         return logp
 
     def values(self) -> Tensor:
-        """Return the value estimates of the last pass, in Stable-Baselines3's shape `[B, 1]`."""
+        """Return the value estimates from the last pass, in Stable-Baselines3's shape `[B, 1]`."""
         return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
@@ -192,7 +192,7 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
 
 
 def _is_raw(codec: ActionCodec) -> bool:
-    """Return whether the codec leaves choices unchanged; checks the lowest and the highest."""
+    """Return whether the codec leaves choices unchanged, by checking the lowest and the highest choice."""
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
@@ -203,10 +203,10 @@ def _is_raw(codec: ActionCodec) -> bool:
 
 
 class CatalogDistribution(Distribution):
-    """A distribution of raw actions.
+    """A distribution over raw actions.
 
     Args:
-        actor_critic: The actor and critic that made it.
+        actor_critic: The actor and critic that created it.
         dist: The catalog's distribution.
     """
 
@@ -236,7 +236,7 @@ class CatalogDistribution(Distribution):
         return entropy_of(self.distribution, flat_sample)[0]
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: the layers belong to the catalog's model."""
+        """Raise an error, because the layers belong to the catalog's model."""
         raise NotServedError(
             "the catalog's distributions are made from a model's output: policy.get_distribution(obs)."
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
 
-#: Name → (package, policy of this package). None: Stable-Baselines3's policy with a CatalogExtractor.
+#: Name → (package, policy in this package). None means Stable-Baselines3's policy with a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "PPO": ("stable_baselines3", "CatalogPolicy"),
     "A2C": ("stable_baselines3", "CatalogPolicy"),
@@ -21,7 +21,7 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "MaskablePPO": ("sb3_contrib", "CatalogMaskablePolicy"),
     "RecurrentPPO": ("sb3_contrib", "CatalogRecurrentPolicy"),
 }
-#: Name → module of this package that defines it.
+#: Name → module in this package that defines it.
 _MODULES = {
     **dict.fromkeys(("CatalogMaskablePolicy", "CatalogRecurrentPolicy", "RecurrentPPO"), "contrib"),
     "CatalogExtractor": "features",
@@ -35,7 +35,7 @@ def algorithm_class(name: str) -> Any:
     """Return the class of an algorithm.
 
     Args:
-        name: Its name.
+        name: The algorithm's name.
 
     Raises:
         UnknownNameError: There is no such algorithm.
@@ -57,10 +57,11 @@ def algorithm_class(name: str) -> Any:
 
 
 def refuse_algorithm(name: str) -> None:
-    """Raise if a name that is imported from this package is an algorithm's.
+    """Raise an error if a name that is imported from this package is the name of an algorithm.
 
     Raises:
-        ImportError: The name is an algorithm's. With an AttributeError, `from … import …` would not show the message.
+        ImportError: The name is an algorithm name. With an AttributeError, `from … import …` would not show the
+            message.
     """
     if name in ALGORITHMS:
         package, policy = ALGORITHMS[name]
@@ -78,8 +79,8 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
     """Return an algorithm with the catalog's parts.
 
     Args:
-        name: Its name.
-        env: An environment made with `for_sb3`, or a vector environment of those.
+        name: The algorithm's name.
+        env: An environment created with `for_sb3`, or a vector environment of such environments.
         model: The model config.
         frozen: Whether a frozen policy collects, see `CatalogPolicy`. If None, the policy's default.
         settings: Keyword arguments of the algorithm; missing `policy_kwargs` are added.
@@ -87,7 +88,7 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
     Raises:
         UnknownNameError: There is no such algorithm.
         MissingPluginError: Its package is not installed.
-        ConfigError: The algorithm does not take a setting.
+        ConfigError: The algorithm does not accept a setting.
         NotServedError: `frozen` is `"always"`, but the algorithm does not act with a policy that can be frozen.
     """
     algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
@@ -110,21 +111,21 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
 
 def _own(name: str) -> Any:
-    """Return this package's object with a name, or None."""
+    """Return this package's object with the given name, or None."""
     return getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name) if name in _MODULES else None
 
 
 def enter_names(*, importing: bool) -> None:
     """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
 
-    Algorithms that our policy rejects get its name too, because its error helps more than an unknown name.
+    Algorithms that our policy rejects get its name too, because its error is more helpful than an unknown name.
 
     Args:
-        importing: Whether to import the algorithms. If False, only imported ones get the names.
+        importing: Whether to import the algorithms. If False, only those that are already imported get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:
-            with suppress(Exception):  # sb3-contrib is optional; an import error is raised where it is used
+            with suppress(Exception):  # sb3-contrib is optional; an import error is raised when it is used
                 importlib.import_module(package)
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
             if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer

@@ -1,4 +1,4 @@
-"""Checkpoints of Stable-Baselines3's algorithms in its native format, and rows of its logger."""
+"""Checkpoints of Stable-Baselines3's algorithms in its native format, and rows from its logger."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
 
-#: Entries of a run's folder and of its checkpoints. Only checkpoints of off-policy algorithms have the last one.
+#: Entries in a run's folder and in its checkpoints. Only checkpoints of off-policy algorithms have the last one.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
-#: Columns of the logger: environment steps, and the mean return of the last episodes.
+#: The logger's columns for environment steps and for the mean return of the last episodes.
 STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
-    """Exception to end a run that has reached its target."""
+    """Exception that ends a run that has reached its target."""
 
 
 class CheckpointCallback(BaseCallback):
@@ -71,7 +71,7 @@ class CheckpointCallback(BaseCallback):
             self.save()
 
     def save(self) -> None:
-        """Write the policy and a checkpoint.
+        """Save the policy and a checkpoint.
 
         Raises:
             NonFiniteError: A weight is NaN or infinite; earlier saves are unchanged.
@@ -122,16 +122,16 @@ def policy_of(algorithm: Any) -> Policy:
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
-    """Load an algorithm from a checkpoint. The files are pickles; loading them runs any code in them.
+    """Load an algorithm from a checkpoint. The files are pickles; loading them runs any code that they contain.
 
     Args:
         name: The algorithm's name.
-        checkpoint: Its folder.
-        env: The environment, created as for the run.
+        checkpoint: The checkpoint's folder.
+        env: The environment, created as it was for the run.
         settings: Arguments that replace the saved ones.
 
     Raises:
-        SavedPolicyError: The checkpoint cannot be read, or belongs to another environment.
+        SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
     """
     kind = algorithm_class(name)
     with raised_as(lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")):
@@ -151,7 +151,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
     """Save only the filled part of the replay buffer, whose arrays have their full size from the start."""
     buffer: Any = algorithm.replay_buffer
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
-        rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may hold the next observation
+        rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may contain the next observation
         algorithm.replay_buffer = copy.copy(buffer)
         for name, value in _columns(buffer):
             setattr(algorithm.replay_buffer, name, map_tensors(value, lambda column: column[:rows]))
@@ -175,7 +175,7 @@ def _fill_up(buffer: Any) -> None:
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
-    """Return the content of a replay buffer by name: arrays `[buffer_size, envs, ...]`, or dicts of them."""
+    """Return the contents of a replay buffer by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
     found = []
     for name, value in vars(buffer).items():
         parts = list(value.values()) if isinstance(value, dict) else [value]

@@ -23,9 +23,9 @@ from rlcatalog_torch import Padding
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
     """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
-    Masks come from the observation (`action_mask_key` of the model config), from `env.action_masks()`, or from both;
-    then both must allow an action. MaskablePPO calls the environment's method. If only the observation has masks, wrap
-    the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
+    Masks come from the observation (see `action_mask_key` in the model config), from `env.action_masks()`, or from
+    both. If there are both, both must allow an action. MaskablePPO calls the environment's method. If only the
+    observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
 
@@ -35,10 +35,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics, because that loop does not
     report which rows of a batch are padding.
 
-    The memory's state must be vectors that begin as zeros. Memories of plugins and of your program work too. If the
-    config needs something that the loop does not support (previous actions and rewards, attention, views of the past),
-    an error names the key. The value branch reads the memory's output. With `vf_share_layers=False`, it has a second
-    memory in the same state.
+    The memory's state must consist of vectors that are initially zero. Memories from plugins and from your program work
+    too. If the config needs something that the loop does not support (previous actions and rewards, attention, views of
+    the past), an error names the key. The value branch reads the memory's output. With `vf_share_layers=False`, the
+    value branch has a second memory, which is part of the same state.
 
     Attributes:
         seq_lens: Lengths `[S]` of the sequences in the next call of `evaluate_actions`, or None if the loop does not
@@ -77,7 +77,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`.
 
         Args:
-            obs: Observations of S sequences padded to one length T: `[S * T, ...]`.
+            obs: Observations of S sequences, padded to the same length T: `[S * T, ...]`.
             actions: Raw actions `[S * T, ...]`.
             lstm_states: The state at the start of each sequence.
             episode_starts: Where a new episode begins `[S * T]`.
@@ -90,7 +90,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def get_distribution(  # type: ignore[override]
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
-        """Return the distribution of raw actions and the new states."""
+        """Return the distribution over raw actions and the new states."""
         memory = self._packer.unpack(lstm_states, episode_starts)
         inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
         return CatalogDistribution(self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)), states
@@ -112,7 +112,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates of padded sequences. The loss masks the padding."""
+        """Return model outputs and value estimates for padded sequences. The loss masks the padding."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
@@ -148,7 +148,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3-contrib's RecurrentPPO, without padding in the trunk of a `CatalogRecurrentPolicy`.
+    """sb3-contrib's RecurrentPPO, which keeps padding out of the trunk of a `CatalogRecurrentPolicy`.
 
     sb3-contrib passes neither sequence lengths nor the padding to a policy. Its loss ignores padding, but a trunk with
     batch statistics (batch normalisation) would treat padding as observations.

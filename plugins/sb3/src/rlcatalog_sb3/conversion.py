@@ -1,4 +1,4 @@
-"""Conversion of a trained Stable-Baselines3 algorithm into a policy that no longer needs it."""
+"""Conversion of a trained Stable-Baselines3 algorithm into a policy that no longer needs Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
-#: SAC clips log standard deviations to this range. TD3 has none, and explores with separate noise.
+#: SAC clips log standard deviations to this range. TD3 has no standard deviations, and explores with separate noise.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
 
 def to_policy(model: Any) -> Policy:
     """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
-    It acts on the environment's observations, and `rlcatalog.load(directory)` needs no Stable-Baselines3. With a
-    `CatalogPolicy` it shares its weights with the algorithm. DQN, SAC and TD3 with a `CatalogExtractor` are copied: the
-    layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical, whose most likely action
-    is the greedy one. Actors become squashed Gaussians, almost without noise for TD3. The value estimates of these
-    policies are 0.
+    It acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3. With a
+    `CatalogPolicy`, it shares its weights with the algorithm. For DQN, SAC and TD3 with a `CatalogExtractor`, the
+    weights are copied: the layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical,
+    whose most likely action is the greedy one. Actors become squashed Gaussians, almost without noise for TD3. The
+    value estimates of these policies are 0.
 
     Args:
         model: The algorithm.
 
     Raises:
-        NotServedError: It does not use the catalog's parts, or cannot be rebuilt from them.
+        NotServedError: The algorithm does not use the catalog's parts, or cannot be rebuilt from them.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -70,7 +70,7 @@ Layer = tuple[nn.Linear, nn.Module | None]
 
 
 def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
-    """Return the hidden layers after the features, weight and bias of the last layers, and a function for all."""
+    """Return the hidden layers after the features, the last layers' weights and biases, and a function for all."""
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
@@ -95,7 +95,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
 
 
 def _pairs(modules: list[nn.Module]) -> list[Layer]:
-    """Return linear layers, each with the activation after it."""
+    """Return linear layers, each with the activation that follows it."""
     found: list[Layer] = []
     for module in modules:
         if isinstance(module, nn.Linear):
@@ -148,7 +148,7 @@ def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer
 
 
 def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:
-    """Raise unless the rebuilt model has the same outputs as the trunk with its layers."""
+    """Raise an error unless the rebuilt model has the same outputs as the trunk and the layers after it."""
     device = next(iter(extractor.parameters())).device
     encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The engine `sb3` of `rlcatalog train`: Stable-Baselines3."""
+"""The engine `sb3` for `rlcatalog train`: Stable-Baselines3."""
 
 from __future__ import annotations
 

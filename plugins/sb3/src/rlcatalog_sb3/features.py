@@ -21,20 +21,21 @@ from rlcatalog_sb3.spaces import MASK, Lookup, Origin
 from rlcatalog_torch import before_torch_optimizers
 
 
-# Derived from CombinedExtractor, because only for its own extractors does Stable-Baselines3 set `normalized_image=True`
-# when it leaves images unscaled.
+# Derived from CombinedExtractor, because Stable-Baselines3 sets `normalized_image=True` for unscaled images only if the
+# extractor is one of its own.
 class CatalogExtractor(CombinedExtractor):
     """Features extractor with a catalog trunk.
 
     `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
-    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after it are Stable-Baselines3's (`net_arch`).
-    Images reach the trunk unchanged from the environment, for any value of Stable-Baselines3's `normalize_images`.
+    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after the trunk are Stable-Baselines3's
+    (`net_arch`). The trunk receives images as the environment returns them, for any value of Stable-Baselines3's
+    `normalize_images`.
 
     Args:
         observation_space: The observation space from Stable-Baselines3.
         model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
         normalized_image: Set by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
-        catalog: The catalog of the trunk. Default: the catalog that the environment was flattened with, or the
+        catalog: The catalog for the trunk. Default: the catalog that the environment was flattened with, or the
             process's.
 
     Raises:
@@ -48,7 +49,7 @@ class CatalogExtractor(CombinedExtractor):
         normalized_image: bool = False,
         catalog: Catalog | None = None,
     ) -> None:
-        before_torch_optimizers()  # the algorithm adds one to the net that it builds around this
+        before_torch_optimizers()  # the algorithm creates one for the net that it builds around this extractor
         # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
@@ -102,7 +103,7 @@ class CatalogExtractor(CombinedExtractor):
 
 
 def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
-    """Return a function that turns tensors from `preprocess_obs` back into observations.
+    """Return a function that converts tensors from `preprocess_obs` back to observations.
 
     Raises:
         NotServedError: `preprocess_obs` cannot encode these observations.

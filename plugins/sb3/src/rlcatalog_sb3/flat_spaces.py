@@ -1,4 +1,4 @@
-"""Environments with flat spaces for algorithms that require them: `FlattenSpaces`, `for_sb3`."""
+"""Environments with flat spaces, for algorithms that require them: `FlattenSpaces`, `for_sb3`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Array = np.ndarray[Any, Any]
 
 #: The kernel's config keys that affect encoded observations or raw actions.
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
-#: A bound that clips nothing.
+#: A bound so large that nothing is clipped.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that gives an environment with any spaces the flat spaces that Stable-Baselines3 needs.
+    """Wrapper that gives any environment the flat spaces that Stable-Baselines3 needs.
 
     It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw actions. The flat
-    spaces contain the environment's spaces, where a `CatalogPolicy` finds them.
+    spaces store the environment's spaces, so that a `CatalogPolicy` finds them.
 
     Args:
         env: The environment. If it has a method `action_masks()`, as in sb3-contrib, and its observations contain no
             mask, the masks are added to the observations.
         model_config: The model config, which affects observations and actions.
-        catalog: The catalog of the parts, also for policies in this environment. If None, the process's.
+        catalog: The catalog for the parts, also for policies in this environment. If None, the process's.
 
     Raises:
         NotServedError: The config selects an observation filter.
@@ -85,18 +85,18 @@ def for_sb3(
 ) -> FlattenSpaces:
     """Flatten an environment's spaces for Stable-Baselines3.
 
-    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment of any spaces that the installed parts support.
+    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment with any spaces that the installed parts support.
     Matching wrappers of the installed plugins are applied first (see `rlcatalog.wrap_env`). For several
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
         env: A single environment, its Gymnasium id, its class or a function that creates it.
         model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
-        catalog: The catalog of the parts, also for policies in this environment. If None, the process's.
+        catalog: The catalog for the parts, also for policies in this environment. If None, the process's.
 
     Raises:
         ModelContractError: `env` is a vector environment.
-        ConfigError: `env` is not an environment and does not create one.
+        ConfigError: `env` is neither an environment nor something that creates one.
 
     Example:
         >>> class Hybrid(gym.Env):
@@ -116,21 +116,21 @@ def for_sb3(
 
 
 class Flattening:
-    """Encoder of observations and adapter of raw actions, for flat spaces.
+    """Encoder for observations and adapter for raw actions, for flat spaces.
 
     Args:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether masks have another source if observations do not contain them.
-        catalog: The catalog of the parts; the process's when None.
+        masked: Whether masks come from elsewhere if observations do not contain them.
+        catalog: The catalog for the parts. If None, the process's.
 
     Attributes:
-        observation_space: An `EncodedBox`. With masks, a Dict with it under `"obs"` and the mask's columns under
-            `"action_mask"`.
+        observation_space: An `EncodedBox`. With masks, a Dict that contains it under `"obs"`, and the mask's columns
+            under `"action_mask"`.
         action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the raw values. Its
-            bounds only clip values that the action codec would clip.
-        masks: Reads action masks.
+            bounds clip only values that the action codec would clip anyway.
+        masks: The reader for action masks.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class Flattening:
         setattr(self.action_space, ORIGIN, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
-        """Return an observation in Stable-Baselines3's form.
+        """Return an observation in Stable-Baselines3's format.
 
         Args:
             obs: The environment's observation.
-            mask: Its action mask in Gymnasium's format, if the observation does not contain it.
-            last: Whether the episode is over. Then no action follows, and a mask may allow nothing.
+            mask: The action mask in Gymnasium's format, if the observation does not contain it.
+            last: Whether the episode is over. If so, no action follows, and a mask may allow nothing.
         """
         flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
@@ -179,11 +179,11 @@ class Flattening:
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
-    """Return the settings of a lookup that shape encoded observations and raw actions, as plain data."""
+    """Return the settings that determine encoded observations and raw actions, as plain data."""
     values = resolution.config
     codecs = [component for _, component in preprocessor.components()]
     keys = {key for component in codecs for key in resolution.config_keys(component)}
-    if values["custom_preprocessor"] is not None:  # a user's class may read any of it
+    if values["custom_preprocessor"] is not None:  # a user's class may read any key
         keys.add("custom_model_config")
     return {
         "preprocessors": [f"{component.provider}:{component.name}" for component in codecs],
@@ -194,7 +194,7 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
 
 
 def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
-    """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
+    """Raise an error unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
         ConfigError: They differ. The message names the first difference.
@@ -210,10 +210,10 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
 
 
 def flat_actions(codec: ActionCodec) -> Any:
-    """Return a flat space of raw actions.
+    """Return a flat space for raw actions.
 
-    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to them in
-    any case.
+    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to the
+    original bounds in any case.
     """
     if codec.whole:
         counts = list(codec.counts or ())
@@ -235,5 +235,5 @@ def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
     if not isinstance(encoded, spaces.Box):  # integers that reach the model unchanged
         low, high = (np.full(preprocessor.size, bound) for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max))
         return EncodedBox(low, high, dtype, origin)
-    with np.errstate(over="ignore"):  # a bound that float32 cannot hold becomes infinite
+    with np.errstate(over="ignore"):  # a bound that float32 cannot represent becomes infinite
         return EncodedBox(encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin)

@@ -12,9 +12,9 @@ from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 
-#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. An update of the
-#: weights costs as much as five steps gain, so A2C, which learns every five steps, would be slower. Recording the graph
-#: takes as long as a thousand steps, so shorter runs do not use it.
+#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. Updating the
+#: weights costs as much time as five steps save, so A2C, which learns every five steps, would be slower. Recording the
+#: graph takes as long as a thousand steps, so shorter runs do not use it.
 MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
@@ -23,14 +23,15 @@ class FrozenCollector:
 
     Args:
         policy: The policy.
-        frozen: `"auto"` (on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
-            more), `"always"` or `"never"`.
+        frozen: `"auto"` (on the CPU with one environment, starting with the thousandth step, if rollouts have 64 steps
+            or more), `"always"` or `"never"`.
 
     Attributes:
-        acting: The policy that acts, `policy` or its frozen form. If that is not faster, its `reason` says why.
+        acting: The policy that acts: `policy` or its frozen form. If the frozen form is not faster, its `reason`
+            explains why.
 
     Raises:
-        ConfigError: `frozen` has another value.
+        ConfigError: `frozen` has a different value.
     """
 
     def __init__(self, policy: Policy, frozen: str) -> None:
@@ -44,7 +45,7 @@ class FrozenCollector:
         self.acting = self.policy
         model: Any = self.policy.model
         self._weights = [*model.parameters(), *model.buffers()]
-        #: Number of steps before freezing, and since the weights changed.
+        #: Number of steps before freezing, and number of steps since the weights changed.
         self._steps = self._since = self._stamp = 0
         self._open = self.mode != "never" and self.policy.device == "cpu"
 
@@ -57,7 +58,7 @@ class FrozenCollector:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Whether to take the most likely actions.
-            memory: The model's memory of the B episodes. The step's state contains the next one.
+            memory: The model's memory for the B episodes. The step's state contains the next memory.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -88,7 +89,7 @@ class FrozenCollector:
             self._open = rows <= MOST_ENVS
             if not self._open or self._steps <= FIRST_STEPS:
                 return False
-        seed = int(torch.randint(2**31, ()))  # so that a seed of the algorithm determines the run
+        seed = int(torch.randint(2**31, ()))  # so that the algorithm's seed determines the run
         acting = self.policy.freeze(rows, seed=seed)
         self.acting, self._stamp, self._since = acting, self._now(), SHORTEST_ROLLOUT
         self._open = acting.reason is None
@@ -99,5 +100,5 @@ class FrozenCollector:
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Exclude the frozen policy, because a copy freezes its policy again."""
+        """Return the state without the frozen policy, because a copy freezes its policy again."""
         return FrozenCollector, (self.policy, self.mode)

@@ -1,4 +1,4 @@
-"""Support of memories (LSTM, attention, custom ones), and their states in sb3-contrib's RecurrentPPO."""
+"""Support for memories (LSTM, attention, custom ones), and their states in sb3-contrib's RecurrentPPO."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
     Args:
         policy: The policy.
         name: The owner of the memory, for error messages.
-        where: The config keys that select it, for error messages.
+        where: The config keys that select the memory, for error messages.
         recurrent: Whether the loop supports states.
-        algorithm: Name of the algorithm whose loop it is.
+        algorithm: Name of the algorithm that runs the loop.
 
     Raises:
-        NotServedError: The loop has no states, or only vectors that start as zeros, unlike attention's.
+        NotServedError: The loop has no states, or supports only vectors that are initially zero, unlike attention's
+            state.
         ConfigError: The loop needs states, but the model has none.
     """
     initial = policy.memory.initial
@@ -56,7 +57,7 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
 
 
 class StatePacker:
-    """Packer of a memory's state vectors into one row of two halves. The two vectors of an LSTM are unchanged.
+    """Packer for a memory's state vectors, which become one row of two halves. An LSTM's two vectors are unchanged.
 
     Args:
         initial: The state at the start of an episode, vectors `[n]`.
@@ -78,7 +79,7 @@ class StatePacker:
         return row[None, :, : self.size], row[None, :, self.size :]
 
     def unpack(self, states: States, starts: Tensor) -> list[Tensor]:
-        """Return the state vectors `[B, n]`, zeros where an episode begins `[B]`."""
+        """Return the state vectors `[B, n]`, with zeros where an episode begins `[B]`."""
         keep = (1.0 - starts).reshape(-1, 1)
         first, second = (half[0] * keep for half in states)
         if self._halves:

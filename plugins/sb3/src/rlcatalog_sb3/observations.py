@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Observer:
-    """Encoder of batches of observations, which also finds their action masks.
+    """Encoder for batches of observations, which also finds their action masks.
 
     Args:
         policy: The policy, built for the environment's spaces.
@@ -25,8 +25,8 @@ class Observer:
         origin: Origin of flat spaces, or None.
 
     Attributes:
-        encode: Function from observations, a tensor or a dict of tensors `[B, ...]`, to encoded ones `[B, *encoded
-            shape]`.
+        encode: Function that maps observations, a tensor or a dict of tensors `[B, ...]`, to encoded observations `[B,
+            *encoded shape]`.
     """
 
     def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
@@ -35,21 +35,21 @@ class Observer:
         self._numpy = structure(space, layout)
         self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
-        # Mask columns of the observation only need a cast.
+        # Mask columns in the observation only need a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
         bits = policy.resolution.action.kind == "multi_binary"
         self.columns = self.flat or (leaf is not None and leaf.shape == (policy.masks.size,) and not bits)
 
     def mask(self, obs: Any, given: Any = None, *, check: bool = True) -> Tensor | None:
-        """Return the action masks of observations, boolean `[B, m]`, or None.
+        """Return the observations' action masks, boolean `[B, m]`, or None.
 
         Args:
             obs: Observations.
             given: Masks that are not in the observations, as an array or tensor of columns. Both must allow an action.
-            check: Whether to reject rows that allow nothing; False for stored rows, which include padding.
+            check: Whether to reject rows that allow no action; False for stored rows, which include padding.
 
         Raises:
-            ActionMaskError: A row allows nothing.
+            ActionMaskError: A row allows no action.
         """
         found: Tensor | None = None
         if self._mask_key is not None:
@@ -70,11 +70,11 @@ def encoder(
     """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
 
     Args:
-        preprocessor: The preprocessor of the environment's space.
+        preprocessor: The preprocessor for the environment's space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
         flat: Whether the observations are already encoded, as vectors.
-        preprocess: Encodes a batch of the environment's observations if tensor operations cannot.
+        preprocess: Function that encodes a batch of the environment's observations if tensor operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
@@ -84,7 +84,7 @@ def encoder(
     # Box observations may reach the model unchanged.
     if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
         if is_transposed(space, layout):
-            # A single copy, of bytes; convolutions can read floats in this layout without another copy.
+            # A single copy, of bytes; convolutions can read floats in this layout without a further copy.
             return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
         return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
     numpy = structure(space, layout)
@@ -92,7 +92,7 @@ def encoder(
 
 
 def structure(space: Any, layout: str) -> Callable[[Any], Any]:
-    """Return a function that turns tensors into a batch of the environment's observations, as NumPy arrays."""
+    """Return a function that converts tensors to a batch of the environment's observations, as NumPy arrays."""
     if isinstance(space, spaces.Dict):
         parts = {key: structure(child, layout) for key, child in space.spaces.items()}
         return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
@@ -107,13 +107,13 @@ def structure(space: Any, layout: str) -> Callable[[Any], Any]:
 
 
 def _tensor(array: Array | None, obs: Any) -> Tensor:
-    """Return an array as a tensor on the observations' device; float64 becomes float32."""
+    """Convert an array to a tensor on the observations' device; float64 becomes float32."""
     assert array is not None
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return (tensor.float() if tensor.dtype is torch.float64 else tensor).to(_device(obs))
 
 
 def _device(obs: Any) -> torch.device:
-    """Return the device of observations."""
+    """Return the device that observations are on."""
     one: Tensor = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
     return one.device

@@ -19,28 +19,28 @@ from rlcatalog_torch import before_torch_optimizers
 
 
 class CatalogBasePolicy(BasePolicy):
-    """Base class of this package's policies; not for direct use.
+    """Base class for this package's policies; not for direct use.
 
     Args:
         observation_space: The observation space from Stable-Baselines3.
         action_space: The action space from Stable-Baselines3.
         lr_schedule: Learning rate as a function of the remaining progress.
         model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
-        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` of the model config.
-        catalog: The catalog of the parts. Default: the catalog that the environment was flattened with, or the
+        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` in the model config.
+        catalog: The catalog for the parts. Default: the catalog that the environment was flattened with, or the
             process's.
         frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
             or `"never"`.
         use_sde: Not supported.
         optimizer_class: Class of the optimiser.
-        optimizer_kwargs: Its keyword arguments, except the learning rate. If None, `eps=1e-5` for Adam, as in
-            Stable-Baselines3's own policies.
+        optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None, `eps=1e-5` for Adam, as
+            in Stable-Baselines3's own policies.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
-            are translated to model config keys of the same meaning; others raise an error.
+            are translated to model config keys with the same meaning; others raise an error.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm does not support them.
-        NotServedError: The algorithm uses other nets or distributions than PPO.
+        NotServedError: The algorithm uses different nets or distributions from PPO's.
     """
 
     #: Whether the algorithm supports the states of a memory.
@@ -130,7 +130,7 @@ class CatalogBasePolicy(BasePolicy):
 
 
 class WithoutMemory(CatalogBasePolicy):
-    """Base class of `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes `action_masks`."""
+    """Base class for `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes `action_masks`."""
 
     def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
@@ -143,7 +143,7 @@ class WithoutMemory(CatalogBasePolicy):
         return actor_critic.values(), logp, entropy
 
     def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
-        """Return the masked distribution of raw actions."""
+        """Return the masked distribution over raw actions."""
         return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs, action_masks))
 
     def predict_values(self, obs: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Translation of the keyword arguments of Stable-Baselines3's policies into model config keys of the same meaning."""
+"""Translation of keyword arguments for Stable-Baselines3's policies to model config keys with the same meaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SDE = (
     " custom_action_dist='squashed_gaussian' in model_config."
 )
 _MEMORIES = "in model_config, vf_share_layers selects one memory for actor and critic (True) or one each (False)."
-#: Arguments without a key of the same meaning → what to use instead.
+#: Arguments for which no key has the same meaning → what to use instead.
 _REFUSED = {
     "ortho_init": "it affects all layers, but the catalog's output layers, including the value layer, always start"
     " small (normc of std 0.01). For hidden layers like Stable-Baselines3's with ortho_init=True, set"
@@ -57,20 +57,20 @@ def translated(
     policy: str,
     recurrent: bool,
 ) -> dict[str, Any]:
-    """Return the model config with keys translated from keyword arguments of Stable-Baselines3's policies.
+    """Return the model config, with keys translated from keyword arguments for Stable-Baselines3's policies.
 
-    `net_arch` gives `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` gives `fcnet_activation`, and
-    `log_std_init=0.0` gives `free_log_std=True`.
+    `net_arch` sets `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` sets `fcnet_activation`, and
+    `log_std_init=0.0` sets `free_log_std=True`.
 
     Args:
         keywords: The arguments.
         config: The given model config.
-        resolve: Looks up the parts for a model config.
+        resolve: Function that looks up the parts for a model config.
         policy: Name of the policy, for error messages.
         recurrent: Whether the policy has a memory.
 
     Raises:
-        ConfigError: An argument has no key of the same meaning, or contradicts the model config.
+        ConfigError: No key has the same meaning as an argument, or an argument contradicts the model config.
     """
     if unknown := [name for name in keywords if name not in _TRANSLATIONS]:
         raise _refusal(unknown[0], policy)
@@ -91,12 +91,12 @@ def translated(
     return wanted
 
 
-#: Keyword arguments of this package's policies.
+#: Keyword arguments that this package's policies accept.
 _OWN = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
 def _refusal(name: str, policy: str) -> ConfigError:
-    """Return the error for an argument without a model config key, which says what to use instead."""
+    """Return the error for an argument without a model config key; it names the alternative."""
     accepted = (*_OWN, *_TRANSLATIONS)
     if name in _REFUSED:
         return ConfigError(f"policy_kwargs: {policy} does not accept {name!r}: {_REFUSED[name]}")
@@ -115,7 +115,7 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         image="In model_config, conv_filters sets the convolutions and post_fcnet_hiddens the layers after them.",
     )  # fmt: skip
     if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], Mapping):
-        (value,) = value  # the form before Stable-Baselines3 1.8
+        (value,) = value  # the form used before Stable-Baselines3 1.8
     if isinstance(value, Mapping):
         actor, critic = value.get("pi", []), value.get("vf", [])
         if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
@@ -175,10 +175,10 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 
 
 def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
-    """Reject Stable-Baselines3 layers that are at a different place in the net than the catalog's dense layers.
+    """Reject Stable-Baselines3 layers that come at a different point in the net from the catalog's dense layers.
 
     Raises:
-        ConfigError: Their place differs, or the model has no such dense layers.
+        ConfigError: The layers come at a different point, or the model has no such dense layers.
     """
     if recurrent:
         raise ConfigError(
@@ -196,7 +196,7 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
 
 
 def _neutral(key: str, value: Any) -> Any:
-    """Return a value of the model config in the form that translations produce."""
+    """Return a model config value in the form that translations produce."""
     if key != "fcnet_activation":
         return value
     return ACTIVATIONS.get(value, value) if isinstance(value, type) else activation_name(value, key)

@@ -1,4 +1,4 @@
-"""Errors for parts that Stable-Baselines3's loops do not support; each names the config key."""
+"""Errors for parts that Stable-Baselines3's loops do not support; each error names the config key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcatalog_sb3.memories import refuse_memory
 def builder_of(policy: Any) -> type:
     """Return the class of the object that builds a policy; call it in the policy's constructor.
 
-    Stable-Baselines3 does not pass this to a policy, so this function reads the constructor's caller.
+    Stable-Baselines3 does not pass this class to a policy, so this function inspects the constructor's caller.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
@@ -26,7 +26,7 @@ def builder_of(policy: Any) -> type:
 
 
 def algorithm_name(builder: type, policy: Any) -> str:
-    """Return the name of the algorithm that builds a policy, or of the policy's class without an algorithm."""
+    """Return the name of the algorithm that builds a policy, or of the policy's class if there is no algorithm."""
     return (builder if _engine_classes(builder) else type(policy)).__name__
 
 
@@ -47,7 +47,7 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         observation_space: The policy's observation space.
 
     Raises:
-        NotServedError: The algorithm is one of these.
+        NotServedError: The algorithm is one of those.
     """
     theirs = _engine_classes(builder)
     name, own = builder.__name__, type(policy).__name__
@@ -81,7 +81,7 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
 
 
 def refuse_filter(resolution: Resolution) -> None:
-    """Reject an observation filter: training would see other inputs than acting.
+    """Reject an observation filter, because training would see different inputs from acting.
 
     Stable-Baselines3's loop stores unfiltered observations.
 
@@ -98,7 +98,7 @@ def refuse_filter(resolution: Resolution) -> None:
 
 
 def asking(resolution: Resolution, slot: str) -> str:
-    """Return the config keys that select the part in a slot, or the part's name."""
+    """Return the config keys that select the part for a slot, or the part's name."""
     component = resolution.component(slot)
     own = set(resolution.config_keys(component)) - set(component.declaration.reads)
     return ", ".join(key for key in resolution.config.given if key in own) or component.name
@@ -108,9 +108,9 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     """Reject models that need features that a loop does not have.
 
     Args:
-        policy: The policy that holds the model.
+        policy: The policy that contains the model.
         recurrent: Whether the loop supports the states of a memory.
-        algorithm: Name of the algorithm whose loop it is.
+        algorithm: Name of the algorithm that runs the loop.
 
     Raises:
         NotServedError: There is a filter, or the model requests views or states, or has a `custom_loss`.

@@ -11,22 +11,22 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 
-#: Keys of the Dict observations of a flattened environment with action masks.
+#: Keys in the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
-#: Attribute of a flat action space with its origin. Wrappers of vector environments only replace observation spaces.
+#: Attribute of a flat action space that stores its origin. Vector environment wrappers only replace observation spaces.
 ORIGIN = "rlcatalog_origin"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of flat spaces. Origins are equal if their spaces and encodings are.
+    """Origin of flat spaces. Two origins are equal if their spaces and encodings are equal.
 
     Attributes:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config that the environment was flattened with.
         encoding: The settings that affect flat observations and actions, as plain data to compare.
-        catalog: The catalog that it was flattened with; None for the process's.
+        catalog: The catalog that the environment was flattened with; None for the process's.
     """
 
     observation_space: Any
@@ -37,13 +37,13 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Space of encoded observations as flat vectors. Spaces are equal only if their origins are.
+    """Space of encoded observations as flat vectors. Two such spaces are equal only if their origins are equal.
 
     Args:
         low: Lowest values `[size]`.
         high: Highest values `[size]`.
-        dtype: Their dtype.
-        origin: Their origin.
+        dtype: Dtype of the values.
+        origin: Origin of the space.
     """
 
     def __init__(self, low: Any, high: Any, dtype: Any, origin: Origin) -> None:
@@ -70,11 +70,11 @@ def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None
 
 
 class Lookup(NamedTuple):
-    """Inputs of a lookup for spaces from Stable-Baselines3.
+    """Inputs to a lookup for spaces from Stable-Baselines3.
 
     Attributes:
         origin: Origin of flat spaces, or None.
-        catalog: The catalog of the parts: the given one, a flattened environment's, or the process's.
+        catalog: The catalog for the parts: the given one, a flattened environment's, or the process's.
         config: The model config: the given one, or a flattened environment's.
         values: The parsed config.
         layout: The config's `image_layout`.
@@ -108,7 +108,7 @@ class Lookup(NamedTuple):
 
 
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
-    """Return defaults of the model config that match Stable-Baselines3's own nets.
+    """Return model config defaults that match Stable-Baselines3's own nets.
 
     Actor and critic have separate nets for vectors, and share a net for images (`ActorCriticPolicy`, `net_arch`). The
     standard deviations of a Gaussian do not depend on the observation (`DiagGaussianDistribution`).
@@ -120,14 +120,14 @@ def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]
 
 
 def has_images(info: SpaceInfo) -> bool:
-    """Return whether a space has a Box with three axes."""
+    """Return whether a space contains a Box with three axes."""
     return any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in info.walk())
 
 
 def is_transposed(space: Any, layout: str) -> bool:
-    """Return whether a space has images with channels moved to the front.
+    """Return whether a space contains images whose channels have been moved to the front.
 
-    Stable-Baselines3 moves them (`VecTransposeImage`) in uint8 images with channels last. A config with
+    Stable-Baselines3 moves them (`VecTransposeImage`) in uint8 images whose channels come last. A config with
     `image_layout="chw"` expects channels first.
 
     Args:

@@ -19,7 +19,7 @@ _EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is e
 
 
 def _line(outcome: Outcome) -> str:
-    """Return a case on one line, with a reason if there is one; below a failed case, its message and a hint."""
+    """Return a case on one line, with a reason if there is one; a failed case is followed by its message and hint."""
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
         text = why.replace(" Hint: ", "\n         Hint: ", 1)
@@ -28,9 +28,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def check(
-    distribution: Annotated[
-        str, typer.Argument(help="An installed package, by the name that pip knows, such as acme-resnet.")
-    ],
+    distribution: Annotated[str, typer.Argument(help="An installed package, by its pip name, such as acme-resnet.")],
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
@@ -53,9 +51,9 @@ def check(
 
 def new(
     kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
-    name: Annotated[str, typer.Argument(help="The package's name, such as acme-resnet; also of its new folder.")],
+    name: Annotated[str, typer.Argument(help="Name of the package and its folder, such as acme-resnet.")],
     frameworks: Annotated[
-        str | None, typer.Option(metavar="torch,tf", help="The frameworks it supports; by default both.")
+        str | None, typer.Option(metavar="torch,tf", help="The frameworks that it supports; by default, both.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to create it in.")] = Path(),
 ) -> None:

@@ -1,4 +1,4 @@
-"""Check: one requirement of a contract, as a function of a `Part` that raises if the part breaks it."""
+"""Check: one requirement of a contract, as a function of a `Part` that raises an error if the part violates it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class NotApplicable(Exception):
-    """Exception of a check that does not apply to a part; the text gives the reason."""
+    """Exception for a check that does not apply to a part; the text gives the reason."""
 
 
 class ExampleError(AssertionError):
-    """A declared example of a part cannot be used in any check."""
+    """An example that a part declares cannot be used in any check."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -36,15 +36,16 @@ class Check:
     """One requirement of a contract.
 
     Attributes:
-        name: Its name, such as `output_width`.
-        kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
+        name: Name of the check, such as `output_width`.
+        kinds: The kinds of part that it applies to: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
             `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: Advice for authors.
-        run: Function that raises if a part breaks the requirement.
-        each: The arguments that `run` is called with, one by one, each an argument or a tuple of arguments; None: the
-            part. A check applies to a part if it does to one of these.
+        run: Function that raises an error if a part violates the requirement.
+        each: Function that yields what `run` is called with: an argument or a tuple of arguments at a time. If None,
+            `run` gets the part. A check applies to a part if it applies to one of these.
         every_framework: Whether it runs once per framework of the part; otherwise once.
-        where: Whether the check can apply to a part, judged by the part's declaration; nothing is built for that.
+        where: Function that returns whether the check can apply to a part, based only on its declaration, without
+            building it.
         stops: Whether a failure skips the following checks, which would fail for the same reason.
     """
 
@@ -78,7 +79,7 @@ def check(
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
-    """Turn a function into a check of the same name. The arguments become its attributes.
+    """Turn a function into a check with the same name. The arguments become the check's attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
@@ -90,19 +91,19 @@ def check(
     return lambda run: Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
 
 
-#: Data that the checks of the last built part share.
+#: Data shared by the checks of the part that was built last.
 _LATEST: list[dict[Any, Any]] = []
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a plugin, for checks.
+    """A part from a plugin, for checks.
 
     Attributes:
         component: The part.
         catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
-        shared: Data that its checks share, in every framework, such as examples and policies.
+        shared: Data that the part's checks share across frameworks, such as examples and policies.
     """
 
     component: Component
@@ -111,7 +112,7 @@ class Part:
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return an object that the checks of this part share under a key; it is created on the first call."""
+        """Return an object that the checks of this part share under a key; the first call creates it."""
         if key not in self.shared:
             self.shared[key] = make()
         value: T = self.shared[key]
@@ -127,7 +128,7 @@ class Part:
         examples = self.once("examples", self._read_examples)
         require(
             bool(examples),
-            "it is chosen in no standard example; declare"
+            "it is not chosen in any standard example; declare"
             " examples='package.module:function', which returns a list of rlcatalog_testing.Example",
         )
         return examples
@@ -145,13 +146,13 @@ class Part:
 
     @property
     def few(self) -> list[Example]:
-        """Two of the examples: the first, and one with other classes of spaces if there is one."""
+        """Two of the examples: the first, and one with different classes of spaces, if there is one."""
         first, *others = self.examples
         unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
 
     def distinct(self, space: str) -> list[Example]:
-        """Return an example for each config and each space, of `"obs"` or `"action"`, with the part's name."""
+        """Return an example for each config and each space (`"obs"` or `"action"`), with the part's name."""
         examples: dict[str, Example] = {}
         for example in self.examples:
             example = named(self.component, example)
@@ -169,13 +170,13 @@ class Part:
         return replace(self, framework=framework)
 
     def sharing(self) -> Iterator[dict[str, Any]]:
-        """Yield the config keys with which policy and value share layers and, if the part supports it, do not."""
+        """Yield config keys for shared layers of policy and value and, if the part supports it, for separate layers."""
         yield {}
         if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(vf_share_layers=False):
             yield {"vf_share_layers": False}
 
     def _refuses(self, **config: Any) -> bool:
-        """Return whether a plain module refuses a key: an instance, or a module that takes num_outputs."""
+        """Return whether a plain module rejects a key, as instances and modules that take num_outputs do."""
         try:
             if getattr(self.component.declaration, "plain", False):
                 self.policy(self.examples[0], **config)
@@ -190,13 +191,13 @@ class Part:
             return self.catalog.resolve(example.obs, example.action, config, self.framework)
 
     def build(self, example: Example, **config: Any) -> Policy:
-        """Build a policy of the example, with new weights; `config` is added to the example's config."""
+        """Build a policy for the example, with new weights; `config` is added to the example's config."""
         config = {**example.config, **config}
         with quiet():
             return build(example.obs, example.action, config, self.framework, catalog=self.catalog)
 
     def policy(self, example: Example, **config: Any) -> Policy:
-        """Return a policy of the example that checks share, without changing its config or shapes."""
+        """Return a policy for the example that checks share, without changing its config or shapes."""
         if _LATEST and _LATEST[0] is not self.shared:
             _LATEST[0].clear()  # cases live as long as pytest runs, but the parts that they built do not
         _LATEST[:] = [self.shared]

@@ -1,4 +1,4 @@
-"""Checks of engines: equal results, and updates that move every weight."""
+"""Checks for engines: equal results, and updates that change every weight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PolicyOutputs(NamedTuple):
     """An engine's results for a batch of observations, in NumPy.
 
     Attributes:
-        action: The most likely actions, in the environment's form.
+        action: The most likely actions, in the environment's format.
         logp: Log density `[B]` of given raw actions.
         entropy: Entropy `[B]`.
         value: Value estimates `[B]`.
@@ -35,12 +35,13 @@ class PolicyOutputs(NamedTuple):
     value: Array
 
 
-#: `outputs(observations, raw_actions)`: an engine's outputs, by its own code, for observations of the environment.
+#: `outputs(observations, raw_actions)` returns an engine's outputs, computed by its own code, for the environment's
+#: observations.
 OutputFunction = Callable[[Any, Array], PolicyOutputs]
 
 
 def outputs_of(policy: Policy) -> OutputFunction:
-    """Return a policy without memory as an engine."""
+    """Wrap a policy without memory as an engine."""
 
     def run(observations: Any, raw_actions: Array) -> PolicyOutputs:
         mask = policy.action_mask(observations)
@@ -81,18 +82,18 @@ def check_same_outputs(
                 np.testing.assert_allclose(there, here, tolerance, tolerance, err_msg=message)
 
 
-#: Steps of an episode, and how many observations there are.
+#: Number of steps in an episode, and number of observations.
 STEPS, OBSERVATIONS = 6, 16
 
 
 class ExampleEnv(gymnasium.Env[Any, Any]):
-    """Environment with observations of an example and random rewards, in short episodes.
+    """Environment with short episodes, whose observations come from an example, and whose rewards are random.
 
     Args:
         example: The spaces.
 
     Raises:
-        AssertionError: In `step`, an action is not in the space.
+        AssertionError: An action passed to `step` is not in the space.
     """
 
     def __init__(self, example: Example) -> None:
@@ -124,20 +125,20 @@ def trained_weights(model: Any) -> dict[str, Array]:
 
 
 def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-    """Raise unless an update has moved every array of weights, and left all of them finite.
+    """Raise an error unless an update has changed every array of weights, and all of them are finite.
 
     Args:
         before: The result of `trained_weights` before the update.
-        after: The same after it.
+        after: The result of `trained_weights` after the update.
 
     Raises:
-        AssertionError: Some are missing; the message names them.
+        AssertionError: Some weights were not changed, or are not finite; the message names them.
     """
     require(bool(before), "the model has no weights to train")
     wrong = [name for name in before if not np.isfinite(after[name]).all()]
-    require(not wrong, f"after an update these weights are not finite: {', '.join(wrong)}")
+    require(not wrong, f"after an update, these weights are not finite: {', '.join(wrong)}")
     still = [name for name in before if before[name].size and np.array_equal(before[name], after[name])]
-    require(not still, f"an update moves all weights but these: {', '.join(still)}")
+    require(not still, f"an update does not change these weights: {', '.join(still)}")
 
 
 @contextmanager
@@ -153,6 +154,6 @@ def update_example(part: Part) -> Example:
     """Return the example with which an engine trains a part.
 
     Raises:
-        NotApplicable: It is a deterministic distribution, so no log density changes the weights of actions.
+        NotApplicable: The part is a deterministic distribution, so no log density changes the weights for actions.
     """
     return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]

@@ -20,13 +20,14 @@ from rlcatalog.plugins import Component
 
 @dataclass(frozen=True)
 class Example:
-    """Spaces and a config with which a part is chosen.
+    """Spaces and a config for which a part is chosen.
 
     Attributes:
         obs: The observation space.
         action: The action space.
-        config: Keys of the model config to select the part, in addition to its name.
-        draw: `draw(rng)` returns an observation, for a part that not every one of the space will do for; None: any.
+        config: Model config keys that select the part, in addition to its name.
+        draw: `draw(rng)` returns an observation, for a part that does not accept every observation in the space. If
+            None, observations are sampled from the space.
     """
 
     obs: spaces.Space[Any]
@@ -59,9 +60,9 @@ ACTIONS: tuple[spaces.Space[Any], ...] = (
     spaces.Tuple([TWO, spaces.Box(-1, 1, (2,), np.float32)]),
     spaces.Dict({"a": spaces.Discrete(3), "b": spaces.MultiDiscrete([2, 2])}),
 )
-#: Every observation space with one action space, and the other way round.
+#: Every observation space with one action space, and vice versa.
 STANDARD = tuple(Example(obs, TWO) for obs in OBSERVATIONS) + tuple(Example(VECTOR, action) for action in ACTIONS)
-#: Kind of part → the config key that names one.
+#: Kind of part → the config key that names a part of this kind.
 NAMING = {
     "trunk": "custom_model",
     "action_dist": "custom_action_dist",
@@ -74,7 +75,7 @@ NAMING = {
 def quiet() -> Iterator[None]:
     """Look parts up by name without warnings."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # custom_preprocessor is
+        warnings.simplefilter("ignore", DeprecationWarning)  # custom_preprocessor is deprecated
         warnings.simplefilter("ignore", CatalogWarning)
         yield
 
@@ -85,12 +86,12 @@ def kind_of(component: Component) -> str:
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
-    """Return the declared examples of a part, and a few standard ones with all the spaces that it fits.
+    """Return the examples that a part declares, and a few standard ones that cover all spaces that it fits.
 
     A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
 
     Raises:
-        PartError: The declared function raised, or returned another type.
+        PartError: The declared function raised an error, or returned a different type.
     """
     declared = [] if component.declaration.examples is None else _declared(component)
     if declared and component.declaration.match is None:
@@ -106,7 +107,7 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
     if not fitting:
         return [named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
     actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
-    # Each space once, in as few pairs as possible; spaces that do not go together are used separately.
+    # Each space once, in as few pairs as possible; spaces that cannot be combined are used separately.
     pairs = []
     for index in range(max(len(fitting), len(actions))):
         obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
@@ -126,7 +127,7 @@ def _declared(component: Component) -> list[Example]:
         found = list(function())
     if not found or not all(isinstance(example, Example) for example in found):
         raise component.fault(
-            f"its examples function {path!r} must return rlcatalog_testing.Examples, one at least; found {found!r}."
+            f"its examples function {path!r} must return at least one rlcatalog_testing.Example; found {found!r}."
         )
     # A codec chosen by name would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
@@ -142,7 +143,7 @@ def named(component: Component, example: Example) -> Example:
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
-    """Return whether a lookup of the example chooses the part, for the whole space or one within it.
+    """Return whether a lookup for the example chooses the part, for the whole space or one within it.
 
     A part with a `match` must match the example, even if the config names the part.
     """
@@ -165,7 +166,7 @@ def _says_what_it_fits(component: Component) -> bool:
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
-    """Sample observations of an example; action masks in them allow everything."""
+    """Sample observations from an example; action masks in them allow everything."""
     if example.draw is not None:
         rng = np.random.default_rng(seed)
         return [example.draw(rng) for _ in range(rows)]

@@ -1,6 +1,6 @@
-"""The conformance kit: all checks of all parts of a distribution, and running them.
+"""The conformance kit: all checks for all parts of a distribution, and functions that run them.
 
-`check_plugin` runs them at once, `rlcatalog check` does so on the command line, and `parametrize_with_checks` hands
+`check_plugin` runs them at once, `rlcatalog check` does so on the command line, and `parametrize_with_checks` passes
 them to pytest.
 """
 
@@ -30,17 +30,17 @@ OWN = tuple(value for module in _MODULES for value in vars(module).values() if i
 
 
 class ConformanceError(CatalogError, AssertionError):
-    """A part of a plugin breaks its contract; the message has every check that failed, with its hint."""
+    """A plugin's part violates its contract; the message contains every check that failed, with its hint."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One check of one part. Calling it raises if the contract is broken.
+    """One check for one part. Calling it raises an error if the contract is violated.
 
     Attributes:
         check: The check.
         part: The part.
-        expected: Why it is expected to fail, or None.
+        expected: Why the check is expected to fail, or None.
         after: Earlier checks; if one of them fails, this check does not run.
     """
 
@@ -54,16 +54,16 @@ class Case:
         return f"{kind_of(self.part.component)}-{self.part.component.name}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
-        """Run it.
+        """Run the check.
 
         Raises:
-            ConformanceError: The part breaks the contract.
+            ConformanceError: The part violates the contract.
             NotApplicable: The check does not apply to this part.
         """
-        __tracebackhide__ = True  # of pytest's reports, because the message shows the failure
+        __tracebackhide__ = True  # omit from pytest's reports, because the message shows the failure
         for check in self.after:
             if self.part.once(("fails", check.name, self.part.framework), Case(check, self.part)._fails):
-                raise NotApplicable(f"{check.name} fails, which comes first")
+                raise NotApplicable(f"{check.name} comes first, and fails")
         try:
             if self.check.every_framework:
                 seed(self.part.framework)
@@ -92,7 +92,7 @@ class Case:
 
 
 def _place(error: BaseException, part: Part) -> str:
-    """Return where in the plugin's own files an error was raised, or an empty text if it was raised elsewhere."""
+    """Return where in the plugin's own files an error was raised, or an empty string if it was raised elsewhere."""
     roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -113,11 +113,11 @@ class Outcome:
 def cases(
     distribution: str, *, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> list[Case]:
-    """Return every check of every part of a distribution.
+    """Return every check for every part of a distribution.
 
     Args:
-        distribution: Its name.
-        catalog: The catalog that loads it; the process's own when None.
+        distribution: The distribution's name.
+        catalog: The catalog that loads it. If None, the process's.
         expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
@@ -129,12 +129,12 @@ def cases(
     if not components:
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
-        # If it comes first, try everything that it fits, not only what listed parts do not fit.
+        # If it takes precedence, try everything that it fits, not only what listed parts do not fit.
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()
     for whole in (Part(component, catalog) for component in components):
-        # Once per installed framework that it supports, or once if it needs none.
+        # Once per installed framework that it supports, or once if it does not need one.
         for part in [whole.within(name) for name in whole.frameworks] or [whole]:
             found += _cases_of(part, checks)
     names = [str(case) for case in found]
@@ -164,7 +164,7 @@ def all_checks(catalog: Catalog) -> list[Check]:
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
-    """Return the error of a distribution that has no part in a catalog."""
+    """Return the error for a distribution that has no part in a catalog."""
     asked = normalize(distribution)
     for record in catalog.plugins:
         if record.distribution == asked and record.error is not None:
@@ -173,12 +173,12 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     known = sorted({c.distribution for c in catalog.components() if c.distribution})
     return UnknownNameError(
         f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
-        " `rlcatalog list` says how each plugin was loaded."
+        " `rlcatalog list` shows how each plugin was loaded."
     )
 
 
 def _star_import(error: BaseException | None) -> str:
-    """Name the star import that caused an error, or return "". A star import fails if any public name does."""
+    """Name the star import that caused an error, or return "". A star import fails if any public name fails."""
     for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
         line = (frame.line or "").strip()
         if re.fullmatch(r"from [\w.]+ import \*.*", line):
@@ -193,7 +193,7 @@ def outcomes(found: list[Case]) -> Iterator[Outcome]:
         try:
             case()
             if case.expected is not None:
-                status, why = "failed", f"{case}: expected to fail ({case.expected}), and passes."
+                status, why = "failed", f"{case}: expected to fail ({case.expected}), but passes."
         except NotApplicable as error:
             status, why = "skipped", str(error)
         except ConformanceError as error:
@@ -207,15 +207,13 @@ def check_plugin(
     """Check every part of an installed plugin against its contract.
 
     Args:
-        distribution: Its name: `"acme-resnet"`.
-        catalog: The catalog that loads it; the process's own when None.
+        distribution: The distribution's name: `"acme-resnet"`.
+        catalog: The catalog that loads it. If None, the process's.
         expected: Names of cases that are expected to fail, with the reason.
 
     Returns:
-        Result of each case.
-
-    Raises:
-        ConformanceError: A case failed that was not expected to, or passed that was.
+        Result of each case. Raises:
+        ConformanceError: A case failed unexpectedly, or passed although it was expected to fail.
         UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
 
     Example:
@@ -234,7 +232,7 @@ def check_plugin(
 def parametrize_with_checks(
     *distributions: str, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """Parametrize a pytest function over the checks of distributions, passed as `check`.
+    """Parametrize a pytest function over the checks for distributions, which are passed as `check`.
 
     Example:
         >>> @parametrize_with_checks("acme-resnet")

@@ -1,4 +1,4 @@
-"""Running a policy's model once for checks: eagerly, with outputs as arrays and gradients by name."""
+"""Single passes of a policy's model for checks: eager, with outputs as arrays and gradients by name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Pass:
-    """The results of one pass of a model, as arrays.
+    """The results of a single model pass, as arrays.
 
     Attributes:
-        outputs: `[B, n]`; half precisions as float32.
+        outputs: Outputs `[B, n]`; half precisions as float32.
         value: Value estimates `[B]`, or None for a model without a value branch.
         state: The new state.
     """
@@ -42,7 +42,7 @@ class Pass:
 
 
 class Kit(Protocol):
-    """Framework functions for the conformance kit; they compute eagerly, with arrays in and out.
+    """A framework's functions for the conformance kit; they run eagerly, and take and return arrays.
 
     Attributes:
         traces: Whether the backend traces models for acting.
@@ -52,13 +52,13 @@ class Kit(Protocol):
 
     @staticmethod
     def seed(number: int) -> None:
-        """Seed new weights and sampling."""
+        """Set the seed for new weights and sampling."""
 
     @staticmethod
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model like acting does; return its outputs, value and new state."""
+        """Run a model as acting does; return its outputs, value and new state."""
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
@@ -72,17 +72,17 @@ class Kit(Protocol):
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's outputs; None if none reaches the inputs."""
+        """Return the gradient of the sum of a function's outputs; None if no gradient reaches the inputs."""
 
 
 def kit_of(framework: str) -> Kit:
     """Return a framework's code for the kit.
 
     Raises:
-        NotApplicable: It brings nothing.
+        NotApplicable: The framework has no code for the kit.
     """
     if not has_kit(framework):
-        raise NotApplicable(f"framework {framework!r} declares nothing for the kit")
+        raise NotApplicable(f"framework {framework!r} declares no code for the kit")
     found: Kit = frameworks()[framework].load("kit")
     return found
 
@@ -93,37 +93,37 @@ def has_kit(framework: str) -> bool:
 
 
 def framework_modules() -> list[str]:
-    """Return the modules of all frameworks that are slow to import: rlcatalog itself needs NumPy."""
+    """Return the modules of all frameworks that are slow to import, without NumPy, which rlcatalog itself needs."""
     return [framework.module for framework in frameworks().values() if framework.module != "numpy"]
 
 
 @cache
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a separate process that finds the modules of this one; equal calls share a run."""
+    """Run code in a separate process that can import this process's modules; equal calls share a run."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
 
 
 def seed(framework: str | None) -> None:
-    """Seed a framework's weights and sampling; do nothing without code for the kit."""
+    """Set a framework's seed for weights and sampling; do nothing if it has no code for the kit."""
     if framework is not None and has_kit(framework):
         kit_of(framework).seed(0)
 
 
 def traces(framework: str | None) -> bool:
-    """Return whether models of a framework are traced for acting."""
+    """Return whether a framework traces models for acting."""
     return framework is not None and has_kit(framework) and kit_of(framework).traces
 
 
 class ModelTrial:
-    """Model of an example's policy, which checks run eagerly.
+    """The model of an example's policy, which checks run eagerly.
 
     Args:
         part: The part.
         example: The spaces and config.
         policy: The policy. Default: the policy that the checks share.
-        **config: Further keys of the config.
+        **config: Further keys for the config.
 
     Attributes:
         part: The part.
@@ -140,7 +140,7 @@ class ModelTrial:
         return f"{self.example}{f', {self.config}' if self.config else ''}"
 
     def encoded(self, rows: int) -> Array:
-        """Sample observations of the example and encode them: `[B, ...]`."""
+        """Sample observations from the example and encode them: `[B, ...]`."""
         return self.policy.preprocess(observations_of(self.example, rows))
 
     def encoded_and_mask(self, rows: int) -> tuple[Array, Array | None]:
@@ -152,7 +152,7 @@ class ModelTrial:
         """Return the model's views at the start of an episode.
 
         Raises:
-            NotApplicable: It requests views that only a finished rollout has, or that skip rows.
+            NotApplicable: The model requests views that only a finished rollout has, or that skip rows.
         """
         views = self.policy.views
         if not views:
@@ -162,12 +162,12 @@ class ModelTrial:
         return dict(views.see(views.start(len(encoded)), encoded))
 
     def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
-        """Run the model once, eagerly, like acting does.
+        """Run the model once, eagerly, as acting does.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
-            state: Its state; None at the start of all episodes.
-            lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
+            state: The model's state; None at the start of all episodes.
+            lengths: Lengths of the sequences, which are padded to the same length; None for single steps.
         """
         policy, kit = self.policy, kit_of(self.policy.framework)
         shown = {name: view for name, view in self.views(encoded).items() if name in policy.views.acting}
@@ -180,7 +180,7 @@ class ModelTrial:
     def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
         """Sample raw actions `[B, width]` from the model's outputs; return them with the stored distribution.
 
-        For distributions that read the model, these outputs must be from its last pass.
+        If the distribution reads the model, the outputs must come from the model's last pass.
         """
         return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
 
@@ -198,10 +198,10 @@ class ModelTrial:
         return batch
 
     def gradients(self, largest: float | None = None) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return `Kit.gradients` of a loss over log density, value and outputs.
+        """Return `Kit.gradients` for a loss over log density, value and outputs.
 
         Args:
-            largest: Largest absolute value of encoded observations, which are clipped to it; None: no limit.
+            largest: Maximum absolute value of encoded observations, which are clipped to it; None for no limit.
         """
         batch = self.batch()
         if largest is not None:
@@ -210,34 +210,34 @@ class ModelTrial:
 
 
 def few(part: Part) -> Iterator[ModelTrial]:
-    """Yield trials of a few examples of a part."""
+    """Yield trials for a few of a part's examples."""
     return (ModelTrial(part, example) for example in part.few)
 
 
 def first(part: Part) -> Iterator[ModelTrial]:
-    """Yield the trial of a part's first example."""
+    """Yield the trial for a part's first example."""
     yield ModelTrial(part, part.examples[0])
 
 
 def every(part: Part) -> Iterator[ModelTrial]:
-    """Yield trials of all examples of a part."""
+    """Yield trials for all of a part's examples."""
     return (ModelTrial(part, example) for example in part.examples)
 
 
 def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
-    """Yield trials of examples, also with a separate value if the part supports it."""
+    """Yield trials for examples, also with separate layers for the value if the part supports this."""
     return (ModelTrial(part, example, **config) for example in examples for config in part.sharing())
 
 
-#: Checks of models, trial by trial of a few examples.
+#: Checks for models, trial by trial, for a few examples.
 check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
 def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
-    """Yield the results of makers for a part in its first framework, each with the result in another framework.
+    """Yield the results of factories for a part in its first framework, each with the result in another framework.
 
     Raises:
-        NotApplicable: No example has another framework.
+        NotApplicable: No example works in another framework.
     """
     tried = False
     for make in makers:
@@ -249,17 +249,17 @@ def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T
             tried = True
             yield made[0], other
     if not tried:
-        raise NotApplicable("it has code for one framework that the kit knows, or nothing around it has for two")
+        raise NotApplicable("it, or the parts around it, support only one framework that the kit knows")
 
 
 def array_of(tensor: Any) -> Array:
-    """Return a framework's tensor as an array."""
+    """Convert a framework's tensor to an array."""
     found = ops_of(tensor).array(tensor)
     return np.asarray(tensor if found is None else found)
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless arrays are equal up to rounding, or both extreme, for example below -1e30."""
+    """Raise an error unless arrays are equal up to rounding, or both extreme, for example below -1e30."""
     require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
     answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
     close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
@@ -269,7 +269,7 @@ def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) ->
 
 
 def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
-    """Raise unless two passes have the same outputs and values up to rounding."""
+    """Raise an error unless two passes have the same outputs and values up to rounding."""
     alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
     if one.value is not None and expected.value is not None:
         alike(one.value, expected.value, f"{what}, its value", tolerance)

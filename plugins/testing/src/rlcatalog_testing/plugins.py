@@ -18,9 +18,9 @@ class PluginEntryPoint:
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
         distribution: Name of the distribution that it replaces.
-        name: Entry-point name. If None, the distribution's name.
+        name: Name of the entry point. If None, the distribution's name.
         version: The distribution's version.
-        requires: Its `Requires-Dist` lines.
+        requires: The distribution's `Requires-Dist` lines.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PluginEntryPoint:
 
 
 def plugin_of(**hooks: Any) -> ModuleType:
-    """Return a plugin module without a file.
+    """Create a plugin module without a file.
 
     Args:
         **hooks: The return value of each hook, or its function.

@@ -1,4 +1,4 @@
-"""Scaffold of `rlcatalog new`: a working plugin package that passes the conformance kit.
+"""Scaffold for `rlcatalog new`: a working plugin package that passes the conformance kit.
 
 The files are templates in `templates/`, with a folder for each kind of part and one for all kinds. `kinds.toml` lists
 the kinds.
@@ -20,9 +20,9 @@ from rlcatalog import __version__
 from rlcatalog.errors import DuplicateNameError, FolderTakenError, MissingExtraError, UnknownNameError, nearest, shown
 from rlcatalog.internals import may_claim, normalize, public_index
 
-#: The frameworks there are templates for.
+#: The frameworks for which there are templates.
 FRAMEWORKS = ("torch", "tf")
-#: The most characters of a name, so that its lines stay short.
+#: Maximum length of a name, so that the lines in the package stay short.
 LONGEST_NAME = 40
 
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
@@ -30,7 +30,7 @@ _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 
 @dataclass(frozen=True)
 class Key:
-    """A config key of a generated package; its name follows the package's name."""
+    """A config key in a generated package; its name is a suffix to the package's name."""
 
     name: str
     default: str
@@ -42,11 +42,11 @@ class Kind:
     """A kind of part that `rlcatalog new` writes.
 
     Attributes:
-        component: The kind of component, as the registry calls it.
+        component: The kind of component, as named in the registry.
         about: Short description of the generated part.
-        keys: Its config keys.
+        keys: The generated part's config keys.
         frameworks: Whether its code depends on a framework.
-        suffix: The suffix after the package's name in the part's name.
+        suffix: The suffix that follows the package's name in the part's name.
     """
 
     component: str
@@ -57,7 +57,7 @@ class Kind:
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Content of `templates/kinds.toml`: the kinds of part, and the purpose of each file of a package.
+#: Contents of `templates/kinds.toml`: the kinds of part, and the purpose of each file in a package.
 _TABLE = tomllib.loads((_TEMPLATES / "kinds.toml").read_text(encoding="utf-8"))
 KINDS = {
     name: Kind(**{**kind, "keys": tuple(Key(**key) for key in kind.get("keys", ()))})
@@ -69,7 +69,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
     """Return the files of a new package; nothing is written.
 
     Args:
-        kind: A name of `KINDS`.
+        kind: A name in `KINDS`.
         name: The distribution's name.
         frameworks: The names in `FRAMEWORKS` that it supports. If None, all.
 
@@ -111,7 +111,7 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
         "parts": around,
-        "contents": [*contents, (tests, "the tests: the conformance kit, and tests of this part's own behaviour")],
+        "contents": [*contents, (tests, "the tests: the conformance kit, and tests for this part's own behaviour")],
     }
     return _render(templates, values)
 
@@ -120,12 +120,12 @@ def write_package(folder: Path, files: Mapping[str, str]) -> None:
     """Write a package into a folder that does not exist yet.
 
     Raises:
-        FolderTakenError: It does.
+        FolderTakenError: The folder exists.
     """
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise FolderTakenError(f"{folder} exists already, and nothing was written; see --out.") from None
+        raise FolderTakenError(f"{folder} already exists, so nothing was written; see --out.") from None
     for path, text in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def import_name(name: str) -> str:
     """Return the import name of a distribution.
 
     Raises:
-        UnknownNameError: It is not a distribution's name, or cannot be imported.
+        UnknownNameError: The name is not a valid distribution name, or cannot be imported.
     """
     if not _DISTRIBUTION.match(name):
         raise UnknownNameError(
@@ -144,18 +144,18 @@ def import_name(name: str) -> str:
             " digit at both ends, such as acme-resnet."
         )
     if len(name) > LONGEST_NAME:
-        raise UnknownNameError(f"{shown(name)} has {len(name)} characters; {LONGEST_NAME} are the most.")
+        raise UnknownNameError(f"{shown(name)} has {len(name)} characters; at most {LONGEST_NAME} are allowed.")
     package = normalize(name).replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise UnknownNameError(
-            f"{shown(name)} would be imported as {package!r}, which Python cannot. Begin it with a letter; use no"
-            " word of the language."
+            f"{shown(name)} would be imported as {package!r}, which is not valid in Python. Begin it with a letter, and"
+            " do not use a Python keyword."
         )
     return package
 
 
 def check_owners(kind: str, name: str) -> None:
-    """Raise if the name of a new package, or a name that it would declare, belongs to another package.
+    """Raise an error if the name of a new package, or a name that it would declare, belongs to another package.
 
     Raises:
         DuplicateNameError: The name is taken. The message names the owner.
@@ -164,13 +164,13 @@ def check_owners(kind: str, name: str) -> None:
 
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
-        raise DuplicateNameError(f"{name} is a distribution of the public index. Choose another name.")
+        raise DuplicateNameError(f"{name} is a distribution in the public index. Choose another name.")
     for installed in distributions(name=own):
-        raise DuplicateNameError(f"{name} {installed.version} is installed already. Choose another name.")
+        raise DuplicateNameError(f"{name} {installed.version} is already installed. Choose another name.")
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
-            f"{name} would be imported as {package}, and a module of that name is installed. Choose another name."
+            f"{name} would be imported as {package}, and a module with that name is installed. Choose another name."
         )
     part = KINDS[kind]
     declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
@@ -184,7 +184,7 @@ def check_owners(kind: str, name: str) -> None:
 
 
 def kernel_bound(version: str) -> str:
-    """Return the versions of rlcatalog for a new package: up to the next breaking release."""
+    """Return the rlcatalog versions that a new package requires: up to the next breaking release."""
     from packaging.version import Version
 
     found = Version(version)

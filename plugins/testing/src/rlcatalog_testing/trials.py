@@ -1,4 +1,4 @@
-"""Trials of action distributions: one for each action space of a part's examples."""
+"""Trials of action distributions: one for each action space in a part's examples."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example
 from rlcatalog_testing.passes import Array, kit_of
 
-#: Most actions of a space that are gone through one by one.
+#: Maximum number of actions in a space that are tried one by one.
 MOST_ACTIONS = 64
 
 
 class Trial:
-    """The distribution for one action space.
+    """Trial of the distribution for one action space.
 
     Args:
-        part: The checked distribution, or a distribution that joins it with others.
+        part: The checked distribution, or a distribution that combines it with others.
         example: The spaces.
 
     Attributes:
         example: The spaces.
-        policy: The policy whose distribution it is.
-        size: Number of its inputs.
+        policy: The policy that has this distribution.
+        size: Number of the distribution's inputs.
         codec: The codec of the action space.
         ops: The framework's tensor operations.
         kit: The framework's code for the kit.
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def is_subject(self) -> bool:
-        """Whether the checked distribution is for the whole space, not for a part."""
+        """Whether the checked distribution is for the whole space instead of a part of it."""
         return self.policy.resolution.dists.component is self.part.component
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
@@ -67,7 +67,7 @@ class Trial:
         return self.policy.dist_class(tensor, self.policy.model)
 
     def flat(self, sample: Any) -> Any:
-        """Return a sample as engines store it: one tensor."""
+        """Return a sample as engines store it, as one tensor."""
         parts = parts_of(sample)
         return sample if parts is None else self.ops.columns(parts)
 
@@ -77,7 +77,7 @@ class Trial:
         return found[:, None] if found.ndim == 1 else found.reshape(len(found), -1)
 
     def actions(self, raw: Array) -> Any:
-        """Return stored raw actions `[B, width]` in the form for `logp`."""
+        """Return stored raw actions `[B, width]` in the form that `logp` expects."""
         tensor = self.ops.tensor(np.ascontiguousarray(raw))
         return tensor[:, 0] if self.codec.scalar else tensor
 
@@ -102,7 +102,7 @@ class Trial:
 
     @staticmethod
     def has_entropy(dist: Any) -> bool:
-        """Return whether the entropy of a distribution is exact, not an estimate."""
+        """Return whether the entropy of a distribution is exact instead of an estimate."""
         return getattr(dist, "entropy_kind", "exact") == "exact"
 
     def entropy(self, dist: Any) -> Any:
@@ -110,11 +110,11 @@ class Trial:
         return dist.entropy() if self.has_entropy(dist) else dist.entropy_estimate()
 
     def array(self, tensor: Any) -> Array:
-        """Return a tensor as an array."""
+        """Convert a tensor to an array."""
         return np.asarray(self.ops.array(tensor))
 
     def every_action(self) -> Array | None:
-        """Return all raw actions `[n, width]` if there are few; None if there are many, or floats."""
+        """Return all raw actions `[n, width]` if there are only a few; None if there are many, or floats."""
         counts = [leaf.counts for leaf in self.codec.leaves]
         if None in counts:
             return None
@@ -125,7 +125,7 @@ class Trial:
         return raw[list(self.lie_inside(raw))]
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
-        """Yield for raw actions whether their environment actions are in the space."""
+        """Yield, for each raw action, whether its environment action is in the space."""
         plan = self.policy.resolution.dists
         codec = action_codec(plan.info, bounds, plan.raw_kinds(self.policy.framework))
         for action in rows(plan.info, codec.adapt(raw)):
@@ -142,7 +142,7 @@ class Trial:
 
 
 def trials(part: Part) -> list[Trial]:
-    """Return one trial for each action space and config among a part's examples."""
+    """Return one trial for each action space and config in a part's examples."""
     return [Trial(part, example) for example in part.distinct("action")]
 
 
@@ -150,15 +150,15 @@ def chance_trials(part: Part) -> list[Trial]:
     """Return the first and the last trial of a distribution that is not deterministic.
 
     Raises:
-        NotApplicable: It leaves nothing.
+        NotApplicable: All of the distribution's trials are deterministic.
     """
     found = trials(part)
     if any(trial.is_point() for trial in found if trial.is_subject):
-        raise NotApplicable("a point mass: nothing is left to chance")
+        raise NotApplicable("a point mass: it has no randomness")
     return found if len(found) < 2 else [found[0], found[-1]]
 
 
-#: Checks of action distributions, trial by trial.
+#: Checks for action distributions, trial by trial.
 check_trials = partial(check, "action_dist", each=trials)
 check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
@@ -176,7 +176,7 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
     columns = trial.codec.mask_taken(drawn)
-    if columns is None:  # only the codec knows which of them an action needs
+    if columns is None:  # only the codec knows which columns an action needs
         return np.ones_like(mask)
     np.put_along_axis(mask, columns, True, axis=1)
     return mask

@@ -1,4 +1,4 @@
-"""Checks of action codecs."""
+"""Checks for action codecs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from rlcatalog_testing.trials import contains
 
 
 class ActionTrial:
-    """A codec with one of its action spaces, and actions of the space.
+    """A codec with one of its action spaces, and actions from this space.
 
     Args:
         space: The space.
-        bounds: Rule that brings floats into their bounds.
+        bounds: Rule that maps floats into their bounds.
 
     Attributes:
         codec: The codec.
@@ -44,7 +44,7 @@ class ActionTrial:
         return self.codec.info.describe()
 
     def raws(self) -> Array:
-        """Return raw actions for the environment's actions, or any raw actions if there is no inverse."""
+        """Return raw actions for the environment's actions, or arbitrary raw actions if there is no inverse."""
         try:
             return self.codec.invert(stack(self.codec.info, self.actions))
         except NotServedError:
@@ -60,10 +60,10 @@ class ActionTrial:
 
 
 def action_trials(part: Part) -> Iterator[ActionTrial]:
-    """Yield a trial of the checked codec for each of its spaces, in each way to apply bounds.
+    """Yield a trial of the checked codec for each of its spaces and each way to apply bounds.
 
     Raises:
-        AssertionError: It does not support any action space of its examples, or any standard one.
+        AssertionError: It does not support any action space in its examples, or any standard action space.
     """
     declared = part.component.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
@@ -75,7 +75,7 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
     return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))
 
 
-#: Checks of action codecs, each with actions of its space.
+#: Checks for action codecs, each with actions from its space.
 check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 
@@ -93,7 +93,7 @@ def actions_are_inverted(trial: ActionTrial) -> None:
     require(np.array_equal(raw, before), f"{trial}: adapt() modifies its raw actions")
     alike(codec.invert(adapted), raw, f"{trial}: invert(adapt(raw))")
     for one, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
-        require(_equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, the action {expected}")
+        require(_equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, expected {expected}")
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -109,7 +109,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 @check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
 def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
-    """Every raw action becomes an action of the space, also floats far outside its bounds."""
+    """Every raw action becomes an action in the space, including floats far outside its bounds."""
     codec, raws = trial.codec, [trial.raws()]
     floats = [leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves]
     if any(floats):
@@ -118,12 +118,12 @@ def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
         raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
     for raw in raws:
         for one in rows(codec.info, codec.adapt(raw)):
-            require(contains(codec.info.space, one), f"{trial}: adapt() made {one!r}, no action of it")
+            require(contains(codec.info.space, one), f"{trial}: adapt() returned {one!r}, not an action in it")
 
 
 @check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
 def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
-    """Declared widths match the arrays, and declared numbers of values match the allowed values."""
+    """Declared widths match the arrays, and declared value counts match the allowed values."""
     codec, raw = trial.codec, trial.raws()
     inputs = codec.inputs(raw)
     low, high = codec.limits
@@ -139,62 +139,62 @@ def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
     codec.check_raw(raw)
 
 
-@check_action_codecs(hint="show each raw value in inputs(), a choice as a one-hot")
+@check_action_codecs(hint="include each raw value in inputs(), with a choice as a one-hot")
 def models_can_tell_actions_apart(trial: ActionTrial) -> None:
-    """Different raw actions are different inputs of a model, all of them finite."""
+    """Different raw actions become different model inputs, all of them finite."""
     raw = trial.raws()
     inputs = trial.codec.inputs(raw)
     require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
     given, shown = (len(np.unique(array, axis=0)) for array in (raw, inputs))
-    require(given == shown, f"{trial}: {given} different actions become {shown} inputs of models")
+    require(given == shown, f"{trial}: {given} different actions become {shown} model inputs")
 
 
 @check_action_codecs(hint="return data that distinguishes spaces from space_to_json, and read it in space_from_json")
 def the_space_is_written_down(trial: ActionTrial) -> None:
-    """The space's plain data gives an equal space, for saved policies."""
+    """The space's plain data can be converted back to an equal space, for saved policies."""
     space = trial.codec.info.space
     data = space_to_json(space)
     if data is None:
-        raise NotApplicable("space_to_json returns None: load() has to be given the space")
+        raise NotApplicable("space_to_json returns None: the space must be passed to load()")
     again = space_from_json(json.loads(json.dumps(data)))
-    require(again == space, f"{space}: it came back as {again}")
+    require(again == space, f"{space}: its plain data was read back as {again}")
 
 
 @check_action_codecs(
     hint="let `choices` return the number of values of each choice, in the order of the mask's columns"
 )
 def masks_become_columns(trial: ActionTrial) -> None:
-    """A mask can be passed as columns; no mask allows everything, and another width raises an error.
+    """A mask can be passed as columns; without a mask, everything is allowed, and a wrong width raises an error.
 
-    Each action has one column of each choice, if the codec defines columns.
+    Each action has one column for each choice, if the codec defines columns.
     """
     codec, width = trial.codec, trial.codec.mask_width
     if not width:
-        raise NotApplicable("nothing of its actions can be masked")
+        raise NotApplicable("no part of its actions can be masked")
     columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
     for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
         found = codec.mask_columns(mask, ROWS)
         same = found is not None and np.array_equal(found, expected)
-        require(same, f"{trial}: a mask of its columns became {found}")
+        require(same, f"{trial}: a mask given as columns became {found}")
     taken, counts = codec.mask_taken(trial.raws()), [count for _, count in codec.choices]
     if taken is not None:
         owners = np.repeat(np.arange(len(counts)), counts)
         fits = taken.shape == (ROWS, len(counts)) and bool(((taken >= 0) & (taken < width)).all())
         fits = fits and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all())
         what = f"found {taken[:1].tolist()} for one action"
-        require(fits, f"{trial}: mask_taken() must name one column of each choice, {what}")
+        require(fits, f"{trial}: mask_taken() must name one column for each choice, {what}")
     for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
         try:
             codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
         except ActionMaskError as error:
-            require("action" in str(error), f"{trial}: the refusal of a mask names no path: {error}")
+            require("action" in str(error), f"{trial}: the error for a mask does not name the path: {error}")
         else:
-            require(False, f"{trial}: a mask of another form was taken: {np.shape(wrong)}")
+            require(False, f"{trial}: a mask with the wrong shape was accepted: {np.shape(wrong)}")
 
 
 @check_action_codecs(hint="use only self.info: inside a Tuple or Dict, the codec is for a child, with a longer path")
 def nested_actions_are_those_alone(trial: ActionTrial) -> None:
-    """Inside a Tuple and a Dict it adapts and shows its slice as alone."""
+    """Inside a Tuple or Dict, it adapts and shows its slice just as it would on its own."""
     codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()
     both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
     for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):
@@ -202,5 +202,5 @@ def nested_actions_are_those_alone(trial: ActionTrial) -> None:
         require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
         adapted = whole.info.split(whole.adapt(both))[1]
         for one, expected in zip(rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True):
-            require(_equal(one, expected), f"{outer}: its part is {one}, alone {expected}")
-        alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: inputs of models")
+            require(_equal(one, expected), f"{outer}: its part is {one}, but {expected} on its own")
+        alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: model inputs")

@@ -1,4 +1,4 @@
-"""Checks of preprocessors, the codecs of observations."""
+"""Checks for preprocessors, which are the codecs for observations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rlcatalog_testing.examples import quiet
 from rlcatalog_testing.passes import Array, alike
 
 ROWS = 5
-#: Further observations, of which some differ wherever the space leaves a choice.
+#: Number of further observations, some of which differ wherever the space allows it.
 MANY = 20
 #: Values before and after a codec's slice.
 CANARIES = 3
-#: Advice for codecs that no standard space fits.
+#: Advice for codecs that fit no standard space.
 DECLARE = (
     "declare examples='package.module:function', which returns a list of rlcatalog_testing.Example with a space of its"
     " kind"
@@ -33,7 +33,7 @@ DECLARE = (
 
 
 class CodecTrial:
-    """A codec with one of its spaces, and observations of the space.
+    """A codec with one of its spaces, and observations from this space.
 
     Args:
         part: The codec's declaration.
@@ -58,11 +58,11 @@ class CodecTrial:
         return self.codec.info.describe()
 
     def batch(self) -> Any:
-        """Return the observations as a vector environment does."""
+        """Return the observations in the form that a vector environment returns."""
         return concatenate(self.space, tuple(self.observations), create_empty_array(self.space, n=ROWS))
 
     def encoded(self, observations: list[Any] | None = None) -> Array:
-        """Return the observations, or others, encoded: `[B, size]`."""
+        """Return the observations, or the given ones, in encoded form: `[B, size]`."""
         observations = self.observations if observations is None else observations
         return self.codec.transform_batch(observations).reshape(len(observations), -1)
 
@@ -71,7 +71,7 @@ def codec_trials(part: Part) -> Iterator[CodecTrial]:
     """Yield a trial of the checked codec for each of its spaces in the examples.
 
     Raises:
-        AssertionError: It does not support any.
+        AssertionError: It does not support any of these spaces.
     """
     seen = set()
     for example in part.examples:
@@ -81,10 +81,10 @@ def codec_trials(part: Part) -> Iterator[CodecTrial]:
             if key not in seen and _takes(part, codec, options):
                 seen.add(key)
                 yield CodecTrial(part, codec.info.space, options)
-    require(bool(seen), f"it does not support any space of its examples; {DECLARE}")
+    require(bool(seen), f"it does not support any space in its examples; {DECLARE}")
 
 
-#: Checks of preprocessors, space by space.
+#: Checks for preprocessors, space by space.
 check_codecs = partial(check, "preprocessor", each=codec_trials)
 
 
@@ -107,23 +107,23 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
 
 @check_codecs(hint="let writer and batch_writer compute the same; leave out batch_writer if it is not faster")
 def single_is_batch(trial: CodecTrial) -> None:
-    """Alone, in a list and in a vector environment's batch an observation is encoded the same, as float32."""
+    """An observation is encoded the same on its own, in a list and in a vector environment's batch, as float32."""
     codec, observations = trial.codec, trial.observations
     single = np.stack([codec.transform(obs) for obs in observations])
     dtype = codec.observation_space.dtype
     require(single.dtype in (np.float32, dtype), f"{trial}: it is encoded as {single.dtype}, not {dtype}")
     for name, batch in (("a list", observations), ("a batch", trial.batch())):
-        alike(codec.transform_batch(batch), single, f"{trial}: {name}, against each alone", 1e-6)
+        alike(codec.transform_batch(batch), single, f"{trial}: {name}, compared with each on its own", 1e-6)
     written = np.full(codec.size, np.nan, np.float32)
     codec.write(observations[0], written, 0)
-    alike(written, single[0].ravel(), f"{trial}: write(), against transform()", 1e-6)
+    alike(written, single[0].ravel(), f"{trial}: write(), compared with transform()", 1e-6)
     none = codec.transform_batch([])
-    require(none.shape == (0, *codec.shape), f"{trial}: of no observation it makes {none.shape}")
+    require(none.shape == (0, *codec.shape), f"{trial}: for an empty batch, it returns {none.shape}")
 
 
 @check_codecs(hint="use self.info, not the whole observation: inside a Dict or Tuple, the codec is for a child")
 def nested_is_alone(trial: CodecTrial) -> None:
-    """Inside a Dict or a Tuple it encodes as alone, into its slice."""
+    """Inside a Dict or Tuple, it encodes into its slice just as it would on its own."""
     part, vector, tried = trial.part, spaces.Box(-1, 1, (2,), np.float32), False
     pairs = [(vector.sample(), obs) for obs in trial.observations]
     for outer, batch in (
@@ -137,12 +137,12 @@ def nested_is_alone(trial: CodecTrial) -> None:
         if [child.component for child in whole.children][1:] == [part.component]:
             tried = True
             found = whole.transform_batch(batch).reshape(ROWS, -1)[:, whole.size - trial.codec.size :]
-            alike(found, trial.encoded(), f"{outer}: its part of the whole, against alone", 1e-6)
+            alike(found, trial.encoded(), f"{outer}: its slice, compared with its encoding on its own", 1e-6)
     if not tried:
-        raise NotApplicable("it is chosen for whole observations alone")
+        raise NotApplicable("it is chosen only for whole observations")
 
 
-@check_codecs(hint="write out[start : start + self.size], in batches out[:, start : start + self.size], alone")
+@check_codecs(hint="write only out[start : start + self.size]; in batches, only out[:, start : start + self.size]")
 def writes_only_its_slice(trial: CodecTrial) -> None:
     """Writers leave the values before and after their slice unchanged."""
     start, stop, encoded = CANARIES, CANARIES + trial.codec.size, trial.encoded()
@@ -154,17 +154,17 @@ def writes_only_its_slice(trial: CodecTrial) -> None:
     for name, found in (("batch_writer", out), ("writer", one[None])):
         outside = np.delete(found, slice(start, stop), axis=1)
         require(bool((outside == np.float32(1e30)).all()), f"{trial}: its {name} writes outside its slice")
-        alike(found[:, start:stop], encoded[: len(found)], f"{trial}: its {name}'s slice", 1e-6)
+        alike(found[:, start:stop], encoded[: len(found)], f"{trial}: the slice that its {name} writes", 1e-6)
 
 
-@check_codecs(hint="let bounds() return the lowest and highest values that writers write")
+@check_codecs(hint="let bounds() return the lowest and highest values that the writers write")
 def encodes_within_its_bounds(trial: CodecTrial) -> None:
-    """Encoded values lie within the announced bounds, including encoded extremes of the space."""
+    """Encoded values lie within the declared bounds, including the encoded extremes of the space."""
     codec, observations = trial.codec, list(trial.observations)
     for edge in (codec.info.low, codec.info.high) if codec.info.kind == "box" else ():
         observations += [edge.copy()] if edge is not None and np.isfinite(edge).all() else []
     check_bounds(codec, trial.encoded(observations))
-    require(codec.observation_space.shape == codec.shape, f"{trial}: observation_space has another shape")
+    require(codec.observation_space.shape == codec.shape, f"{trial}: observation_space has a different shape")
 
 
 @check_codecs(hint="encode the whole observation: different observations should be encoded differently")
@@ -183,12 +183,12 @@ def tells_observations_apart(trial: CodecTrial) -> None:
     for path, values, rows in parts:
         varies = not all(is_unchanged(value, values[0]) for value in values)
         same = bool((rows == rows[0]).all())
-        require(not (varies and same), f"{trial}: different values of {path} are encoded alike")
+        require(not (varies and same), f"{trial}: different values of {path} have the same encoding")
 
 
 @check_codecs(hint="call self.refuse(expected, found) in check(): the message begins with self.info.path")
 def refuses_what_does_not_fit(trial: CodecTrial) -> None:
-    """An observation outside the space raises an ObservationError with the path, alone and in a batch."""
+    """An observation outside the space raises an ObservationError with the path, on its own and in a batch."""
     codec, space = trial.codec, trial.space
     for wrong in _wrong(space):
         for how, given in (("transform", wrong), ("transform_batch", [trial.observations[0], wrong])):
@@ -204,15 +204,15 @@ def _wrong(space: Any) -> Iterator[Any]:
     """Yield values outside a space."""
     for candidate in (None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan):
         inside = False
-        with suppress(Exception):  # a space may raise on unknown values
+        with suppress(Exception):  # a space may raise an error for unknown values
             inside = bool(space.contains(candidate))
         if not inside:
             yield candidate
 
 
-@check_codecs(hint="write into `out` alone, and return no view of the observation")
+@check_codecs(hint="write only into `out`, and do not return a view of the observation")
 def leaves_observations_alone(trial: CodecTrial) -> None:
-    """Observations stay unchanged; results share no memory with them or with earlier results."""
+    """Observations stay unchanged; results do not share memory with them or with earlier results."""
     codec, observations, batch = trial.codec, trial.observations, trial.batch()
     before, first = copy.deepcopy(observations), codec.transform(observations[0])
     kept, many = first.copy(), codec.transform_batch(batch)

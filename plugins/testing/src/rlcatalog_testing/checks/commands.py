@@ -1,4 +1,4 @@
-"""Checks of commands: `rlcatalog NAME --help` in a separate process."""
+"""Checks for commands: `rlcatalog NAME --help` in a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.passes import framework_modules, run_apart
 
-#: Asks a command for help, and prints which modules were imported then.
+#: Program that prints a command's help, and then which modules were imported.
 _ASK = """
 import importlib, sys
 import typer
@@ -28,19 +28,19 @@ def _ask_for_help(part: Part) -> Iterator[subprocess.CompletedProcess[str]]:
     yield run_apart(_ASK, part.component.declaration.targets["cli"], part.component.name, *framework_modules())
 
 
-#: Checks of commands, with the process that printed the help.
+#: Checks for commands, with the process that printed the help.
 check_help = partial(check, "command", each=_ask_for_help)
 
 
-@check_help(hint="annotate parameters as typer takes them, and give the function a docstring")
+@check_help(hint="annotate parameters as typer expects, and give the function a docstring")
 def help_is_shown(done: subprocess.CompletedProcess[str]) -> None:
-    """`--help` exits with status 0 and prints a text."""
-    require(done.returncode == 0, f"--help ended with {done.stderr[-2000:] or done.returncode}")
+    """`--help` exits with status 0 and prints the usage."""
+    require(done.returncode == 0, f"--help failed with {done.stderr[-2000:] or done.returncode}")
     require("Usage" in done.stdout, f"--help printed no usage: {done.stdout[:200]!r}")
 
 
-@check_help(hint="import frameworks inside the function: `rlcatalog NAME --help` should answer at once")
+@check_help(hint="import frameworks inside the function: `rlcatalog NAME --help` should respond at once")
 def help_imports_no_framework(done: subprocess.CompletedProcess[str]) -> None:
-    """Help does not wait for a framework."""
+    """`--help` does not import a framework."""
     imported = done.stdout.rpartition("imported:")[2].split()
     require(not imported, f"--help imports {', '.join(imported)}")

@@ -1,4 +1,4 @@
-"""Checks of combinations: each model inside, around and next to the other installed models."""
+"""Checks for combinations: each model inside, around and next to the other installed models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named
 from rlcatalog_testing.passes import ModelTrial, every
 
-#: Errors of parts that cannot be combined; any other error is a fault.
+#: Errors from parts that cannot be combined; any other error is a fault.
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
@@ -25,9 +25,9 @@ def _others(part: Part, slot: str) -> list[Component]:
 
 
 def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
-    """Return an example of a memory or a head around the model of another.
+    """Return an example of a memory or head around the model of a different example.
 
-    The outer model gets the part of the observation that the head claims, the inner model the rest.
+    The outer model receives the part of the observation that the head claims, and the inner model the rest.
     """
     resolution, config = part.resolve(outer), {**outer.config, **inner.config}
     if kind_of(outside) == "memory":
@@ -42,7 +42,7 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
 
 
 def _works(part: Part, example: Example, *members: Component) -> bool:
-    """Check a model of several parts; return False if they are not chosen together, or refuse each other."""
+    """Check a model made of several parts; return False if they are not chosen together, or cannot be combined."""
     try:
         chosen = list(part.resolve(example).parts())
         if not all(member in chosen for member in members):
@@ -56,7 +56,7 @@ def _works(part: Part, example: Example, *members: Component) -> bool:
 
 
 def _company(part: Part, slot: str, outside: bool) -> None:
-    """Check the part with each installed model of a slot, outside or inside it."""
+    """Check the part with each installed model for a slot, outside or inside it."""
     works = False
     for other in _others(part, slot):
         for example in examples_of(other, part.catalog)[:1]:
@@ -64,22 +64,20 @@ def _company(part: Part, slot: str, outside: bool) -> None:
             joined = _join(mine, theirs, part, other) if outside else _join(theirs, mine, part, part.component)
             works |= _works(part, joined, part.component, other)
     if not works:
-        raise NotApplicable(f"no {slot} that is installed goes with it")
+        raise NotApplicable(f"no installed {slot} can be combined with it")
 
 
 @check(
-    "trunk", hint="with num_outputs=None build no logits, announce self.num_outputs, and return features of that width"
+    "trunk", hint="if num_outputs=None, do not build logits, set self.num_outputs, and return features of that width"
 )
 def works_inside_memories(part: Part) -> None:
-    """As a trunk it works inside every installed memory."""
+    """As a trunk, it works inside every installed memory."""
     if part.policy(part.examples[0]).memory:
         raise NotApplicable("it has a state, so a memory cannot be wrapped around it")
     _company(part, "memory", outside=True)
 
 
-@check(
-    "trunk", "memory", hint="with num_outputs=None return features of the announced width; read no observation by key"
-)
+@check("trunk", "memory", hint="if num_outputs=None, return features of the declared width; read no observation by key")
 def works_under_heads(part: Part) -> None:
     """It works under every installed head."""
     _company(part, "head", outside=True)
@@ -91,11 +89,9 @@ def works_around_trunks(part: Part) -> None:
     _company(part, "trunk", outside=False)
 
 
-@check(
-    "trunk", hint="take obs_space's shape from the argument: as a part of an observation it is not the environment's"
-)
+@check("trunk", hint="read the shape from obs_space: for part of an observation, it is not the environment's space")
 def works_for_a_part_of_an_observation(part: Part) -> None:
-    """It works inside trunks that give each part of an observation its own model."""
+    """It works inside trunks that use a separate model for each part of an observation."""
     mine = next((e for e in part.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None)
     if mine is None:
         raise NotApplicable("its examples have no simple observation")
@@ -114,7 +110,7 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
         nets = {key: {**nets, path: part.component.address} for key, nets in held.items()}
         tried |= bool(nets) and _works(part, Example(obs, mine.action, {**example.config, **nets}), holder)
     if not tried:
-        raise NotApplicable("no trunk that is installed gives a part of an observation a model by name")
+        raise NotApplicable("no installed trunk selects a model for a part of an observation by name")
 
 
 @check(
@@ -122,9 +118,9 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
     hint="call self.trunk(input_dict, state, seq_lens), not its forward, once in each pass",
 )  # fmt: skip
 def shows_the_trunk_its_input(trial: ModelTrial) -> None:
-    """It calls its trunk, which sees the rest of the observation, but nothing that a head claims."""
+    """It calls its trunk, which sees only the part of the observation that no head claims."""
     trunk: Any = innermost(trial.policy)
-    require(trunk is not trial.policy.model, f"{trial}: it holds no trunk: inner_models() is empty")
+    require(trunk is not trial.policy.model, f"{trial}: it contains no trunk: inner_models() is empty")
     inputs: list[Any] = []
     forward = trunk.forward
 
@@ -142,7 +138,7 @@ def shows_the_trunk_its_input(trial: ModelTrial) -> None:
     if unclaimed is None:
         return
     shown = [key for key in unclaimed.claimed if isinstance(obs, dict) and key in obs]
-    require(not shown, f"{trial}: the trunk is shown {shown}, which the head has claimed")
+    require(not shown, f"{trial}: the trunk receives {shown}, which the head has claimed")
     width = unclaimed.preprocessor.size
     found = inputs[0]["obs_flat"].shape[-1] if len(unclaimed.preprocessor.shape) == 1 else width
-    require(found == width, f"{trial}: the trunk is shown {found} values in a row, and {width} are left for it")
+    require(found == width, f"{trial}: the trunk receives {found} values per row, expected the remaining {width}")

@@ -1,4 +1,4 @@
-"""Checks of declarations, before a part is imported."""
+"""Checks for declarations, before a part is imported."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EVERY = (
     "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",
     "engine", "framework",
 )  # fmt: skip
-#: Those that a lookup chooses by rank.
+#: Kinds of parts that a lookup chooses by rank.
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
 def _is_asked(part: Part) -> bool:
-    """Return whether a lookup calls the part's functions. A wrapper's functions are not: they need an environment."""
+    """Return whether a lookup calls the part's functions. It does not call a wrapper's, which need an environment."""
     return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
 
 
@@ -38,17 +38,17 @@ check_declarations = partial(check, *EVERY, every_framework=False)
 
 @check_declarations(hint="write one line for `rlcatalog list`")
 def has_a_summary(part: Part) -> None:
-    """The summary is one line with text."""
+    """The summary is a single line that is not empty."""
     summary = part.component.declaration.summary
     require(bool(summary.strip()) and "\n" not in summary, f"its summary is {summary!r}")
 
 
 @check_declarations(
-    hint="import frameworks, and modules that do, in the targets' modules alone; match, describe and size read"
+    hint="import frameworks, and modules that import them, only in the targets' modules; match, describe and size read"
     " SpaceInfo and the config"
 )
 def imports_no_framework(part: Part) -> None:
-    """Importing the plugin and asking its functions imports no framework."""
+    """Importing the plugin and calling its functions does not import a framework."""
     own = _plugin_of(part)
     # In one process for all plugins if none of them imports a framework, which is the usual case.
     everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
@@ -80,35 +80,35 @@ print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 
 
 def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
-    """Return the frameworks that a process imports when it loads and calls plugins; None if it fails."""
+    """Return the frameworks that a process imports when it loads and calls plugins; None if the process fails."""
     named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
     done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
     if done.returncode == 77:
         return None
-    require(done.returncode == 0, f"{named[0][0]} cannot be imported alone: {done.stderr.strip()[-500:]}")
+    require(done.returncode == 0, f"{named[0][0]} cannot be imported on its own: {done.stderr.strip()[-500:]}")
     return done.stdout.rpartition("imported:")[2].split()
 
 
 @check_declarations(
-    hint="write Annotated[type, Meta(description='…')] at each key of the config struct",
+    hint="write Annotated[type, Meta(description='…')] for each key in the config struct",
     where=lambda part: part.catalog.registry.config_paths.get(part.component.declaration.config or "") is not None,
 )
 def keys_are_described(part: Part) -> None:
-    """Each config key has a description on one line."""
+    """Each config key has a one-line description."""
     struct = part.catalog.registry.config_paths[str(part.component.declaration.config)]
     bad = [key.name for key in keys_of(struct) if not key.meaning.strip() or "\n" in key.meaning]
-    require(not bad, f"{struct.__name__}: {', '.join(bad)} without a description on one line")
+    require(not bad, f"{struct.__name__}: {', '.join(bad)} without a one-line description")
 
 
 @check_declarations(
     "exporter",
-    hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them"
-    " into the public index",
+    hint="begin names and keys with your distribution's name, words joined by '_' ('-' in commands), or add them"
+    " to the public index",
 )
 def names_are_its_own(part: Part) -> None:
-    """Names and config keys begin with the package's name, or the public index gives them to it.
+    """Names and config keys begin with the package's name, or the public index assigns them to it.
 
-    A framework may also have the name of its library.
+    A framework may also be named after its library.
     """
     component, declaration = part.component, part.component.declaration
     after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
@@ -127,10 +127,10 @@ def names_are_its_own(part: Part) -> None:
     where=lambda part: part.component.distribution != "rlcatalog",
 )
 def bounds_the_kernel(part: Part) -> None:
-    """The metadata requires a range of kernel versions with both ends."""
+    """The metadata requires a range of kernel versions with a lower and an upper bound."""
     plugin = _plugin_of(part)
     if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
-        raise NotApplicable("it is not installed: nothing is known of its metadata")
+        raise NotApplicable("it is not installed, so it has no metadata")
     requires = [line for line in plugin.requires if re.match(r"rlcatalog(?![\w.-])", line)]
     bounds = [line for line in requires if "extra ==" not in line]
     ranges = [line for line in bounds if "~=" in line or "==" in line or ("<" in line and ">=" in line)]
@@ -139,11 +139,11 @@ def bounds_the_kernel(part: Part) -> None:
 
 
 @check_declarations(
-    hint="answer every request: read shapes that may be None, kinds you do not know, and raise rlcatalog.errors only",
+    hint="handle every request: shapes may be None and kinds may be unknown; raise only errors from rlcatalog.errors",
     where=_is_asked,
 )
 def answers_every_request(part: Part) -> None:
-    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for every request."""
+    """`match`, `claims`, `describe`, `size` and `pinned_keys` raise only rlcatalog's errors, for every request."""
     for name, request, answer in answers(part.component, part.catalog):
         what = f"{name} for {request.obs.describe()} → {request.action.describe() if request.action else None}"
         if isinstance(answer, Exception):
@@ -155,7 +155,7 @@ def answers_every_request(part: Part) -> None:
 
 
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
-    """Yield the answers of a declaration's functions to requests of every kind: function, request, answer.
+    """Yield the answers of a declaration's functions to all kinds of requests: function, request, answer.
 
     An answer is the return value or the exception.
     """
@@ -169,7 +169,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
                 arguments = (request.action, request.config)
                 arguments += (3,) if getattr(declaration, "wraps_default", False) else ()
             if (name != "match" and not matches) or arguments[0] is None:
-                continue  # the kernel asks those only that match, or that the config names
+                continue  # the kernel only asks those that match, or that the config names
             try:
                 answer = getattr(declaration, name)(*arguments)
             except Exception as error:
@@ -181,7 +181,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
 def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
     kind, config = kind_of(component), catalog.parse_config(None).read_only()
     if kind not in CHOSEN:
-        return  # an environment, for example, is not made up
+        return  # for example, an environment cannot be made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
     served = [name for name in component.frameworks if name in frameworks()] or [default_framework()]
     for index, space in enumerate(OBSERVATIONS):
@@ -197,7 +197,7 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
         yield (request := replace(bare, framework=served[0], num_outputs=4))
         try:
             made = catalog.preprocessor_for(obs, config)
-        except CatalogError:  # without the package of codecs
+        except CatalogError:  # the package with the codecs is missing
             yield replace(request, encoded_shape=obs.shape if obs.kind == "box" else (7,))
             continue
         yield (encoded := replace(request, framework=served[-1], encoded_shape=made.shape, preprocessor=made))

@@ -1,4 +1,4 @@
-"""Checks of action distributions: densities, entropies and divergences against draws, and their gradients."""
+"""Checks for action distributions: densities, entropies and divergences against samples, and their gradients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlcatalog_testing.contract import NotApplicable, check, require
 from rlcatalog_testing.passes import Array
 from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials, random_mask, trials
 
-#: Draws that a mean is taken over, and how many standard errors it may be off.
+#: Number of draws that a mean is taken over, and the number of standard errors by which it may be off.
 DRAWS, ERRORS = 2048, 6.0
-#: Rows of inputs, each of which is a distribution.
+#: Number of rows of inputs, each of which is a distribution.
 ROWS = 2
-#: More floats than this are seldom drawn into any box.
+#: With more floats than this, draws seldom fall into a given box.
 MOST_FLOATS = 4
 
 
@@ -27,20 +27,20 @@ MOST_FLOATS = 4
 def density_integrates_to_one(trial: Trial) -> None:
     """Probabilities sum to 1 over all actions; densities integrate over a box of samples to its volume.
 
-    Where x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. It is only so
-    if p integrates to 1 and is the density of the samples.
+    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. This only holds if p
+    integrates to 1 and is the density of the samples.
     """
     every = trial.every_action()
     for row in trial.inputs(ROWS, 0.5):
         if every is not None:
             total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
-            what = f"the probabilities of all {len(every)} actions add up to {total:.6g}"
+            what = f"the probabilities of all {len(every)} actions sum to {total:.6g}"
             require(abs(total - 1) < 1e-4, f"{trial}: {what}")
         else:
             found, error, expected = _volumes(trial, row)
             require(
                 abs(found - expected) <= ERRORS * error + 0.01 * expected,
-                f"{trial}: its draws and its density give a box of volume {expected:.4g} the volume {found:.4g}"
+                f"{trial}: from its draws and its density, a box of volume {expected:.4g} has the volume {found:.4g}"
                 f" ± {error:.2g}: the density does not integrate to 1, or does not match the samples",
             )
 
@@ -55,10 +55,10 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
     drawn = trial.raw(dist.sample())
     floats, shares, counted = _kinds_of_columns(trial)
     if not 0 < len(floats) <= MOST_FLOATS:
-        raise NotApplicable("too many actions to add up, and too many floats to integrate over")
+        raise NotApplicable("too many actions to sum over, and too many floats to integrate over")
     values, half = drawn[:, floats].astype(np.float64), 2 * DRAWS
-    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # from other draws than the counted ones
-    require(bool((high > low).all()), f"{trial}: the same value is drawn again and again")
+    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # from draws other than the counted ones
+    require(bool((high > low).all()), f"{trial}: the same value is drawn every time")
     inside = ((values[half:] >= low) & (values[half:] <= high)).all(axis=1)
     weights = np.zeros(half)
     weights[inside] = np.exp(-trial.logp(dist, drawn)[half:][inside])
@@ -67,9 +67,9 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
 
 
 def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
-    """Return the indices of free floats, the groups of shares among them, and the number of integer combinations.
+    """Return the indices of free floats, the groups of fractions among them, and the number of integer combinations.
 
-    The shares of a group add up to less than 1. The last share is 1 minus the others, so it is in no group.
+    The fractions in a group sum to less than 1. The last fraction is 1 minus the others, so it is not in the group.
     """
     floats: list[int] = []
     shares: list[list[int]] = []
@@ -89,7 +89,7 @@ def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
 
 
 def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]]) -> float:
-    """Return the share of a box in which shares add up to less than 1."""
+    """Return the fraction of a box in which the fractions sum to less than 1."""
     points = np.random.default_rng(0).uniform(low, high, (50_000, len(low)))
     fits = np.ones(len(points), bool)
     for group in shares:
@@ -102,20 +102,20 @@ def draws_follow_logp(trial: Trial) -> None:
     """With few actions, frequencies match probabilities."""
     every = trial.every_action()
     if every is None:
-        raise NotApplicable("its actions cannot be counted; density_integrates_to_one looks at logp instead")
+        raise NotApplicable("its actions cannot be counted; density_integrates_to_one checks logp instead")
     for row in trial.inputs(ROWS):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
         chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
         for action, expected in zip(every, chance, strict=True):
             often = float((drawn == action).all(axis=1).mean())
             slack = ERRORS * np.sqrt(expected * abs(1 - expected) / DRAWS) + 4 / DRAWS
-            what = f"{trial}: {action} has probability {expected:.4g} and is drawn with frequency {often:.4g}"
+            what = f"{trial}: {action} has probability {expected:.4g}, but is drawn with frequency {often:.4g}"
             require(abs(often - expected) <= slack, what)
 
 
 @check_chance_trials(hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'")
 def entropy_agrees_with_draws(trial: Trial) -> None:
-    """The entropy, or an estimate on average, is the mean of -logp over samples."""
+    """The entropy, or the average of its estimates, is the mean of -logp over samples."""
     for row in trial.inputs(ROWS):
         dist = trial.dist(np.tile(row, (DRAWS, 1)))
         logp = trial.logp(dist, trial.raw(dist.sample()))
@@ -130,15 +130,15 @@ def entropy_agrees_with_draws(trial: Trial) -> None:
 
 
 def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
-    """Raise unless numbers are on average the mean of the samples, within sampling error."""
+    """Raise an error unless the mean of numbers equals the mean of the samples, within sampling error."""
     error = float(np.hypot(drawn.std(), says.std()) / np.sqrt(DRAWS))
-    what = f"{name} is {says.mean():.5g}, and the mean of {of} over draws {drawn.mean():.5g} ± {error:.2g}"
+    what = f"{name} is {says.mean():.5g}, but the mean of {of} over draws is {drawn.mean():.5g} ± {error:.2g}"
     require(abs(says.mean() - drawn.mean()) <= ERRORS * error + 1e-3, what)
 
 
 @check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
 def kl_agrees_with_draws(trial: Trial) -> None:
-    """The divergence of stored distributions is the mean difference of log densities over samples."""
+    """The divergence between stored distributions is the mean difference in log density over samples."""
     for i, row in enumerate(trial.inputs(ROWS)):
         other = row + trial.inputs(1, seed=10 + i)[0]
         here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
@@ -149,10 +149,10 @@ def kl_agrees_with_draws(trial: Trial) -> None:
 
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
-    """Return the divergence of the stored inputs, and of the distributions themselves, if they have one.
+    """Return the divergence between stored distributions, and between the distributions themselves, if defined.
 
     Raises:
-        NotApplicable: They have no masks.
+        NotApplicable: They have no divergence.
     """
     divergences = []
     pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}
@@ -162,31 +162,31 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
         except NoClosedFormError:
             continue
         except NotImplementedError:
-            require(False, f"{trial}: {name} raises NotImplementedError: without a closed form, leave out kl")
+            require(False, f"{trial}: {name} raises NotImplementedError: if there is no closed form, leave out kl")
     if not divergences:
         raise NotApplicable("it reports that its divergence has no closed form")
     return divergences
 
 
-@check_trials(hint="subtract log probabilities of the same normalisation: KL(p, p) is 0, and none is negative")
+@check_trials(hint="subtract log probabilities with the same normalisation: KL(p, p) is 0, and no KL is negative")
 def kl_of_itself_is_zero(trial: Trial) -> None:
-    """`KL(p, p)` is 0 and `KL(p, q)` not negative."""
+    """`KL(p, p)` is 0, and `KL(p, q)` is not negative."""
     inputs = trial.inputs(8)
     dist, same, other = trial.dist(inputs), trial.dist(inputs.copy()), trial.dist(trial.inputs(8, seed=1))
     raw = trial.raw(dist.sample())
     for name, says in _divergences(trial, dist, same, raw):
         require(bool((np.abs(says) < 1e-4).all()), f"{trial}: {name} from itself is {says}")
     for name, says in _divergences(trial, dist, other, raw):
-        require(bool((says > -1e-4).all()), f"{trial}: {name} from another one is {says.min():.4g}")
+        require(bool((says > -1e-4).all()), f"{trial}: {name} from a different one is {says.min():.4g}")
 
 
 @check(
     "action_dist",
     each=lambda part: trials(part)[:2],
-    hint="clamp inputs of exp, and replace -inf with finite numbers before multiplying",
+    hint="clamp the inputs to exp, and replace -inf with finite numbers before multiplying",
 )
 def gradients_are_finite(trial: Trial) -> None:
-    """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""
+    """Log densities and entropies, and their gradients, are finite for extreme inputs and under masks."""
     signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
     extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
     inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
@@ -210,16 +210,14 @@ def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
             require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")
 
 
-#: How far inputs are moved for a difference quotient, and how far it may be off, absolutely and relatively.
+#: Step size for difference quotients, and their absolute and relative tolerance.
 STEP, TOLERANCE = 1e-2, 0.02
 
-#: `ask(raw, x)`: one number for each row of raw actions `[B, width]` and of inputs `[B, size]`.
+#: `ask(raw, x)` returns one number for each row of raw actions `[B, width]` and inputs `[B, size]`.
 Ask = Callable[[Array, Any], Any]
 
 
-@check_trials(
-    hint="let gradients flow through all that logp, entropy and kl are computed from: no detach(), no stop_gradient"
-)
+@check_trials(hint="let gradients flow through everything that logp, entropy and kl use: no detach(), no stop_gradient")
 def gradients_are_those_of_numbers(trial: Trial) -> None:
     """The gradients of logp, entropy and kl match difference quotients."""
     inputs = trial.inputs(ROWS, 0.5)
@@ -234,12 +232,12 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
         wrong = np.abs(gradient - slopes) > TOLERANCE * (1 + np.abs(slopes))
         if wrong.any():
             row, column = (int(i) for i in np.argwhere(wrong)[0])
-            says = f"{gradient[row, column]:.4g}, and its difference quotient {slopes[row, column]:.4g}"
-            require(False, f"{trial}: the gradient of {name} by input {column} is {says}")
+            says = f"{gradient[row, column]:.4g}, but its difference quotient is {slopes[row, column]:.4g}"
+            require(False, f"{trial}: the gradient of {name} with respect to input {column} is {says}")
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
-    """Yield functions with a gradient by the inputs; the divergence is from stored to current, as in PPO."""
+    """Yield functions with a gradient with respect to the inputs; divergences are from stored to current, as in PPO."""
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
     if trial.has_entropy(trial.dist(trial.inputs(1))):
         yield "entropy", lambda raw, x: trial.dist(x).entropy()
@@ -254,7 +252,7 @@ def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
 
 
 def _slopes(trial: Trial, ask: Ask, inputs: Array, raw: Array) -> Array:
-    """Return difference quotients `[B, size]`, all of them computed in one batch."""
+    """Return difference quotients `[B, size]`, all computed in one batch."""
     rows, size = inputs.shape
     steps = STEP * np.repeat(np.eye(size, dtype=np.float32), rows, axis=0)
     tiled = np.tile(inputs, (size, 1))

@@ -1,4 +1,4 @@
-"""Checks of action distributions: their form, the range of actions, masks, storing, frameworks."""
+"""Checks for action distributions: shapes, the range of actions, masks, stored parameters, frameworks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ ROWS = 5
 
 @check(
     "action_dist",
-    hint="let match return or size raise UnsupportedSpaceError, for spaces that it is not for",
+    hint="let match return no rank, or size raise UnsupportedSpaceError, for spaces that it does not support",
     stops=True,
 )
 def works_for_what_it_accepts(part: Part) -> None:
-    """If it works for one action space, it works for each that its `match` and `size` accept."""
+    """If it works for one action space, it works for every space that its `match` and `size` accept."""
     works, fails = [], []
     for example in part.distinct("action"):
         try:
             trial = Trial(part, example)
             raw = trial.raw(trial.dist(trial.inputs(ROWS)).sample())
             trial.codec.check_raw(raw)
-            require(all(trial.lie_inside(raw)), f"{trial}: {raw[0]} is drawn, which becomes no action of the space")
+            require(all(trial.lie_inside(raw)), f"{trial}: it draws {raw[0]}, which becomes no action in the space")
             works.append(example.action)
         except NotApplicable:
             raise
@@ -42,16 +42,16 @@ def works_for_what_it_accepts(part: Part) -> None:
             fails.append((example.action, str(error) if ours else errors.reason(error)))
     if works and fails:
         accepted = ", ".join(str(action) for action, _ in fails)
-        require(False, f"its match and size accept {accepted}, and it works for {works[0]} alone: {fails[0][1]}")
+        require(False, f"its match and size accept {accepted}, but it works only for {works[0]}: {fails[0][1]}")
 
 
-@check_trials(hint="let `size` of the declaration and required_model_output_shape return the same number")
+@check_trials(hint="let the declaration's `size` and required_model_output_shape return the same number")
 def size_is_announced(trial: Trial) -> None:
     """The class and its declaration agree on the number of inputs."""
     if not trial.is_subject:
         return
     says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
-    what = f"{trial}: required_model_output_shape returns {says}, the declaration's size {trial.size}"
+    what = f"{trial}: required_model_output_shape returns {says}, but the declaration's size returns {trial.size}"
     require(int(np.prod(says)) == trial.size, what)
     trial.dist(trial.inputs(ROWS)).sample()
 
@@ -61,7 +61,7 @@ def size_is_announced(trial: Trial) -> None:
     " inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:
-    """Samples have a row per row of inputs, and the declared width and dtype; `sample` has no gradient."""
+    """Samples have one row per row of inputs, and the declared width and dtype; `sample` has no gradient."""
     codec = trial.codec
     for count in (ROWS, 1):
         dist = trial.dist(trial.inputs(count))
@@ -79,10 +79,10 @@ def draws_have_their_form(trial: Trial) -> None:
             own, logp = map(trial.array, (dist.sampled_action_logp(), dist.logp(trial.flat(dist.last_sample))))
             alike(own, logp, f"{trial}: sampled_action_logp() after {method}()")
     gradient = trial.kit.gradient(lambda x: trial.flat(trial.dist(x).sample()), trial.inputs(ROWS))
-    require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
+    require(gradient is None or not gradient.any(), f"{trial}: sample() passes a gradient on; only rsample() may do so")
 
 
-@check_trials(hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
+@check_trials(hint="sum over the values in an action, and keep the rows: logp, entropy and kl are [B]")
 def one_number_per_row(trial: Trial) -> None:
     """Densities, entropies and divergences are `[B]`, and rows do not affect one another."""
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
@@ -103,45 +103,45 @@ def one_number_per_row(trial: Trial) -> None:
             continue
         if name == "kl":
             again = trial.array(ask(dist, raw))
-            alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
+            alike(again, found, f"{trial}: kl in a second call (compute it without sampling, or leave it out)")
         require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
         require(found.dtype == precision, f"{trial}: {name} is {found.dtype}, expected {precision}")
         require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
         if not is_random:
-            alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} of some of its rows")
+            alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} for some of the rows")
 
 
 @check_trials(hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
 def actions_lie_in_the_space(trial: Trial) -> None:
-    """Actions are in the space, for each way to apply bounds; those called bounded without it."""
+    """Actions are in the space for each way to apply bounds; actions declared as bounded are in it without bounds."""
     for scale in (1.0, 10.0):
         dist = trial.dist(trial.inputs(200, scale))
         drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
         for bounds in ("clip", "affine"):
             inside = list(trial.lie_inside(drawn, bounds))
             if not all(inside):
-                require(False, f"{trial}: {drawn[inside.index(False)]} becomes no action of the space")
+                require(False, f"{trial}: {drawn[inside.index(False)]} does not become an action in the space")
         for leaf, columns in trial.pieces():
             low, high = leaf.info.low, leaf.info.high
             if leaf.raw_kind == "bounded" and low is not None and high is not None:
                 slack, piece = 1e-6 * np.maximum(np.abs(low), np.abs(high)), drawn[:, columns]
                 outside = piece[~((piece >= np.ravel(low - slack)) & (piece <= np.ravel(high + slack)))]
                 if len(outside):
-                    require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', and {outside[0]} is drawn")
+                    require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', but it draws {outside[0]}")
 
 
-@check_trials(hint="only read the inputs and options: a Tuple passes each part its slice")
+@check_trials(hint="read only the inputs and options: a Tuple passes each part its slice")
 def works_inside_tuple_and_dict(trial: Trial) -> None:
-    """Two in a Tuple or Dict have the sum of their log densities, and sample the space's structure."""
+    """Two of them in a Tuple or Dict add up their log densities, and sample the space's structure."""
     part, space, width = trial.part, trial.example.action, trial.codec.width
     if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
-        raise NotApplicable("takes whole actions, or parts of them, in its examples")
+        raise NotApplicable("in its examples, it takes whole actions or several parts")
     for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
         try:
             made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
         except (errors.MissingPluginError, errors.NoMatchError, errors.UnsupportedSpaceError) as error:
-            raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
-        require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
+            raise NotApplicable(f"no installed distribution supports a {type(outer).__name__}: {error}") from error
+        require(size == 2 * trial.size, f"{outer}: {size} inputs for two distributions with {trial.size} each")
         inputs = [trial.inputs(ROWS), trial.inputs(ROWS, seed=1)]
         dist = made(trial.ops.tensor(np.concatenate(inputs, axis=1)), None)
         sample = dist.sample()
@@ -153,7 +153,7 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
         halves = zip(inputs, np.split(raw, 2, axis=1), strict=True)
         one, two = (trial.logp(trial.dist(own), drawn) for own, drawn in halves)
         whole = trial.array(dist.logp(trial.ops.tensor(raw)))
-        alike(whole, one + two, f"{outer}: the log density, against the sum of two alone")
+        alike(whole, one + two, f"{outer}: the log density, compared with the sum of the two separate ones")
 
 
 @check_trials(hint="return everything that logp needs from params_given, and rebuild from it in stored()")
@@ -163,10 +163,10 @@ def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
     raw = trial.raw(dist.sample())
     params = trial.params(dist, raw)
     require(params.ndim == 2 and len(params) == ROWS, f"{trial}: params_given returned shape {params.shape}")
-    alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt one")
+    alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt distribution")
 
 
-@check_trials(hint="define masked(inputs, mask), or let forbidden values have the lowest finite input")
+@check_trials(hint="define masked(inputs, mask), or handle the lowest finite number as the input for forbidden values")
 def masks_are_obeyed(trial: Trial) -> None:
     """Forbidden values are never sampled and have probability 0; allowed values have a finite log density."""
     one = trial.raw(trial.dist(trial.inputs(1)).sample())
@@ -192,13 +192,13 @@ def masks_are_obeyed(trial: Trial) -> None:
     chance = np.exp(trial.logp(trial.dist(row, np.repeat(mask[:1], len(every), axis=0)), every))
     most = chance[~allowed].max(initial=0)
     require(most == 0, f"{trial}: a forbidden action has probability {most:.4g}")
-    require(abs(chance.sum() - 1) < 1e-4, f"{trial}: under a mask the probabilities add up to {chance.sum():.6g}")
+    require(abs(chance.sum() - 1) < 1e-4, f"{trial}: under a mask, the probabilities sum to {chance.sum():.6g}")
 
 
 @check(
     "action_dist",
     each=lambda part: twins(part, [partial(Trial, example=example) for example in part.distinct("action")]),
-    hint="compute the same in both frameworks, in the same order of inputs",
+    hint="compute the same in both frameworks, with the same order of inputs",
     every_framework=False,
 )
 def frameworks_agree(trial: Trial, twin: Trial) -> None:
@@ -216,7 +216,7 @@ def frameworks_agree(trial: Trial, twin: Trial) -> None:
         kinds = [getattr(dist, "entropy_kind", "exact") for dist in (here, there)]
         require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
         divergences = [_has_kl(dist) for dist in (here, there)]
-        require(divergences[0] == divergences[1], f"{where} whether there is a kl: {divergences}")
+        require(divergences[0] == divergences[1], f"{where} only one has a kl: {divergences}")
         if trial.has_entropy(here):
             alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
         alike(twin.params(there, raw), trial.params(here, raw), f"{where} params_given")

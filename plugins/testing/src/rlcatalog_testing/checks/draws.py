@@ -1,4 +1,4 @@
-"""Checks of samples of action distributions: the seed decides them, and acting without exploring does not sample."""
+"""Checks for samples from action distributions: the seed determines them, and acting greedily does not sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials
 
 ROWS = 5
-#: Draws that a centre is compared with, and how many standard errors it may be off.
+#: Number of draws that a centre is compared with, and the number of standard errors by which it may be off.
 DRAWS, ERRORS = 2048, 6.0
-#: Rows that are drawn again: enough to differ by chance, even where few actions are likely.
+#: Number of rows that are drawn again: enough to differ by chance, even if few actions are likely.
 MANY = 200
 
 
@@ -22,12 +22,12 @@ def deterministic_sample_is_no_draw(trial: Trial) -> None:
     inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
     dist = trial.dist(inputs)
     first = trial.raw(dist.deterministic_sample())
-    for what, other in (("asked twice", dist), ("of equal inputs", trial.dist(inputs))):
+    for what, other in (("in a second call", dist), ("for equal inputs", trial.dist(inputs))):
         alike(trial.raw(other.deterministic_sample()), first, f"{trial}: deterministic_sample() {what}")
-    alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() of equal rows")
+    alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() for equal rows")
 
 
-@check_trials(hint="return the mode, or a mean or median that is likely; greedy part by part will do")
+@check_trials(hint="return the mode, or a mean or median that is likely; choosing each part greedily is fine")
 def deterministic_sample_is_likely(trial: Trial) -> None:
     """Without exploring, the action is likely; floats are the mode, the mean or the median."""
     inputs, every = trial.inputs(ROWS), trial.every_action()
@@ -35,17 +35,17 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
     if every is not None:
         logp = trial.logp(trial.dist(inputs), best)
         least = -np.log(len(every)) - 1e-3
-        unlikely = f"log probability {logp.min():.4g}: less likely than any of {len(every)} at random"
+        unlikely = f"log probability {logp.min():.4g}: less likely than any of {len(every)} random samples"
         require(bool((logp >= least).all()), f"{trial}: {unlikely}")
         return
     for row, own in zip(inputs, best, strict=True):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
         what = _unlike(trial, row, drawn, own)
-        require(what is None, f"{trial}: {own} is unlike the samples, with mean {drawn.mean(axis=0)}: {what}")
+        require(what is None, f"{trial}: {own} is unlike the samples, whose mean is {drawn.mean(axis=0)}: {what}")
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Return the values of an action that differ from the samples: floats far from their centre, or rare choices."""
+    """Return the values in an action that differ from the samples: floats far from their centre, or rare choices."""
     same, ways = np.ones(len(drawn), bool), 1.0
     for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
@@ -68,7 +68,7 @@ def _is_mean_or_median(piece: Array, own: Array) -> bool:
 
 
 def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
-    """Return whether no small step in some columns makes an action likelier; steps go from sample to sample."""
+    """Return whether no small step in some columns makes an action more likely; steps go from sample to sample."""
     steps = np.zeros((64, len(best)))
     steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
     around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)
@@ -77,9 +77,9 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
     return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
 
 
-@check_chance_trials(hint="draw with the framework's random numbers, which seeds set and runs store")
+@check_chance_trials(hint="draw from the framework's random generators, which are seeded and stored with runs")
 def draws_follow_the_seed(trial: Trial) -> None:
-    """The same seed, or a policy's stored random state, samples the same actions; another seed samples others."""
+    """The same seed, or a policy's stored random state, samples the same actions; a different seed samples others."""
     dist = trial.dist(trial.inputs(MANY))
 
     def draw(seed: int) -> Array:
@@ -87,14 +87,14 @@ def draws_follow_the_seed(trial: Trial) -> None:
         return trial.raw(dist.sample())
 
     first, again, other = map(draw, (1, 1, 2))
-    require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
-    require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
+    require(np.array_equal(first, again), f"{trial}: with the same seed, sample() draws different actions")
+    require(not np.array_equal(first, other), f"{trial}: with a different seed, sample() draws the same actions")
     policy, observations = trial.policy, observations_of(trial.example, MANY)
     encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
     state = policy.random_state()
     first = policy.act_encoded(encoded, mask=mask).raw_action
     policy.set_random_state(state)
     again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
-    same = "with the random state of before, the policy"
-    require(np.array_equal(first, again), f"{trial}: {same} draws other actions")
-    require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
+    same = "with its earlier random state, the policy"
+    require(np.array_equal(first, again), f"{trial}: {same} draws different actions")
+    require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions every time")

@@ -1,4 +1,4 @@
-"""Checks of export formats."""
+"""Checks for export formats."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported policy; the checks share it.
+    """An exported policy, which the checks share.
 
     Attributes:
         part: The format.
         policy: The policy.
-        interface: Result of the export.
-        changed: Changes to its weights and its next draws by exporting.
-        files: Content of the written files by path, `"."` for a single file.
+        interface: Result of the export. changed: Changes that exporting made to the policy's weights and next draws.
+        files: Contents of the written files by path, `"."` for a single file.
     """
 
     part: Part
@@ -72,7 +71,7 @@ def _export(part: Part) -> Exported:
     try:
         policy = part.build(Example(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}))
     except CatalogError as error:
-        raise NotApplicable(f"no policy can be built to try it with: {error}") from error
+        raise NotApplicable(f"no policy can be built to test it with: {error}") from error
     before = _state(policy)
     with _place(part) as path:
         interface = policy.export(path, format=part.component.name)
@@ -83,7 +82,7 @@ def _export(part: Part) -> Exported:
     return Exported(part, policy, interface, changed, files)
 
 
-#: Checks of formats, with the exported policy.
+#: Checks for formats, with the exported policy.
 check_exports = partial(
     check, "exporter", each=lambda part: [part.once(("exported", part.framework), lambda: _export(part))]
 )
@@ -94,9 +93,9 @@ def _state(policy: Any) -> dict[str, Array]:
     return {name: np.array(array) for name, array in found.items()}
 
 
-@check_exports(hint="let the file compute the same as the policy: compare each output with the policy's")
+@check_exports(hint="let the file compute the same results as the policy: compare each output with the policy's")
 def the_file_acts_as_the_policy(exported: Exported) -> None:
-    """A file computes the same as the policy, over steps, for batches of any size, and with masks."""
+    """A file computes the same results as the policy, over steps, for batches of any size, and with masks."""
     policy = exported.policy
     with exported.written() as path:
         from rlcatalog_export import observations  # requested by a format's plugin
@@ -112,7 +111,7 @@ def the_file_acts_as_the_policy(exported: Exported) -> None:
                 for name in ("action", "dist_inputs", "logp", "value"):
                     ours, theirs = getattr(step, name), getattr(found, name)
                     near = ours is None or np.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE)
-                    require(near, f"step {t} of {rows} rows: {name} is {theirs} in the file, {ours} in the policy")
+                    require(near, f"step {t} with {rows} rows: {name} is {theirs} in the file, {ours} in the policy")
                 state, other = step.state, found.state
 
 
@@ -139,4 +138,4 @@ def damaged_files_are_refused(exported: Exported) -> None:
             (path / largest).write_bytes(data)
             with suppress(SavedPolicyError):
                 exported.actor(path)
-                raise AssertionError(f"{(path / largest).name} was {what}, but is read without an error")
+                raise AssertionError(f"{(path / largest).name} was {what}, but was read without an error")

@@ -1,4 +1,4 @@
-"""Checks of observation filters."""
+"""Checks for observation filters."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Bench:
     Args:
         part: The filter.
         obs: The observation space.
-        config: Keys of the model config.
+        config: Keys for the model config.
 
     Attributes:
         encoded: Encoded observations `[ROWS, *shape]`.
-        others: Others.
+        others: Other encoded observations.
     """
 
     def __init__(self, part: Part, obs: Any, config: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Bench:
 
     def make(self) -> Filter:
         """Return a new filter."""
-        with quiet():  # a warning that there is nothing to filter
+        with quiet():  # ignore a warning that there is nothing to filter
             made = make_filter(self._part.component, self.preprocessor, self._options)
         assert made is not None
         return made
@@ -55,16 +55,16 @@ class Bench:
         return made
 
     def filtered(self, by: Filter, update: bool = False) -> Array:
-        """Return the other observations, filtered."""
+        """Return the other observations after filtering."""
         return by(self.others.copy(), update=update)
 
 
 def benches(part: Part) -> Iterator[Bench]:
-    """Yield a bench for each observation space and config of a filter's examples."""
+    """Yield a bench for each observation space and config in a filter's examples."""
     return (Bench(part, example.obs, example.config) for example in part.distinct("obs"))
 
 
-#: Checks of filters, bench by bench.
+#: Checks for filters, bench by bench.
 check_benches = partial(check, "filter", each=benches)
 
 
@@ -77,9 +77,9 @@ def leaves_its_input_alone(bench: Bench) -> None:
         require(np.array_equal(given, bench.encoded), f"{bench}: with update={update}, it changes its argument")
 
 
-@check_benches(hint="return numbers of the shape and within the bounds of processed_space()")
+@check_benches(hint="return numbers with the shape and within the bounds of processed_space()")
 def returns_what_it_announced(bench: Bench) -> None:
-    """It returns as many observations as it gets, also none, in the shape, dtype and bounds of its space."""
+    """It returns as many observations as it gets, even zero, with its space's shape and dtype, within its bounds."""
     made = bench.make()
     space = made.processed_space(bench.preprocessor)
     low, high = space.low - 1e-4, space.high + 1e-4
@@ -90,14 +90,14 @@ def returns_what_it_announced(bench: Bench) -> None:
             fits = isinstance(found, np.ndarray) and found.shape == shape
             require(fits, f"{bench}: it returned shape {np.shape(found)}, expected {shape}")
             fits = np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32
-            require(fits, f"{bench}: it returned {found.dtype}, its space is {space.dtype}")
+            require(fits, f"{bench}: it returned {found.dtype}, but its space has dtype {space.dtype}")
             if not ((found >= low) & (found <= high)).all():
-                require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
+                require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its space")
 
 
-@check_benches(hint="change statistics under `if update:` alone, and before filtering")
+@check_benches(hint="change statistics only under `if update:`, and before filtering")
 def learns_only_when_asked(bench: Bench) -> None:
-    """Without `update` it does not learn: state and results stay the same."""
+    """Without `update`, it does not learn: its state and results stay the same."""
     made = bench.teach()
     before = _copy(made.get_state())
     first = bench.filtered(made)
@@ -106,9 +106,9 @@ def learns_only_when_asked(bench: Bench) -> None:
     _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
 
 
-@check_benches(hint="return everything that is learned from get_state(), and take all of it back in set_state()")
+@check_benches(hint="return everything that was learned from get_state(), and restore all of it in set_state()")
 def state_is_saved_and_restored(bench: Bench) -> None:
-    """Another filter with its state filters the same; later learning leaves the state's arrays unchanged."""
+    """A second filter with its state filters the same way; later learning does not change the state's arrays."""
     made, restored = bench.teach(), bench.make()
     state = made.get_state()
     wrong = [
@@ -116,23 +116,23 @@ def state_is_saved_and_restored(bench: Bench) -> None:
         for name, value in state.items()
         if not (isinstance(name, str) and isinstance(value, np.ndarray))
     ]
-    require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
+    require(not wrong, f"{bench}: get_state() must return arrays by name, found {{{', '.join(wrong)}}}")
     kept = _copy(state)
     restored.set_state(kept)
     expected = bench.filtered(made)
-    alike(bench.filtered(restored), expected, f"{bench}: a filter with its state, against itself")
+    alike(bench.filtered(restored), expected, f"{bench}: a filter with its state, compared with itself")
     _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
     for one in (made, restored):
         bench.filtered(one, update=True)
-    _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after learning on")
-    what = f"{bench}: a filter that learned on from its state, against itself"
+    _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after further learning")
+    what = f"{bench}: a filter that learned further from its state, compared with itself"
     alike(bench.filtered(restored), bench.filtered(made), what)
-    _same_state(state, kept, f"{bench}: while the filter learned on, the state returned before")
+    _same_state(state, kept, f"{bench}: while the filter learned further, the state returned before")
 
 
-@check_benches(hint="hold statistics as attributes that deepcopy can copy, not in the class or the module")
+@check_benches(hint="store statistics in attributes that deepcopy can copy, not in the class or the module")
 def copies_are_independent(bench: Bench) -> None:
-    """A copy, and another filter of the same kind, learn by themselves."""
+    """A copy, and another filter of the same kind, learn independently."""
     made, new = bench.teach(), _copy(bench.make().get_state())
     state, expected = _copy(made.get_state()), bench.filtered(made)
     for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
@@ -148,19 +148,19 @@ def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
     filtered = bench.filtered(bench.teach())
     kept = [leaf for leaf in bench.preprocessor.leaves() if not leaf.numeric]
     if filtered.shape != bench.others.shape or not kept:
-        raise NotApplicable("its examples hold quantities alone, or it returns another shape")
+        raise NotApplicable("its examples contain only quantities, or it returns a different shape")
     given, flat = (array.reshape(ROWS, -1) for array in (bench.others, filtered))
     for leaf in kept:
         columns = slice(leaf.start, leaf.stop)
         alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
 
 
-@check_benches(hint="filter each row by the learned statistics, not by other rows of the batch")
+@check_benches(hint="filter each row with the learned statistics, not with other rows in the batch")
 def filters_each_row_alone(bench: Bench) -> None:
-    """An observation is filtered the same alone and in a batch."""
+    """An observation is filtered in the same way on its own and in a batch."""
     made = bench.teach()
     alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
-    alike(alone, bench.filtered(made), f"{bench}: observations filtered one by one, against all at once")
+    alike(alone, bench.filtered(made), f"{bench}: observations filtered one by one, compared with all at once")
 
 
 def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
@@ -168,6 +168,6 @@ def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _same_state(found: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
-    require(found.keys() == expected.keys(), f"{what} holds {sorted(found)}, expected {sorted(expected)}")
+    require(found.keys() == expected.keys(), f"{what} has {sorted(found)}, expected {sorted(expected)}")
     for name, value in expected.items():
         alike(np.asarray(found[name]), value, f"{what} {name!r}")

@@ -1,4 +1,4 @@
-"""Checks of frameworks: the table of operations against NumPy, and the backend on a small policy."""
+"""Checks for frameworks: the table of operations against NumPy, and the backend with a small policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOWEST = np.finfo(np.float32).min
 
 CUT = SimpleNamespace(widths=(1, 3), order=None)
 
-#: Operation, its result for tensors of `t(array)`, and the same in NumPy.
+#: Operation, its result for tensors from `t(array)`, and the same in NumPy.
 OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], Any], ...] = (
     ("reshape", lambda ops, t: ops.reshape(t(X), (2, 2)), X.reshape(3, 2, 2)),
     ("reshape", lambda ops, t: ops.reshape(t(X), (4,)), X),
@@ -70,7 +70,7 @@ def operations_are_those_of_numpy(part: Part) -> None:
     """The four required operations exist; these and all others work as documented."""
     name = _name(part)
     ops = tensor_ops(name)
-    require(ops.framework == name, f"its table is called {ops.framework!r}, expected {name!r}")
+    require(ops.framework == name, f"its table is named {ops.framework!r}, expected {name!r}")
 
     def tensor(value: Any) -> Any:
         try:
@@ -82,7 +82,7 @@ def operations_are_those_of_numpy(part: Part) -> None:
         try:
             found = ask(ops, tensor)
         except NotServedError:
-            require(operation not in REQUIRED, f"{operation} is left out, which every framework has")
+            require(operation not in REQUIRED, f"{operation} is missing, but every framework must have it")
             continue
         array = ops.array(found)
         alike(np.asarray(found if array is None else array), np.asarray(expected), f"{operation}()", 1e-5)
@@ -98,13 +98,13 @@ def _policies(part: Part) -> Iterator[tuple[Policy, Array]]:
     yield policy, np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
 
 
-#: Checks of backends, with a small policy and observations.
+#: Checks for backends, with a small policy and observations.
 check_backends = partial(check, "framework", each=_policies)
 
 
 @check_backends(hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy")
 def the_backend_acts(policy: Policy, observations: Array) -> None:
-    """A policy acts for a batch, for one observation and for none; without exploring, results repeat."""
+    """A policy acts on a batch, on one observation and on none; without exploring, results repeat."""
     for count in (5, 1, 0):
         obs = observations[:count]
         step = policy.act(obs)
@@ -117,32 +117,32 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
             if found is not None:
                 require(isinstance(found, np.ndarray), f"{what} are {type(found).__name__}, expected NumPy arrays")
                 require(found.shape == expected, f"{what} have shape {found.shape}, expected {expected}")
-        require(all(action in (0, 1) for action in step.action), f"it acted {step.action}, outside of {TWO}")
+        require(all(action in (0, 1) for action in step.action), f"it returned {step.action}, outside {TWO}")
         again = [policy.act(obs, explore=False) for _ in range(2)]
         alike(again[1].raw_action, again[0].raw_action, "acting without exploring, a second time")
         if policy.has_value and step.value is not None:
             alike(policy.values(obs), step.value, "values()", 1e-5)
 
 
-@check_backends(hint="score as acting did, or raise NotServedError; refuse what is wrong with a CatalogError")
+@check_backends(hint="return the same scores as acting, or raise NotServedError; reject bad input with a CatalogError")
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
-    """Stored actions get the score they had when sampled, or evaluation raises a typed error."""
+    """Stored actions get the same score as when they were sampled, or evaluation raises a typed error."""
     step = policy.act(obs)
     try:
         found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
     except NotServedError:
         return
-    alike(array_of(found.logp), step.logp, "evaluate()'s logp, against acting's")
+    alike(array_of(found.logp), step.logp, "evaluate()'s logp, compared with acting's")
     require(array_of(found.entropy).shape == (5,), f"evaluate()'s entropy has shape {array_of(found.entropy).shape}")
     if step.value is not None:
-        alike(array_of(found.value), step.value, "evaluate()'s value, against acting's")
+        alike(array_of(found.value), step.value, "evaluate()'s value, compared with acting's")
     unasked = policy.evaluate({"obs": obs, "raw_action": step.raw_action}, entropy=False)
-    alike(array_of(unasked.logp), step.logp, "the logp of evaluate(entropy=False), against acting's")
+    alike(array_of(unasked.logp), step.logp, "the logp of evaluate(entropy=False), compared with acting's")
     for name, wrong in (
-        ("actions of another width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
+        ("actions with a different width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
         ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),
         ("actions outside the space", {"obs": obs, "raw_action": step.raw_action + 9}),
     ):
         with suppress(CatalogError):
             policy.evaluate(wrong)
-            require(False, f"evaluate() took {name}")
+            require(False, f"evaluate() accepted {name}")

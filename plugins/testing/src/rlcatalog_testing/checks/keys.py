@@ -1,4 +1,4 @@
-"""Checks of config keys: a model reads the keys that it declares, and only those."""
+"""Checks for config keys: a model reads the keys that it declares, and only those."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ELSEWHERE = (
     "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model", "custom_model_config",
     "custom_action_dist", "custom_preprocessor", "observation_filter", "action_bounds",
 )  # fmt: skip
-#: How a combination is refused: an effect, too.
+#: Errors that reject a combination of keys, which also counts as an effect.
 _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
 
 
 @check(
     *MODELS,
-    hint="read the key when the model is built, or leave it out of config and reads; if a key only acts for some"
-    " spaces or together with another key, declare an Example with it",
+    hint="read the key when the model is built, or leave it out of config and reads; if a key only matters for"
+    " some spaces or together with another key, declare an Example with it",
     every_framework=False,
     where=lambda part: bool(_declared(part)),
 )
 def declared_keys_have_an_effect(part: Part) -> None:
-    """Another value of a declared key changes the shapes, the weights or the outputs, or is refused."""
+    """A different value for a declared key changes the shapes, the weights or the outputs, or is rejected."""
     idle = [key.name for key in _declared(part) if not _acts(part, key)]
     require(not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}")
 
@@ -68,7 +68,7 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the keys that a part declares and that change its outputs; rlcatalog declares those of plain modules."""
+    """Return the keys that a part declares and that change its outputs; for plain modules, rlcatalog declares them."""
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
     others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
@@ -76,9 +76,9 @@ def _declared(part: Part) -> list[Key]:
 
 
 def _acts(part: Part, key: Key) -> bool:
-    """Return whether a key has an effect in some example, alone or with another changed key."""
+    """Return whether a key has an effect in some example, on its own or together with another changed key."""
     setting = [example for example in part.examples if key.name in example.config]
-    for example in setting:  # its author has set it: seen against the config without it
+    for example in setting:  # the author has set it: compare with the config without it
         rest = {name: value for name, value in example.config.items() if not name.startswith(key.name)}
         if _print(part, Example(example.obs, example.action, rest, example.draw), {}) != _print(part, example, {}):
             return True
@@ -95,7 +95,7 @@ def _acts(part: Part, key: Key) -> bool:
 
 
 def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
-    """Return whether one of the first changes of a key changes the model of an example, or is refused."""
+    """Return whether one of the first changes to a key changes an example's model, or is rejected."""
     before = _print(part, example, beside)
     first = islice(changes(key, part.catalog, {**example.config, **beside}), 3)
     return any(_print(part, example, {**beside, **change}) != before for change in first)
@@ -114,7 +114,7 @@ def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]
 
 
 def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    """Return a fingerprint of the model under a config (weights, outputs, requested inputs), or None if refused."""
+    """Return a fingerprint of the model for a config (weights, outputs, requested inputs), or None if rejected."""
     key = ("print", part.framework, str(example), str(config))
     return part.once(key, lambda: _make_print(part, example, config))
 
@@ -135,24 +135,24 @@ def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     pieces = [repr([shapes, sorted(policy.model.view_requirements), scores.entropy_kind]).encode()]
     for name, array in weights_of(policy.model).items():
         pieces.append(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    # A head's weights may be its distribution's.
+    # A head's weights may belong to its distribution.
     numbers = [answer.outputs, answer.value, *answer.state, array_of(scores.logp), array_of(scores.entropy)]
     pieces += [np.round(array.astype(np.float64), 5).tobytes() for array in numbers if array is not None]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
 
-#: Tried for keys of any type: names of an activation or an initialiser.
+#: Values tried for keys of any type: names of an activation and an initialiser.
 _NAMES = ("relu", "tanh", "normc", "uniform", "constant")
 
 
 def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield configs with another legal value of a key.
+    """Yield configs in which one key has a different valid value.
 
-    The arguments of an initialiser, under `…_config`, come with the initialiser.
+    An initialiser's arguments, under `…_config`, are set together with the initialiser.
 
     Args:
         key: The key.
-        catalog: Whose schema they must pass.
+        catalog: The catalog whose schema the configs must pass.
         given: The original config.
     """
     now = given.get(key.name, key.default)
@@ -172,7 +172,7 @@ def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[di
 
 
 def _values(kind: Any, now: Any) -> Iterator[Any]:
-    """Yield values of a type, the likeliest to differ first."""
+    """Yield values of a type, beginning with those most likely to differ."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         yield from _values(inside[0], now)

@@ -1,4 +1,4 @@
-"""Checks of models with a state: memories and recurrent trunks."""
+"""Checks for models with a state: memories and recurrent trunks."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 from rlcatalog_testing.contract import NotApplicable, check, require
 from rlcatalog_testing.passes import Array, ModelTrial, Pass, alike, few, first, same_answers
 
-#: Lengths of two episodes, of which the second is padded.
+#: Lengths of two episodes, the second of which is padded.
 LENGTHS = (4, 2)
 
 
 class Episodes:
-    """Two episodes, step by step, of a model with a state.
+    """Two episodes, step by step, with a model that has a state.
 
     Args:
         trial: The model.
 
     Attributes:
         trial: The model.
-        encoded: Their observations `[2, T, ...]`.
+        encoded: The episodes' observations `[2, T, ...]`.
 
     Raises:
-        NotApplicable: The model carries no state, or more than that.
+        NotApplicable: The model has no state, or also reads past states.
     """
 
     def __init__(self, trial: ModelTrial) -> None:
         if not trial.policy.memory:
             raise NotApplicable("it has no state")
         if any(name.startswith("state_in_") for name in trial.policy.views.acting):
-            raise NotApplicable("it is shown windows of its state, which the kernel cuts")
+            raise NotApplicable("it reads windows of its state, which the kernel cuts")
         encoded = trial.encoded(2 * LENGTHS[0])
         self.trial, self.encoded = trial, encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """The results of each step, in both episodes."""
+        """The results at each step, in both episodes."""
         passes: list[Pass] = []
         for t in range(LENGTHS[0]):
             passes.append(self.trial.run(self.encoded[:, t], passes[-1].state if t else None))
@@ -47,7 +47,7 @@ class Episodes:
         return str(self.trial)
 
     def run(self, start: int = 0, state: tuple[Array, ...] | None = None) -> Pass:
-        """Run the model over both episodes at once, from a step on; each part of the pass is `[2, T, ...]`."""
+        """Run the model over both episodes at once, starting at a step; each part of the pass is `[2, T, ...]`."""
         rest = self.encoded[:, start:]
         steps = rest.shape[1]
         whole = self.trial.run(rest.reshape(-1, *rest.shape[2:]), state, [steps] * 2)
@@ -62,7 +62,7 @@ class Episodes:
         return Pass(found.outputs.reshape(2, LENGTHS[0], -1), found.value, found.state)
 
 
-#: Checks of parts with a state, over episodes of the first example.
+#: Checks for parts with a state, over episodes from the first example.
 check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episodes, first(part)))
 
 
@@ -74,40 +74,40 @@ def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state, and that it is a memory."""
     require(
         getattr(trial.part.component.load(str(trial.part.framework)), "is_memory", False) is True,
-        "its class has no is_memory = True, which keeps it from trunks whose state it would not carry",
+        "its class does not set is_memory = True, which keeps it away from trunks whose state it would not carry",
     )
     has_state = bool(trial.policy.memory)
-    require(has_state, f"{trial}: get_initial_state() returned []: nothing is kept from step to step")
+    require(has_state, f"{trial}: get_initial_state() returned [], so nothing is kept from step to step")
 
 
-@check_episodes(hint="return as many tensors as get_initial_state() does, of the same shapes, one row per episode")
+@check_episodes(hint="return as many tensors as get_initial_state() does, with the same shapes and one row per episode")
 def state_keeps_its_shapes(episodes: Episodes) -> None:
     """The state keeps its shapes from step to step, with a row for each episode."""
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
     shapes = [part.shape for part in before], [part.shape for part in after]
-    require(shapes[0] == shapes[1], f"{trial}: the state has shapes {shapes[0]}, and after a step {shapes[1]}")
+    require(shapes[0] == shapes[1], f"{trial}: the state has shapes {shapes[0]}, but {shapes[1]} after a step")
 
 
 @check_episodes(
     each=lambda part: map(Episodes, few(part)),
-    hint="start each sequence from its state and run it in time order; mind time-major input",
+    hint="start each sequence from its state and run it in time order; watch out for time-major input",
 )
 def steps_equal_a_sequence(episodes: Episodes) -> None:
-    """Single steps give the same as the whole sequence at once."""
+    """Single steps give the same results as the whole sequence at once."""
     whole = episodes.run()
     for t, step in enumerate(episodes.passes):
-        same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} alone, against the sequence")
+        same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} on its own, compared with the sequence")
 
 
 @check_episodes(hint="start from the state passed to forward, and do not keep state in attributes")
 def state_carries_everything(episodes: Episodes) -> None:
-    """A sequence cut in two, with the state passed on, gives the same; restarted rows start with a new state."""
+    """A sequence cut in two, with the state passed on, gives the same results; restarted rows get a new state."""
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
-    alike(rest.outputs[:, -1], passes[-1].outputs, f"{trial}: continued from a state, against all steps")
+    alike(rest.outputs[:, -1], passes[-1].outputs, f"{trial}: continued from a state, compared with all steps")
     mixed = tuple(part.copy() for part in passes[0].state)
     for part, start in zip(mixed, trial.policy.memory.start(1), strict=True):
         part[0] = start[0]
@@ -120,17 +120,17 @@ def state_carries_everything(episodes: Episodes) -> None:
 
 @check_episodes(hint="return the state at seq_lens - 1, not at the padded end")
 def state_at_seq_lens(episodes: Episodes) -> None:
-    """After a padded sequence the state is the one at its last real step."""
+    """After a padded sequence, the state is the one at its last real step."""
     for index, part in enumerate(episodes.run_padded(0.0).state):
         for row, length in enumerate(LENGTHS):
-            what = f"of a sequence of {length} steps padded to {LENGTHS[0]}, the state {index}, against that of step"
+            what = f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the state after step"
             expected = episodes.passes[length - 1].state[index][row]
             alike(part[row], expected, f"{episodes}: {what} {length - 1}")
 
 
-@check_episodes(hint="mask padded steps with seq_lens before anything of them meets a real step")
+@check_episodes(hint="mask padded steps with seq_lens before they can affect a real step")
 def padding_never_reaches_it(episodes: Episodes) -> None:
-    """The values of the padding do not change outputs or state."""
+    """The values in the padding do not change outputs or state."""
     one, two = map(episodes.run_padded, (0.0, 100.0))
     for padded in (one, two):
         for row, length in enumerate(LENGTHS):

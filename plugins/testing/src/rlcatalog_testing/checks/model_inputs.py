@@ -1,4 +1,4 @@
-"""Checks of models' inputs: models read the whole observation, and do not write into it."""
+"""Checks for models' inputs: models read the whole observation, and do not write into it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rlcatalog_testing.contract import require
 from rlcatalog_testing.passes import Array, ModelTrial, check_models, every
 
 ROWS = 6
-#: Quantities of a part of an observation that are tried one by one; of a larger part, all at once.
+#: Maximum number of quantities in a part of an observation that are changed one by one; in a larger part, all are
+#: changed at once.
 MOST_VALUES = 16
 
 
@@ -40,10 +41,10 @@ def _arrays(value: object) -> list[Array]:
 
 
 @check_models(
-    each=every, hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each by its key"
+    each=every, hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under its key"
 )
 def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
-    """Another value in any part of an observation changes the outputs, or the value, of some row."""
+    """A different value in any part of an observation changes the outputs, or the value, of some row."""
     encoded = trial.encoded(ROWS)
     if encoded[0].size != trial.policy.preprocessor.size:
         return  # a filter has changed it
@@ -57,7 +58,7 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
 
 
 def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
-    """Yield encoded observations with one part from another observation; skip parts without differences."""
+    """Yield encoded observations with one part taken from another observation; skip parts without differences."""
     rows = encoded.reshape(len(encoded), -1)
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}

@@ -1,4 +1,4 @@
-"""Checks of models: trunks, memories and heads, each as a whole model of its examples."""
+"""Checks for models: trunks, memories and heads, each as the whole model for its examples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rlcatalog_testing.passes import (
 
 
 def check_outputs(trial: ModelTrial) -> None:
-    """Raise unless a model returns one row of outputs, all of them numbers, and one value for each observation."""
+    """Raise an error unless a model returns one row of finite outputs and one value for each observation."""
     answer = trial.run(trial.encoded(3))
     _check_numbers(answer.outputs, (3, trial.policy.resolution.num_outputs), f"{trial}: outputs")
     if answer.value is not None:
@@ -44,14 +44,14 @@ def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
 
 
 def check_trained(trial: ModelTrial) -> None:
-    """Check that a pass only reads weights of the model, and that a step changes every weight."""
+    """Check that a pass reads only the model's weights, and that a step changes every weight."""
     gradients, strangers = trial.gradients()
     used = f"trainable weights outside the model, of shapes {strangers[:5]}"
     require(not strangers, f"{trial}: forward used {used}. They are neither trained nor saved")
     idle = _idle_weights(gradients)
     if idle:  # unscaled pixels may saturate all activations
         idle = [name for name in _idle_weights(trial.gradients(largest=2)[0]) if name in idle]
-    require(not idle, f"{trial}: a step over outputs, log density and value does not move {', '.join(idle[:5])}")
+    require(not idle, f"{trial}: a step on outputs, log density and value does not change {', '.join(idle[:5])}")
 
 
 def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
@@ -60,7 +60,7 @@ def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
 
 @check_models(
     each=lambda part: with_sharing(part, part.examples),
-    hint="let forward return [B, num_outputs]; Box actions need two outputs per number",
+    hint="let forward return [B, num_outputs]; Box actions need two outputs per value",
 )
 def output_width(trial: ModelTrial) -> None:
     """A model returns one row of `num_outputs` numbers for each observation."""
@@ -73,7 +73,7 @@ def output_width(trial: ModelTrial) -> None:
     hint="let value_function return [B], computed from results of the last forward",
 )
 def one_value_per_row(trial: ModelTrial) -> None:
-    """A value branch gives one finite number for each observation."""
+    """A value branch returns one finite number for each observation."""
     require(trial.policy.has_value, f"{trial}: it has no value_function, which PPO and A2C need")
     value = trial.run(trial.encoded(3)).value
     assert value is not None
@@ -81,17 +81,17 @@ def one_value_per_row(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=first, hint="derive all shapes from the batch; do not assume a size, and do not assume that there is a row"
+    each=first, hint="derive all shapes from the batch; do not assume a size, or that there is at least one row"
 )
 def batches_of_one_and_none(trial: ModelTrial) -> None:
-    """Acting works for one observation and for none."""
+    """Acting works with one observation and with none."""
     encoded, mask = trial.encoded_and_mask(3)
     for rows in (1, 0, 3):
         step = trial.policy.act_encoded(encoded[:rows], mask=None if mask is None else mask[:rows])
         require(len(step.dist_inputs) == rows, f"{trial}: {rows} rows in, {len(step.dist_inputs)} out")
         require(len(step.raw_action) == rows, f"{trial}: {rows} rows in, {len(step.raw_action)} actions out")
         lengths = [len(x) for x in (step.logp, step.value) if x is not None]
-        require(lengths in ([rows], [rows, rows]), f"{trial}: {rows} rows in, logp and value of {lengths} rows out")
+        require(lengths in ([rows], [rows, rows]), f"{trial}: {rows} rows in, logp and value with {lengths} rows out")
 
 
 @check_models(hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis")
@@ -99,11 +99,11 @@ def rows_are_independent(trial: ModelTrial) -> None:
     """The results of a row do not depend on the other rows, or on their order."""
     encoded = trial.encoded(6)
     whole = trial.run(encoded)
-    for what, rows in (("in another order", [3, 0, 5, 1, 4, 2]), ("alone with one other", [4, 1])):
+    for what, rows in (("in a different order", [3, 0, 5, 1, 4, 2]), ("with only one other", [4, 1])):
         same_answers(trial.run(encoded[rows]), whole.at(rows), f"{trial}: rows {what}")
 
 
-@check_models(hint="cast obs_flat to the weights' dtype: observations have the dtype of their space")
+@check_models(hint="cast obs_flat to the weights' dtype: observations have their space's dtype")
 def takes_bytes_and_floats(trial: ModelTrial) -> None:
     """Observations can be uint8 or float32."""
     part, box = trial.part, trial.example.obs
@@ -113,12 +113,12 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
         if is_chosen(part.component, part.catalog, other):
             check_outputs(ModelTrial(part, other))
             return
-    raise NotApplicable("none of its first examples has a Box of uint8 or float32 for its observations")
+    raise NotApplicable("none of its first examples has a Box of uint8 or float32 as its observation space")
 
 
 @check_models(
     each=lambda part: [*with_sharing(part, part.examples[:1]), *every(part)],
-    hint="let describe match what __init__ builds: the last stage's width, and the number of weights of each stage",
+    hint="let describe match what __init__ builds: the last stage's width, and the number of weights in each stage",
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
@@ -129,7 +129,7 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     announced = sum(stage.weights or 0 for stage in stages)
     is_known = all(stage.weights is not None and stage.whole for stage in stages)
     fits = announced == built if is_known else announced <= built
-    require(fits, f"{trial}: its stages announce {announced} weights; the model has {built}")
+    require(fits, f"{trial}: its stages declare {announced} weights; the model has {built}")
     if trial.config:  # the value's own stages may come last
         return
     own = [stage for stage in policy.resolution.shapes if stage.name.startswith(f"{component.name}: ")]
@@ -137,12 +137,12 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     model = policy.model if kind_of(component) != "trunk" else innermost(policy)
     # Inside another model, its last stage is its features.
     expected = policy.resolution.num_outputs if model is policy.model else model.num_outputs
-    what = f"{trial}: its last stage {own[-1].name if own else ''!r} is {width} wide; built, it is {expected} wide"
+    what = f"{trial}: its last stage {own[-1].name if own else ''!r} is {width} wide, but built {expected} wide"
     require(width in (None, expected), what)
 
 
 def innermost(policy: Policy) -> ModelV2:
-    """Return the trunk inside a policy's model."""
+    """Return the trunk in a policy's model."""
     model = policy.model
     while (found := inner_model(model)) is not None:
         model = found
@@ -151,10 +151,10 @@ def innermost(policy: Policy) -> ModelV2:
 
 @check_models(
     each=lambda part: with_sharing(part, part.few),
-    hint="hold layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not build unused layers",
+    hint="store layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not build unused layers",
 )
 def every_weight_is_trained(trial: ModelTrial) -> None:
-    """Every weight that forward reads is found, and a step on outputs, log density and value moves each."""
+    """Every weight that forward reads is found, and a step on outputs, log density and value changes each of them."""
     check_trained(trial)
 
 
@@ -190,7 +190,7 @@ def outputs_are_tensors(trial: ModelTrial) -> None:
     hint="compute all outputs from the features: an output that does not depend on the weights is not learned"
 )
 def every_output_is_learned(trial: ModelTrial) -> None:
-    """Other weights change each of the outputs."""
+    """Different weights change every output."""
     rng, model, encoded = np.random.default_rng(0), trial.policy.model, trial.encoded(3)
     kept = {name: np.array(array) for name, array in weights_of(model).items()}
     moved = {
@@ -202,10 +202,10 @@ def every_output_is_learned(trial: ModelTrial) -> None:
     after = trial.run(encoded).outputs
     set_weights_of(model, kept)
     still = [str(i) for i in np.flatnonzero((before == after).all(axis=0))]
-    require(not still, f"{trial}: the outputs {', '.join(still[:5])} are the same with other weights")
+    require(not still, f"{trial}: the outputs {', '.join(still[:5])} are the same with different weights")
 
 
-@check_models(each=None, hint="draw initial weights with the framework's own random numbers, which a seed sets")
+@check_models(each=None, hint="draw initial weights from the framework's own random generator, which is seeded")
 def weights_follow_the_seed(part: Part) -> None:
     """Models built from the same seed have the same weights."""
     example, built = part.examples[0], []
@@ -220,7 +220,7 @@ def weights_follow_the_seed(part: Part) -> None:
 
 @check_models(
     each=lambda part: with_sharing(part, part.few),
-    hint="let everything that outputs depend on be a weight or a buffer, made the same way in every process",
+    hint="store everything that the outputs depend on as a weight or buffer, created in the same way in every process",
 )
 def saved_and_restored(trial: ModelTrial) -> None:
     """A saved and loaded policy acts the same."""
@@ -235,7 +235,7 @@ def saved_and_restored(trial: ModelTrial) -> None:
     each=lambda part: twins(
         part, [partial(ModelTrial, example=example, **sharing) for example in part.few for sharing in part.sharing()]
     ),
-    hint="give layers the same names and layouts in every framework (see get_weights), and the same epsilons",
+    hint="give layers the same names, layouts and epsilons in every framework (see get_weights)",
     every_framework=False,
     where=lambda part: len(part.frameworks) > 1,
 )
@@ -249,7 +249,7 @@ def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
 
 @check_models(
     each=first,
-    hint="use the framework's operations alone in forward: no NumPy, no Python branch on values, no Python state",
+    hint="use only the framework's operations in forward: no NumPy, no Python branches on values, no Python state",
     where=lambda part: traces(part.framework),
 )
 def traced_equals_eager(trial: ModelTrial) -> None:
@@ -262,7 +262,7 @@ def traced_equals_eager(trial: ModelTrial) -> None:
         _, stored = trial.draw(eager.outputs, mask, explore=False)
         step = policy.act_encoded(encoded, state, mask=mask, explore=False)
         traced = Pass(step.dist_inputs, step.value)
-        same_answers(traced, Pass(stored, eager.value), f"{trial}: traced, against eagerly")
+        same_answers(traced, Pass(stored, eager.value), f"{trial}: traced, compared with eager")
         if policy.views or not policy.memory:
             break
         state, memory = step.state, eager.state
@@ -270,12 +270,12 @@ def traced_equals_eager(trial: ModelTrial) -> None:
 
 @check_models(
     each=first,
-    hint="let evaluate's pass, is_training=True, return the same as acting, except for dropout and similar layers",
+    hint="let evaluate's pass (is_training=True) return the same as acting, except for dropout and similar layers",
 )
 def evaluates_batches(trial: ModelTrial) -> None:
-    """Scoring stored actions gives a density and a value for each row, also for sequences."""
+    """Scoring stored actions returns a density and a value for each row, including for sequences."""
     scores = trial.policy.evaluate(trial.batch())
     for name in ("logp", "entropy", "value"):
         if (tensor := getattr(scores, name)) is not None:
             shape = tuple(tensor.shape)
-            require(shape == (8,), f"{trial}: {name} of 8 rows has shape {shape}")
+            require(shape == (8,), f"{trial}: {name} for 8 rows has shape {shape}")

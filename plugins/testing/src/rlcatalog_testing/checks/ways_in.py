@@ -1,4 +1,4 @@
-"""Checks that parts can be chosen: by name, switch or class, or if no listed part fits."""
+"""Checks that parts can be chosen: by name, switch or class, or because no listed part fits."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "en
 
 @check(
     *KINDS,
-    hint="declare switch='KEY', a key of the part's config, or kinds=('package.module.Space',); match alone is only"
+    hint="declare switch='KEY', a key in the part's config, or kinds=('package.module.Space',); match alone is only"
     " used if no listed part fits, and never for memories, heads and environment wrappers",
     every_framework=False,
 )
 def has_a_way_in(part: Part) -> None:
-    """A user can choose the part by its name, its switch, the class of a space, or if no listed part fits.
+    """The part can be chosen by its name, its switch or the class of a space, or because no listed part fits.
 
-    If it declares a switch, that alone selects it.
+    If it declares a switch, the switch alone selects it.
     """
     if kind_of(part.component) == "action_codec":
-        ways = {"class" for _ in action_trials(part)}  # there is a space of its classes
+        ways = {"class" for _ in action_trials(part)}  # there is a space of one of its classes
     else:
         ways = _wraps(part) if kind_of(part.component) == "env_wrapper" else _is_looked_up(part)
-    require(bool(ways), f"{part.component.address} is installed, and nothing that a user writes leads to it")
+    require(bool(ways), f"{part.component.address} is installed, but no user input selects it")
     switch = getattr(part.component.declaration, "switch", None)
     leads = switch is None or "switch" in ways
-    require(leads, f"its switch {switch!r} does not lead to it: no example that turns it on chooses the part")
+    require(leads, f"its switch {switch!r} does not select it: no example that turns it on chooses the part")
 
 
 def _is_looked_up(part: Part) -> set[str]:
-    """Return the ways by which lookups of the examples choose the part."""
+    """Return the ways in which lookups for the examples choose the part."""
     catalog, declaration = _as_users_have_it(part), part.component.declaration
     name = NAMING.get(kind_of(part.component), "custom_model")
     found, reader = set(), replace(part, catalog=catalog)
@@ -57,7 +57,7 @@ def _is_looked_up(part: Part) -> set[str]:
 
 
 def _wraps(part: Part) -> set[str]:
-    """Return the ways by which environments of the examples are wrapped."""
+    """Return the ways in which the examples' environments are wrapped."""
     catalog = _as_users_have_it(part)
     is_on: Callable[[Any], bool] = part.component.declaration.is_on
     return {

@@ -1,4 +1,4 @@
-"""Checks of environment wrappers."""
+"""Checks for environment wrappers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rlcatalog import Match
 from rlcatalog.internals import ask_wrapper
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 
-#: Environments that wrappers without examples are tried on.
+#: Environments on which wrappers without examples are tried.
 STANDARD = ("CartPole-v1", "Pendulum-v1")
 
 
 def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
-    """Yield the part, a new environment for it, and a config; close all afterwards.
+    """Yield the part, a new environment for it, and a config; close all environments afterwards.
 
     Raises:
-        AssertionError: It matches none.
+        AssertionError: It matches no environment.
     """
     declared = part.component.declaration.examples
     examples: list[Any] = [lambda name=name: gymnasium.make(name) for name in STANDARD]
@@ -47,10 +47,10 @@ def _verdict_on(part: Part, env: Any, config: Mapping[str, Any]) -> Match:
 
 
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Match]) -> str:
-    """Return why a wrapper was applied to no environment."""
+    """Return why a wrapper was not applied to any environment."""
     declaration = part.component.declaration
     if declaration.match is None and getattr(declaration, "switch", None) is None:
-        return "it has no switch, so it is never applied; declare switch='KEY', a key of its config"
+        return "it has no switch, so it is never applied; declare switch='KEY', a key in its config"
     tried = "; ".join(
         f"{env}{f' with {dict(config)}' if config else ''}: {answer.why}"
         for (env, config), answer in zip(made, said, strict=True)
@@ -63,7 +63,7 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
     )
 
 
-#: Checks of wrappers, with the part, an environment and a config.
+#: Checks for wrappers, with the part, an environment and a config.
 check_wrappers = partial(check, "env_wrapper", each=environments)
 
 
@@ -76,12 +76,12 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
     require(once is not env, f"{env}: it returns the given environment itself")
     require((env.observation_space, env.action_space) == before, f"{env}: it changes the wrapped environment's spaces")
     twice = part.catalog.wrap_env(once, config)
-    require(twice is once, f"{env}: wrapped a second time it became {twice}")
+    require(twice is once, f"{env}: wrapped a second time, it became {twice}")
     same = (twice.observation_space, twice.action_space) == spaces
     require(same, f"{env}: a second wrapping changed its spaces")
 
 
-@check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
+@check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as in gymnasium.Wrapper")
 def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]) -> None:
     """The wrapped environment passes Gymnasium's environment checker."""
     with warnings.catch_warnings(action="ignore"):  # advice, such as to check the innermost environment
@@ -93,7 +93,7 @@ def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]
     hint="let match() return Match(None, why) for other environments: it is called for every environment",
 )
 def leaves_others_alone(part: Part) -> None:
-    """It is not put around CartPole, unless CartPole is among its examples."""
+    """It does not wrap CartPole, unless CartPole is among its examples."""
     plain = [env.spec and env.spec.id for _, env, config in environments(part) if not config]
     if part.component.declaration.examples and "CartPole-v1" in plain:
         raise NotApplicable("CartPole is among its examples")
