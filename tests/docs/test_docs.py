@@ -26,7 +26,7 @@ from rlcatalog.errors import ConfigError, UnknownConfigKeyError
 from rlcatalog.plugins import declarations, hookspecs
 from rlcatalog.plugins.loader import HOOK_RETURNS
 from rlcatalog_ppo import config as ppo
-from rlcatalog_testing import PluginEntryPoint, isolated_catalog
+from rlcatalog_testing import ConformanceError, PluginEntryPoint, cases, check_plugin, isolated_catalog, plugin_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
@@ -331,6 +331,42 @@ def test_the_guide_s_own_code_runs(tmp_path):
         "-W", "error", "-W", "ignore:CUDA initialization:UserWarning", str(tmp_path / "src/page.py"), cwd=tmp_path
     )
     assert "named in the config" in said
+
+
+def write_plain_plugin(folder):
+    """Write the guide's plugin of a plain module, with the module of the page that it links, and return its catalog."""
+    (net,) = (code for code in blocks(read("docs/howto/own_model.md"), "python") if "class SmallNet" in code)
+    body = next(node for node in ast.parse(net).body if isinstance(node, ast.ClassDef))
+    guide = blocks(read("docs/plugins.md"), "python")
+    (plugin,) = (code for code in guide if "acme_small.nets" in code)
+    (examples,) = (code for code in guide if "Example(vector" in code)
+    (kit,) = (code for code in guide if "parametrize_with_checks(" in code)
+    files = {
+        "__init__": "", "nets": f"from torch import nn\n\n{ast.unparse(body)}", "plugin": plugin, "examples": examples,
+    }  # fmt: skip
+    (folder / "acme_small").mkdir()
+    for name, code in files.items():
+        (folder / f"acme_small/{name}.py").write_text(code, encoding="utf-8")
+    namespace = {}
+    exec(kit.partition("@parametrize")[0].replace("acme_resnet", "acme_small").replace("-resnet", "-small"), namespace)
+    return namespace["catalog"]
+
+
+def test_the_guide_s_plain_plugin_passes_the_kit(tmp_path, monkeypatch, one_thread):
+    """Its examples are needed: without them, the kit says so."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    catalog = write_plain_plugin(tmp_path)
+    outcomes = {outcome.name: outcome.status for outcome in check_plugin("acme-small", catalog=catalog)}
+    for check in ("output_width", "works_inside_memories", "works_under_heads", "works_for_a_part_of_an_observation"):
+        assert outcomes[f"trunk-acme_small-{check}-torch"] == "passed"
+    (component,) = (part for part in catalog.components("model") if part.name == "acme_small")
+    spec = dataclasses.replace(component.declaration, examples=None)
+    plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-small")
+    catalog = isolated_catalog("rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical", plugin)
+    (case,) = (case for case in cases("acme-small", catalog=catalog) if case.check.name == "output_width")
+    with pytest.raises(ConformanceError, match=r"shapes cannot be multiplied .* Hint: .* declare examples=") as raised:
+        case()
+    assert str(raised.value).count("model 'acme_small'") == 1
 
 
 def test_the_guide_lists_every_kind_and_command():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from stable_baselines3 import DQN, PPO
 from torch import nn
 
@@ -45,6 +46,41 @@ def test_ppo_trains_one_saves_it_and_loads_it(tmp_path, kind, shared, flat):
     algo.save(tmp_path / "algo.zip")
     loaded = PPO.load(tmp_path / "algo.zip", device="cpu").policy.catalog_policy.model.get_weights()
     assert all(np.array_equal(weight, loaded[name]) for name, weight in after.items())
+
+
+class FixedEnv(gymnasium.Env):
+    """Observations of any space."""
+
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+
+class FirstPart(Net):
+    def forward(self, obs):
+        assert {part.dtype for part in obs.values()} == {torch.float32}
+        return super().forward(obs["a"])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_observations_are_predicted_in_any_dtype(nested, dtype):
+    box = gymnasium.spaces.Box(-1, 1, (4,), dtype)
+    space = gymnasium.spaces.Dict({"a": box, "b": gymnasium.spaces.Discrete(3)}) if nested else box
+    kwargs = {"model": FirstPart if nested else Net}
+    algo = PPO(CatalogPolicy, FixedEnv(space), n_steps=32, batch_size=32, device="cpu", policy_kwargs=kwargs)
+    numbers = [0.25, -0.5, 0.75, 1.0]  # the same in either precision
+
+    def predict(vector):
+        return algo.predict({"a": vector, "b": 2} if nested else vector, deterministic=True)[0]
+
+    expected = predict(np.array(numbers, dtype))
+    for vector in (numbers, np.array(numbers), np.array(numbers, np.float32), np.array(numbers, np.float16)):
+        np.testing.assert_array_equal(predict(vector), expected)
 
 
 def test_two_models_are_an_error():

@@ -84,8 +84,14 @@ def test_an_expectation_of_no_case_is_refused(sound):
 
 
 def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
-    with pytest.raises(UnknownNameError, match=r"'acne' has no part in this catalog. Did you mean 'acme'"):
+    with pytest.raises(UnknownNameError, match=r"'acne' is not in this catalog. Did you mean 'acme'"):
         check_plugin("acne", catalog=sound)
+    with pytest.raises(UnknownNameError, match=r"'acme-small' is not installed\. .*`pip install -e \.` in") as found:
+        check_plugin("acme-small")
+    assert "rlcatalog-fcnet" not in str(found.value)
+    empty = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[]), "acme"))
+    with pytest.raises(UnknownNameError, match=r"'acme' has no part in this catalog"):
+        check_plugin("acme", catalog=empty)
     broken = PluginEntryPoint("no_such_module_at_all", "acme")
     with pytest.warns(match="acme"):
         catalog = isolated_catalog(broken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor
@@ -111,6 +112,16 @@ class CatalogBasePolicy(BasePolicy):
             " `policy.catalog_policy`."
         )
 
+    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
+        """Return observations for `predict`, in the dtypes of their space, and whether they are a batch.
+
+        Floats in a space of integers keep their dtype.
+        """
+        tensors, batched = super().obs_to_tensor(observation)
+        if isinstance(tensors, dict):
+            return {key: _cast(part, self.observation_space[key]) for key, part in tensors.items()}, batched
+        return _cast(tensors, self.observation_space), batched
+
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.actor_critic.moved(self.device)
@@ -127,6 +138,11 @@ class CatalogBasePolicy(BasePolicy):
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }
+
+
+def _cast(tensor: Tensor, space: Any) -> Tensor:
+    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    return tensor.to(dtype) if torch.can_cast(tensor.dtype, dtype) else tensor
 
 
 class WithoutMemory(CatalogBasePolicy):

@@ -26,6 +26,8 @@ from rlcatalog_testing.passes import seed
 
 #: The kernel's own checks.
 _MODULES = [import_module(f"{own_checks.__name__}.{name}") for name in own_checks.MODULES]
+#: Advice if a plain module raises: without examples, the kit builds it for every standard space that it fits.
+_SPACES = "if it is not for this space, declare examples='package.module:function' with the spaces that it takes"
 OWN = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
 
 
@@ -72,15 +74,18 @@ class Case:
             raise
         except BaseException as error:
             ours = isinstance(error, AssertionError | CatalogError)
-            what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
+            title = f"{self.part.component.title}: "
+            what = str(error).removeprefix(title) if ours else f"{reason(error)}{_place(error, self.part)}"
             # The check's hint does not apply to errors in the part's own code.
             own = isinstance(error, PartError) and error.__cause__ is not None
             raised = not ours or own or isinstance(error, ExampleError)
-            hint = "" if raised else f" Hint: {self.check.hint}."
-            raise ConformanceError(
-                f"{self}: {self.part.component.kind} {self.part.component.name!r}"
-                f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
-            ) from (None if isinstance(error, AssertionError) else error)
+            declared = self.part.component.declaration
+            plain = getattr(declared, "plain", False) and declared.examples is None
+            advice = (_SPACES if plain else "") if own else "" if raised else self.check.hint
+            hint = f" Hint: {advice}." if advice else ""
+            raise ConformanceError(f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}") from (
+                None if isinstance(error, AssertionError) else error
+            )
 
     def _fails(self) -> bool:
         try:
@@ -165,16 +170,18 @@ def all_checks(catalog: Catalog) -> list[Check]:
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     """Return the error for a distribution that has no part in a catalog."""
-    asked = normalize(distribution)
-    for record in catalog.plugins:
-        if record.distribution == asked and record.error is not None:
+    asked, records = normalize(distribution), {record.distribution: record for record in catalog.plugins}
+    if asked in records:
+        record = records[asked]
+        if record.error is not None:
             star = _star_import(record.exception)
             return ConformanceError(f"{distribution} {record.version} {record.condition}{star}")
-    known = sorted({c.distribution for c in catalog.components() if c.distribution})
-    return UnknownNameError(
-        f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
-        " `rlcatalog list` shows how each plugin was loaded."
-    )
+        why = f"{distribution!r} has no part in this catalog. `rlcatalog list` shows how each plugin was loaded."
+    elif catalog is default_catalog():
+        why = f"{distribution!r} is not installed.{nearest(asked, records)} Run `pip install -e .` in its folder."
+    else:
+        why = f"{distribution!r} is not in this catalog.{nearest(asked, records)}"
+    return UnknownNameError(why)
 
 
 def _star_import(error: BaseException | None) -> str:
