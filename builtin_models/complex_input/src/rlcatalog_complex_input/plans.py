@@ -168,8 +168,7 @@ class _Finder:
         if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
             raise ConfigError(
                 f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be distinguished"
-                " from"
-                f" padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
+                f" from padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])

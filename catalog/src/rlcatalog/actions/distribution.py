@@ -75,8 +75,7 @@ class ActionDistribution:
         """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats, exact."""
         raise NoClosedFormError(
             f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, such as"
-            " kl_coeff=0 or"
-            " use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
+            " kl_coeff=0 or use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
         )
 
     @staticmethod
