@@ -67,10 +67,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="autoregressive",
-            targets={
-                "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
-                "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
-            },
+            targets={name: f"rlcatalog_autoregressive.{name}:AutoregressiveDistribution" for name in ("torch", "tf")},
             summary="parts of an action that depend on earlier parts, on top of independent distributions",
             match=match_dist,
             size=size,
@@ -86,10 +83,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="autoregressive",
-            targets={
-                "torch": "rlcatalog_autoregressive.torch:AutoregressiveModel",
-                "tf": "rlcatalog_autoregressive.tf:AutoregressiveModel",
-            },
+            targets={name: f"rlcatalog_autoregressive.{name}:AutoregressiveModel" for name in ("torch", "tf")},
             summary="a head with masked weights (MADE) around any trunk or memory, for actions of several parts",
             slot="head",
             switch="use_autoregressive",

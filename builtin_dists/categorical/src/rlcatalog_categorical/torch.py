@@ -185,8 +185,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        divergences: Tensor = self._probs() * (self._finite() - other._finite())
-        return divergences
+        return self._probs() * (self._finite() - other._finite())  # type: ignore[no-any-return]
 
     def as_torch(self) -> distributions.Distribution:
         choices = distributions.Categorical(logits=self.log_probs, validate_args=False)
@@ -357,10 +356,8 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
     """Return table, weights, codes and order on a device."""
     # Outside of inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
-        return tuple(
-            torch.as_tensor(array, device=device)
-            for array in (slates.table, slates.weights, slates.codes, slates.order)
-        )
+        arrays = (slates.table, slates.weights, slates.codes, slates.order)
+        return tuple(torch.as_tensor(array, device=device) for array in arrays)
 
 
 class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):

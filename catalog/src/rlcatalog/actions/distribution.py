@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -296,10 +297,8 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     if not asked:
         return None, kind
     if kind == "exact":
-        try:
+        with suppress(NoClosedFormError):
             return dist.entropy(), "exact"
-        except NoClosedFormError:
-            pass
     if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
         return dist.entropy_estimate(), "estimate"
     return -dist.logp(flat(dist.rsample())), "estimate"

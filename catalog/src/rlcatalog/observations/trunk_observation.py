@@ -83,10 +83,8 @@ class TrunkObservation:
             encoded_space: The space of whole encoded observations, after the filter, if any.
         """
         box: Any = encoded_space
-        low, high = (
-            np.concatenate([np.ravel(side)[start:stop] for start, stop in self._columns])
-            for side in (box.low, box.high)
-        )
+        sides = (np.ravel(box.low), np.ravel(box.high))
+        low, high = (np.concatenate([side[start:stop] for start, stop in self._columns]) for side in sides)
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
             return self.preprocessor.observation_space  # in its own dtype, so that byte images are recognised

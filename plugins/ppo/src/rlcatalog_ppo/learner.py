@@ -57,8 +57,7 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
     Raises:
         NotServedError: The framework has no learner.
     """
-    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
-    return learner
+    return frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")  # type: ignore[no-any-return]
 
 
 def optimizer_of(framework: str) -> Any:
@@ -218,8 +217,7 @@ def minibatches(
         take: Function that returns the rows of a structure of columns at some indices.
     """
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
-    lengths = batch.get("seq_lens")
-    if lengths is None:
+    if (lengths := batch.get("seq_lens")) is None:
         order = rng.permutation(len(batch["logp"]))
         for start in range(0, len(order), size):
             index = order[start : start + size]

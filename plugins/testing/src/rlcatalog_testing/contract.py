@@ -114,8 +114,7 @@ class Part:
         """Return an object that the checks of this part share under a key; it is created on the first call."""
         if key not in self.shared:
             self.shared[key] = make()
-        value: T = self.shared[key]
-        return value
+        return self.shared[key]  # type: ignore[no-any-return]
 
     @property
     def examples(self) -> list[Example]:

@@ -83,8 +83,7 @@ def kit_of(framework: str) -> Kit:
     """
     if not has_kit(framework):
         raise NotApplicable(f"framework {framework!r} declares nothing for the kit")
-    found: Kit = frameworks()[framework].load("kit")
-    return found
+    return frameworks()[framework].load("kit")  # type: ignore[no-any-return]
 
 
 def has_kit(framework: str) -> bool:

@@ -55,8 +55,7 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
-        if found is None:
+        if (found := re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)) is None:
             raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
         first, last = int(found[1]), int(found[2] or found[1])
         twice = [seed for seed in seeds if first <= seed <= last]
@@ -120,10 +119,8 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            print(
-                f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}",
-                file=sys.stderr,
-            )
+            told = f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}"
+            print(told, file=sys.stderr)
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:
