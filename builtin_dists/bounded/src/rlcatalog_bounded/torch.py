@@ -42,8 +42,7 @@ class Beta(BetaContract, _Shares):
     """Independent values `[B, d]` within bounds; see `BetaContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
@@ -85,8 +84,7 @@ class Dirichlet(DirichletContract, _Shares):
     """Points of a simplex, flat `[B, rows * n]`; see `DirichletContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
         components = components or size

@@ -284,8 +284,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         contract.check_temperature(temperature)
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.

@@ -72,9 +72,8 @@ class TrunkObservation:
 
     def request(self, request: Request) -> Request:
         """Return the request for the trunk and the memory."""
-        return replace(
-            request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
-        )
+        codec = self.preprocessor
+        return replace(request, obs=codec.info, encoded_shape=codec.shape, preprocessor=codec)
 
     def space(self, encoded_space: Space) -> Any:
         """Return the observation space of the trunk.

@@ -46,9 +46,8 @@ class Optimizer(frameworks.Learner, Protocol):
 
 def set_threads(framework: str | None, count: int) -> None:
     """Set the number of threads per operation of a framework; call this before the first operation."""
-    learner_of(
-        frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
-    ).set_threads(count)
+    name = frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
+    learner_of(name).set_threads(count)
 
 
 def learner_of(framework: str) -> type[frameworks.Learner]:

@@ -234,9 +234,8 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
     """Ask processes to end and wait for them; another signal kills them."""
     name = signal.Signals(asked[0]).name
-    print(
-        f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once", file=sys.stderr
-    )
+    told = f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once"
+    print(told, file=sys.stderr)
     for child in children:
         _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)
     while any(child.process.poll() is None for child in children):
