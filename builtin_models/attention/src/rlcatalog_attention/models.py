@@ -75,9 +75,8 @@ class AroundTrunk(TransformerModel):
     def __init__(self, *args: Any, trunk: Any) -> None:
         super().__init__(*args)
         sizes, ends = plan(self.model_config, self.num_outputs)
-        self.past = PastInputs.of(
-            self.action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards
-        )
+        counts = (sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.past = PastInputs.of(self.action_space, *counts)
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)

@@ -126,7 +126,8 @@ class EncodedMeanStdFilter(Filter):
         Raises:
             SavedPolicyError: They are damaged, or belong to other values of the observation.
         """
-        if (filtered := state.get("filtered")) is None or not np.array_equal(filtered, self._filtered):
+        filtered = state.get("filtered")
+        if filtered is None or not np.array_equal(filtered, self._filtered):
             found = "no 'filtered'" if filtered is None else f"{int(np.sum(filtered))} of {np.size(filtered)}"
             raise SavedPolicyError(
                 f"these filter statistics belong to other values of the observation: expected {self._filtered.sum()} of"
