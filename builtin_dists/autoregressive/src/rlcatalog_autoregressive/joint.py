@@ -195,8 +195,7 @@ class JointDistribution(ActionDistribution):
                 actions = plain.join(actions)
             else:
                 actions = ops.columns([ops.tensor(part) for part in parts_of(actions) or []])
-        flat = ops.in_rows(actions, self.inputs, width)
-        if flat is None:
+        if (flat := ops.in_rows(actions, self.inputs, width)) is None:
             raise ModelContractError(
                 f"AutoregressiveDistribution: expected actions of shape {(self.inputs.shape[0], width)}, found"
                 f" {tuple(actions.shape)}."

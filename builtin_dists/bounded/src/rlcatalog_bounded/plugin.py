@@ -27,8 +27,7 @@ def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 def match_simplex(request: Request) -> Match:
     """Match if the action space is a Simplex."""
-    action = request.action
-    if action is not None and action.kind == "simplex":
+    if (action := request.action) is not None and action.kind == "simplex":
         return Match(Rank.GENERIC, f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values")
     return Match(None, f"takes Simplex, not {action.kind if action else 'nothing'}")
 

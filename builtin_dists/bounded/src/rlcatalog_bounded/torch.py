@@ -42,8 +42,7 @@ class Beta(BetaContract, _Shares):
     """Independent values `[B, d]` within bounds; see `BetaContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
@@ -72,8 +71,7 @@ class Beta(BetaContract, _Shares):
         x = actions.clamp(bounds.lowest, bounds.highest)
         # Score shares by their distances from both bounds, which are exact.
         logs = torch.stack((x - bounds.low, bounds.high - x), dim=1).log() - bounds.log_width
-        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
-        return result
+        return (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)  # type: ignore[no-any-return]
 
     def moment(self, name: str) -> Tensor:
         first, second = self.concentration.unbind(1)
@@ -86,8 +84,7 @@ class Dirichlet(DirichletContract, _Shares):
     """Points of a simplex, flat `[B, rows * n]`; see `DirichletContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
         components = components or size
@@ -115,8 +112,7 @@ class Dirichlet(DirichletContract, _Shares):
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)
         logs = x.log() - x.sum(dim=-1, keepdim=True).log()
-        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
-        return result
+        return (self.excess * logs).sum(dim=(1, 2)) + self.log_norm  # type: ignore[no-any-return]
 
     def moment(self, name: str) -> Tensor:
         of_rows: Tensor = getattr(distributions.Dirichlet(self.concentration, validate_args=False), name)

@@ -17,8 +17,7 @@ MAX_SLATES = 10_000
 
 
 def match_discrete(request: Request) -> Match:
-    action = request.action
-    if action is not None and action.kind == "discrete":
+    if (action := request.action) is not None and action.kind == "discrete":
         return Match(Rank.GENERIC, f"the action is one of {action.n} values")
     return Match(None, f"takes Discrete, not {action.kind if action else 'nothing'}")
 
@@ -28,16 +27,14 @@ def _lists_choices(action: SpaceInfo) -> bool:
 
 
 def match_multi(request: Request) -> Match:
-    action = request.action
-    if action is not None and _lists_choices(action):
+    if (action := request.action) is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} choices")
     found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
     return Match(None, f"takes MultiDiscrete or a Box of integers, not {found}")
 
 
 def match_bernoulli(request: Request) -> Match:
-    action = request.action
-    if action is not None and action.kind == "multi_binary":
+    if (action := request.action) is not None and action.kind == "multi_binary":
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} bits")
     return Match(None, f"takes MultiBinary, not {action.kind if action else 'nothing'}")
 
@@ -70,8 +67,7 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical takes MultiDiscrete or a Box of integers, found {action.describe()}."
         )
-    bounded = getattr(action.space, "is_bounded", None)
-    if bounded is not None and not bounded():
+    if (bounded := getattr(action.space, "is_bounded", None)) is not None and not bounded():
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
             f" {action.describe()}; set finite bounds, or name another distribution."

@@ -97,9 +97,8 @@ class MultiCategorical(contract.MultiCategoricalContract):
     def sample(self) -> Any:
         """Sample int64 `[B, k]`."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
-        drawn = tf.minimum(
-            draw_categorical(flat), self.layout.longest - 1
-        )  # with NaN, it returns an index out of range
+        # With NaN, it returns an index out of range.
+        drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)
         self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
         return self.last_sample
 

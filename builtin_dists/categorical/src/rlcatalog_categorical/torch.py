@@ -185,8 +185,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        divergences: Tensor = self._probs() * (self._finite() - other._finite())
-        return divergences
+        return self._probs() * (self._finite() - other._finite())  # type: ignore[no-any-return]
 
     def as_torch(self) -> distributions.Distribution:
         choices = distributions.Categorical(logits=self.log_probs, validate_args=False)
@@ -285,8 +284,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         contract.check_temperature(temperature)
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for half-precision inputs.
@@ -357,10 +355,8 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
     """Return the table, weights, codes and order as tensors on a device."""
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
-        return tuple(
-            torch.as_tensor(array, device=device)
-            for array in (slates.table, slates.weights, slates.codes, slates.order)
-        )
+        arrays = (slates.table, slates.weights, slates.codes, slates.order)
+        return tuple(torch.as_tensor(array, device=device) for array in arrays)
 
 
 class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):

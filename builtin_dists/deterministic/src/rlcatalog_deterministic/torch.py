@@ -23,8 +23,7 @@ class Deterministic(TorchDistribution, DeterministicContract):
 
     def entropy(self) -> Tensor:
         """Return 0, `[B]`, because sampling is deterministic."""
-        result: Tensor = self.inputs.new_zeros(self.inputs.shape[0])
-        return result
+        return self.inputs.new_zeros(self.inputs.shape[0])  # type: ignore[no-any-return]
 
     def moment(self, name: str) -> Tensor:
         return torch.zeros_like(self.inputs) if name == "variance" else self.inputs

@@ -25,8 +25,7 @@ _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 def match(request: Request) -> Match:
     """Match if the action space is a Box of floats."""
-    action = request.action
-    if action is None or action.kind != "box":
+    if (action := request.action) is None or action.kind != "box":
         return Match(None, f"takes Box, not {action.kind if action else 'nothing'}")
     if not (action.dtype or "").startswith("float"):
         return Match(None, f"takes a Box of floats, not of {action.dtype}")
@@ -62,10 +61,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ),
         ActionDistSpec(
             name="squashed_gaussian",
-            targets={
-                "torch": "rlcatalog_gaussian.torch:SquashedGaussian",
-                "tf": "rlcatalog_gaussian.tf:SquashedGaussian",
-            },
+            targets={name: f"rlcatalog_gaussian.{name}:SquashedGaussian" for name in ("torch", "tf")},
             summary="normal values squashed into the bounds of a Box by tanh",
             size=squashed_size,
             config=_CONFIG,

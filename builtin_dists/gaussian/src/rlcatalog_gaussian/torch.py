@@ -98,8 +98,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         log_std_min: float | None = None,
         log_std_max: float | None = None,
     ) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        self.model = model
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         mean, log_std = to_float32_at_least(self.inputs).chunk(2, dim=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:

@@ -182,8 +182,7 @@ class CompositeDistribution(ActionDistribution):
     def _join(self, values: Sequence[Any], rows_of: Any) -> Any:
         pieces = []
         for leaf, value in zip(self.layout.leaves, values, strict=True):
-            piece = self.ops.in_rows(value, rows_of, leaf.width)
-            if piece is None:
+            if (piece := self.ops.in_rows(value, rows_of, leaf.width)) is None:
                 raise ModelContractError(
                     f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for each of"
                     f" {rows_of.shape[0]} rows, found shape {tuple(self.ops.tensor(value).shape)}."

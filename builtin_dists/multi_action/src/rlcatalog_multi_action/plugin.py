@@ -11,8 +11,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 
 def match(request: Request) -> Match:
     """Match if the action space is a Tuple or a Dict."""
-    action = request.action
-    if action is None or not action.is_composite:
+    if (action := request.action) is None or not action.is_composite:
         return Match(None, f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
     if not action.children:
         return Match(None, f"the {action.kind} is empty")
@@ -32,10 +31,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="multi_action",
-            targets={
-                "torch": "rlcatalog_multi_action.torch:MultiActionDistribution",
-                "tf": "rlcatalog_multi_action.tf:MultiActionDistribution",
-            },
+            targets={name: f"rlcatalog_multi_action.{name}:MultiActionDistribution" for name in ("torch", "tf")},
             summary="one distribution per part of a Tuple or Dict, nested to any depth",
             match=match,
             size=size,

@@ -51,8 +51,7 @@ class TransformerModel(ModelV2):
 
     def get_initial_state(self) -> list[Any]:
         """Return an empty memory, and 0 as the number of steps in it."""
-        state: list[Any] = self.transformer.initial_state()
-        return state
+        return self.transformer.initial_state()  # type: ignore[no-any-return]
 
     def value_function(self) -> Any:
         """Return the value estimates `[S * T]` of the last forward pass."""
@@ -76,9 +75,8 @@ class AroundTrunk(TransformerModel):
     def __init__(self, *args: Any, trunk: Any) -> None:
         super().__init__(*args)
         sizes, ends = plan(self.model_config, self.num_outputs)
-        self.past = PastInputs.of(
-            self.action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards
-        )
+        counts = (sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.past = PastInputs.of(self.action_space, *counts)
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)

@@ -26,8 +26,7 @@ def planned(request: Request) -> Plan | None:
         raise unencoded(request.obs.describe())
     catalog = request.catalog or default_catalog()
     request = replace(request, catalog=catalog)
-    preprocessor = request.preprocessor
-    if preprocessor is None:
+    if (preprocessor := request.preprocessor) is None:
         try:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:

@@ -219,6 +219,5 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         return encoded
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
     leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
-    return ops.side_by_side(
-        [ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size]
-    )
+    columns = [ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size]
+    return ops.side_by_side(columns)

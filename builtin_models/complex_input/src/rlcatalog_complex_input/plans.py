@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcatalog import SpaceInfo, default_catalog
+from rlcatalog import SpaceInfo, default_catalog, errors
 from rlcatalog.config import read_config
-from rlcatalog.errors import (
-    AmbiguousChoiceError,
-    ConfigError,
-    MissingPluginError,
-    UnknownNameError,
-    UnsupportedSpaceError,
-    nearest,
-)
+from rlcatalog.errors import nearest
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.plugins import Component, Request
@@ -92,14 +85,14 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
     parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
-        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values.")
+        raise errors.UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values.")
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
     names = read_config(request.config, ComplexInputConfig).input_nets
     paths = [part.path for part, _, _ in finder.leaves]
     if unknown := [path for path in names if path not in paths]:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"input_nets: {unknown[0]!r} is not a part of the observation.{nearest(unknown[0], paths)} Parts:"
             f" {', '.join(paths)}."
         )
@@ -166,10 +159,9 @@ class _Finder:
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
         places = slice(block.start, block.stop)
         if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be distinguished"
-                " from"
-                f" padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
+                f" from padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])
@@ -211,14 +203,14 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
     path = request.obs.path
     try:
         component = (request.catalog or default_catalog()).trunk(request, name)
-    except (UnknownNameError, MissingPluginError) as error:
+    except (errors.UnknownNameError, errors.MissingPluginError) as error:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise
-    except AmbiguousChoiceError as error:
+    except errors.AmbiguousChoiceError as error:
         error.args = (f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}: name}}.",)
         raise
     if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
-        raise ConfigError(
+        raise errors.ConfigError(
             f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not a trunk."  # type: ignore[attr-defined]
             " Name a model that takes observations."
         )

@@ -16,8 +16,7 @@ def match(request: Request) -> Match:
         return Match(None, f"takes Dict and Tuple observations; this is a {request.obs.kind}")
     if not request.sees_parts:
         return Match(None, f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
-    image = next((node.path for node in request.obs.walk() if node.is_image), None)
-    if image is None:
+    if (image := next((node.path for node in request.obs.walk() if node.is_image), None)) is None:
         return Match(None, "no part of the observation is an image, so one net for all parts is enough")
     return Match(Rank.GENERIC, f"gives the image {image} and each other part a separate net")
 
@@ -42,10 +41,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="complex_input",
-            targets={
-                "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
-                "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
-            },
+            targets={name: f"rlcatalog_complex_input.{name}:ComplexInputNetwork" for name in ("torch", "tf")},
             summary="Dict and Tuple observations with images: a net for each part, their concatenated features",
             match=match,
             describe=describe,

@@ -204,9 +204,8 @@ class Plain(ModelV2):
     def _width(self, module: Any, rows: Array) -> int:
         """Run a module on two observations and return the width of its features, or of its outputs."""
         name, where = type(self).__name__, f"for a batch of two observations of {_brief(self.input_space)}"
-        code = getattr(
-            getattr(module, "forward", None) or module.call, "__code__", None
-        )  # a scripted module's forward has no signature
+        # A scripted module's forward has no signature.
+        code = getattr(getattr(module, "forward", None) or module.call, "__code__", None)
         if code is not None and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
             raise NotServedError(f"{name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
         with raised_as(lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError):

@@ -34,10 +34,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="fcnet",
-            targets={
-                "torch": "rlcatalog_fcnet.torch:FullyConnectedNetwork",
-                "tf": "rlcatalog_fcnet.tf:FullyConnectedNetwork",
-            },
+            targets={name: f"rlcatalog_fcnet.{name}:FullyConnectedNetwork" for name in ("torch", "tf")},
             summary="fully connected layers for vectors and flattened Dict/Tuple observations",
             match=match,
             describe=describe,

@@ -25,9 +25,8 @@ class LSTMCell:
     def __init__(self, cell: CellPlan) -> None:
         self.size = cell.size
         self.kernel = tf.Variable(tf.transpose(_gates(cell.input_weights, (cell.size, cell.inputs))), name="kernel")
-        self.recurrent = tf.Variable(
-            tf.transpose(_gates(cell.recurrent_weights, (cell.size, cell.size))), name="recurrent"
-        )
+        recurrent = _gates(cell.recurrent_weights, (cell.size, cell.size))
+        self.recurrent = tf.Variable(tf.transpose(recurrent), name="recurrent")
         self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
 
     def __call__(

@@ -82,10 +82,7 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="parametric",
-            targets={
-                "torch": "rlcatalog_parametric.torch:ParametricActionsHead",
-                "tf": "rlcatalog_parametric.tf:ParametricActionsHead",
-            },
+            targets={name: f"rlcatalog_parametric.{name}:ParametricActionsHead" for name in ("torch", "tf")},
             summary="action masks and embeddings of the available actions, around any trunk or memory",
             slot="head",
             switch="use_parametric",

@@ -104,7 +104,6 @@ def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
         config: The flat model config.
         dtype: NumPy dtype of the network's image space.
     """
-    scale = read_config(config, VisionnetConfig).image_scale
-    if scale is None:
+    if (scale := read_config(config, VisionnetConfig).image_scale) is None:
         return 1 / 255 if str(dtype) == "uint8" else None
     return None if scale in (False, 1.0) else float(scale)

@@ -8,8 +8,7 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 def match(request: Request) -> Match:
     """Match images only."""
-    shape = request.encoded_shape
-    if shape is None:
+    if (shape := request.encoded_shape) is None:
         why = "takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
         return Match(None, why)
     if not request.is_image:

@@ -305,11 +305,10 @@ _NO_VALUE = -1
 _FLOAT32_COUNT = 2**24 + 1
 
 
-def _by_column(mask: Mask) -> Any:
+def _by_column(rows: Any) -> Any:
     """Turn a list with one structured mask per row into a structure of columns."""
-    if not isinstance(mask, list) or not mask or not isinstance(mask[0], Mapping | tuple):
-        return mask
-    rows: list[Any] = mask
+    if not isinstance(rows, list) or not rows or not isinstance(rows[0], Mapping | tuple):
+        return rows
     if isinstance(rows[0], Mapping):
         return {key: _by_column([row.get(key) for row in rows]) for key in rows[0]}
     return tuple(_by_column(list(column)) for column in zip(*rows, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,8 +76,7 @@ class ActionDistribution:
         """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats, exact."""
         raise NoClosedFormError(
             f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, such as"
-            " kl_coeff=0 or"
-            " use_kl_loss=False; or average self.logp(x) - other.logp(x) over samples x from self."
+            " kl_coeff=0 or use_kl_loss=False; or average self.logp(x) - other.logp(x) over samples x from self."
         )
 
     @staticmethod
@@ -299,10 +299,8 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     if not asked:
         return None, kind
     if kind == "exact":
-        try:
+        with suppress(NoClosedFormError):
             return dist.entropy(), "exact"
-        except NoClosedFormError:
-            pass
     if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
         return dist.entropy_estimate(), "estimate"
     return -dist.logp(flat(dist.rsample())), "estimate"

@@ -162,8 +162,7 @@ def _restored(
     registered: Sequence[tuple[Component, type | None]],
 ) -> Any:
     with _RESTORING:
-        catalog = _ALIVE.get(name)
-        if catalog is None:
+        if (catalog := _ALIVE.get(name)) is None:
             catalog = cls(entry_points, environ=environ, prefer=prefer)
             catalog._name, _ALIVE[name] = name, catalog
         there = {(c.kind, c.name) for c in catalog.registry if c.in_process}

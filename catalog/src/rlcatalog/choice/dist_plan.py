@@ -139,8 +139,7 @@ def _plan(
 def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
     """Return the component named for a node, or None; never `outer`, which wraps the result."""
     info, anywhere = request.space_for("action_dist"), names.get(None)
-    at_path = names.get(info.path)
-    if at_path is not None and at_path is not outer:
+    if (at_path := names.get(info.path)) is not None and at_path is not outer:
         return at_path
     if anywhere is None or anywhere is outer or (info.children and info.path != "action"):
         return None

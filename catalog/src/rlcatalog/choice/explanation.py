@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,10 +39,9 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         html = explanation_html(self.as_dict())
-        try:
+        with suppress(MissingExtraError, MissingPluginError):
             return self.svg() + html
-        except (MissingExtraError, MissingPluginError):
-            return html
+        return html
 
     def text(self, *, all: bool = False) -> str:
         """Return the explanation as text, which `rlcatalog explain` prints.

@@ -96,8 +96,7 @@ def initializer_name(
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
         raise ConfigError(f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}.")
-    unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
-    if unknown:
+    if unknown := sorted(set(config or {}) - set(INITIALIZERS[name])):
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
         raise ConfigError(f"{where}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():

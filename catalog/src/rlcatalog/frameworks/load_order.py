@@ -24,8 +24,7 @@ def load_first(module: str, *, before: str) -> None:
     Example:
         >>> load_first("this", before="antigravity")
     """
-    finder = _LoadFirst(module, before)
-    if finder not in sys.meta_path:
+    if (finder := _LoadFirst(module, before)) not in sys.meta_path:
         sys.meta_path.insert(0, finder)
 
 

@@ -111,8 +111,7 @@ def tensor_ops(tensorlib: str) -> TensorOps:
     if tensorlib == "numpy":
         return NUMPY_OPS
     if (spec := find_framework(tensorlib)) is not None:
-        ops: TensorOps = spec.load("ops")
-        return ops
+        return spec.load("ops")  # type: ignore[no-any-return]
     *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 
@@ -120,10 +119,8 @@ def tensor_ops(tensorlib: str) -> TensorOps:
 def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor, or an array."""
     cls = type(tensor)
-    ops = _OF_CLASS.get(cls)
-    if ops is None:
-        spec = framework_of(cls)
-        if spec is None:
+    if (ops := _OF_CLASS.get(cls)) is None:
+        if (spec := framework_of(cls)) is None:
             return NUMPY_OPS  # not cached: the framework of this class may still be installed
         ops = _OF_CLASS[cls] = tensor_ops(spec.name)
     return ops

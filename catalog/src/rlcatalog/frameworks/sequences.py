@@ -13,8 +13,7 @@ from rlcatalog.frameworks.contract import Array, PolicyParts
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     """Return the lengths of a training batch's sequences, int32 `[S]`; without lengths, each row is a sequence."""
-    lengths = batch.get("seq_lens")
-    if lengths is None:
+    if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
     array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
     if array.sum() != rows or array.min(initial=1) < 1:
@@ -30,8 +29,7 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     Raises:
         ModelContractError: The number of parts or rows is wrong.
     """
-    state = batch.get("state")
-    if state is None:
+    if (state := batch.get("state")) is None:
         return list(policy.memory.start(sequences))
     memory = list(getattr(state, "memory", state))
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):

@@ -56,8 +56,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     Raises:
         MissingFrameworkError: The framework is not installed; the message names the extra to install.
     """
-    spec = frameworks().get(framework)
-    if spec is None or not spec.is_installed:
+    if (spec := frameworks().get(framework)) is None or not spec.is_installed:
         package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
         raise MissingFrameworkError(
             f"framework={framework!r} needs the package {package}, which is not installed here"

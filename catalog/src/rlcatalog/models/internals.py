@@ -125,8 +125,7 @@ def get_submodel(model: ModelV2, name: str) -> Any:
 def models_inside(model: ModelV2) -> dict[str, Any]:
     """Return a model's `inner_models()`, with the trunk if an override leaves it out."""
     models_by_place: dict[str, Any] = type(model).inner_models(model)
-    held = model._rlcatalog.held
-    if held:
+    if held := model._rlcatalog.held:
         known, models = set[int](), list(models_by_place.values())
         for inner in models:
             known.add(id(inner))

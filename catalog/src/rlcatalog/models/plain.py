@@ -47,8 +47,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
         require_framework(spec.name)
         if spec.target("plain") is not None:
             return [spec.name] if spec.load("plain").is_module(source) else []
-        owner = public_index.provider_of("framework", f"{spec.name}: plain")
-        if owner is not None:
+        if (owner := public_index.provider_of("framework", f"{spec.name}: plain")) is not None:
             raise MissingPluginError(f"a plain module as a model {public_index.how_to_get(owner)}")
     if inspect.isroutine(source) or isinstance(source, functools.partial):
         return [name for name, spec in frameworks().items() if spec.target("plain") is not None]

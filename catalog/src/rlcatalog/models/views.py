@@ -54,8 +54,7 @@ class ViewRequirement:
             ModelContractError: The space cannot be saved.
             MissingPluginError: rlcatalog-policy, which saves spaces, is not installed.
         """
-        space = provided.space_to_json(self.space)
-        if space is None:
+        if (space := provided.space_to_json(self.space)) is None:
             raise ModelContractError(f"the view's space {self.space} cannot be stored as JSON.")
         shift = self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist()
         others = {name: value for name, value in vars(self).items() if name != "shift_arr"}

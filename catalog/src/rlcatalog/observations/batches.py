@@ -7,6 +7,7 @@ every other kind (Text, Sequence, Graph, OneOf, spaces of plugins) it is a tuple
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, TypeVar, cast
 
@@ -77,10 +78,8 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
     if info.kind == "dict":
         if observations:
             _same_lengths(observations, len(info.keys))  # together with the look-up of each key below: equal keys
-        return {
-            key: stack(child, [obs[key] for obs in observations])
-            for key, child in zip(info.keys, info.children, strict=True)
-        }
+        parts = zip(info.keys, info.children, strict=True)
+        return {key: stack(child, [obs[key] for obs in observations]) for key, child in parts}
     if info.kind == "tuple":
         for obs in observations:
             if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
@@ -102,17 +101,15 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
 
 
 def _same_lengths(observations: list[Any], length: int) -> None:
-    lengths = set(map(len, observations))
-    if lengths != {length}:
+    if (lengths := set(map(len, observations))) != {length}:
         raise ValueError(f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}")
 
 
 def copy_batch(batch: T) -> T | None:
     """Return a batch that shares no memory with this one, or None if it cannot be copied."""
-    try:
+    with suppress(Exception):
         return deepcopy(batch)
-    except Exception:
-        return None
+    return None
 
 
 def is_unchanged(a: Any, b: Any) -> bool:

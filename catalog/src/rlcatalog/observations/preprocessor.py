@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -329,12 +330,10 @@ class Preprocessor:
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             sizes = tuple(int(n) for n in shape)
             if all(n >= 0 and n == given for n, given in zip(sizes, shape, strict=True)):
                 return sizes
-        except (TypeError, ValueError, OverflowError):
-            pass
         raise ModelContractError(
             f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
             " integers >= 0."

@@ -71,15 +71,14 @@ def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[
 
 
 def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
+    parts: list[tuple[str, Any]] = []
     if isinstance(values, Mapping):
         parts = [(f"{name}[{key!r}]", value) for key, value in values.items()]
     elif isinstance(values, tuple):
         parts = [(f"{name}[{i}]", value) for i, value in enumerate(values)]
     elif is_dataclass(values):
         parts = [(f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"]
-    else:
-        if values is not None:
-            yield name, values
-        return
+    elif values is not None:
+        yield name, values
     for part, value in parts:
         yield from _tensors(part, value)

@@ -72,9 +72,8 @@ class TrunkObservation:
 
     def request(self, request: Request) -> Request:
         """Return the request for the trunk and the memory."""
-        return replace(
-            request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
-        )
+        codec = self.preprocessor
+        return replace(request, obs=codec.info, encoded_shape=codec.shape, preprocessor=codec)
 
     def space(self, encoded_space: Space) -> Any:
         """Return the observation space of the trunk.
@@ -83,10 +82,8 @@ class TrunkObservation:
             encoded_space: The space of whole encoded observations, after the filter, if any.
         """
         box: Any = encoded_space
-        low, high = (
-            np.concatenate([np.ravel(side)[start:stop] for start, stop in self._columns])
-            for side in (box.low, box.high)
-        )
+        sides = (np.ravel(box.low), np.ravel(box.high))
+        low, high = (np.concatenate([side[start:stop] for start, stop in self._columns]) for side in sides)
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
             return self.preprocessor.observation_space  # in its own dtype, so that byte images are recognised

@@ -183,8 +183,7 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")
     if own & _names(blocked) or "*" in (part.strip() for part in blocked.split(",")):
         return f"disabled by RLCATALOG_DISABLE_PLUGINS={blocked!r}"
-    allowed = environ.get("RLCATALOG_LOAD_PLUGINS")
-    if allowed is not None and not own & _names(allowed):
+    if (allowed := environ.get("RLCATALOG_LOAD_PLUGINS")) is not None and not own & _names(allowed):
         return f"not in RLCATALOG_LOAD_PLUGINS={allowed!r}"
     return None
 

@@ -95,9 +95,8 @@ def refuse_while_loading() -> None:
 def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     what = record.condition if record.exception is not None else f"is loaded, but {reason(problem)}"
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}."
-        f" Disable it with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
-        f" or remove it: pip uninstall {record.distribution}"
+        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}. Disable it with"
+        f" RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip uninstall {record.distribution}"
     )
     if strict:
         raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem

@@ -23,8 +23,7 @@ def may_claim(kind: str, name: str, distribution: str) -> bool:
         name: The name.
         distribution: The distribution.
     """
-    owner = public_index.provider_of(kind, name)
-    if owner is not None:
+    if (owner := public_index.provider_of(kind, name)) is not None:
         return owner == distribution
     return f"{_word(name)}_".startswith(f"{_word(distribution)}_")
 

@@ -146,8 +146,7 @@ class Registry:
         """
         if distribution is None:
             return
-        record = next((r for r in self.records if r.distribution == distribution), None)
-        if record is None:
+        if (record := next((r for r in self.records if r.distribution == distribution), None)) is None:
             raise MissingPluginError(f"{what} {public_index.how_to_get(distribution)}")
         if record.status != "loaded":
             raise MissingPluginError(f"{what} is provided by {distribution} {record.version}, which {record.condition}")
@@ -191,9 +190,8 @@ def unknown_framework(component: Component, declared: Iterable[str] = ()) -> Dec
     if declaration.targets_allowed is not None:
         return None
     unknown = [name for name in declaration.targets if name not in known]
-    for (
-        name
-    ) in unknown:  # a framework may come from a plugin that is not installed; a similar name is probably misspelt
+    # A framework may come from a plugin that is not installed; a similar name is probably misspelt.
+    for name in unknown:
         if len(unknown) == len(declaration.targets) or nearest(name, known):
             return DeclarationError(
                 f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in targets; known:"

@@ -117,8 +117,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 
 
 def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
-    found = action_of(env, meaning)
-    if found is None:
+    if (found := action_of(env, meaning)) is None:
         raise NotServedError(
             f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, where its index is"
             " unknown. Apply this wrapper before the one that changes the actions."

@@ -11,8 +11,7 @@ def match(request: Request) -> Match:
     """Match Atari environments, recognised by their class and never by the shape of their observations."""
     from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
 
-    reason = why_not(request.env, request.config)
-    if reason is not None:
+    if (reason := why_not(request.env, request.config)) is not None:
         return Match(None, reason)
     preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)
     return Match(Rank.SPECIFIC, f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}")
@@ -27,9 +26,8 @@ def ignores(request: Request) -> dict[str, str]:
 
 def ignores_stacking(request: Request) -> dict[str, str]:
     """Return the keys of the wrapper that the pixel codec does not use."""
-    return dict.fromkeys(
-        ("framestack", "atari_terminal_on_life_loss"), "Atari environments without custom_preprocessor"
-    )
+    keys = ("framestack", "atari_terminal_on_life_loss")
+    return dict.fromkeys(keys, "Atari environments without custom_preprocessor")
 
 
 @hookimpl

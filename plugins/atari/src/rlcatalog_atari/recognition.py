@@ -31,16 +31,13 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
         env: The environment, or None.
         config: The model config; missing keys take their defaults.
     """
-    game = getattr(env, "unwrapped", None)
-    if game is None or _ATARI not in _classes(game):
+    if (game := getattr(env, "unwrapped", None)) is None or _ATARI not in _classes(game):
         return f"takes Atari environments (ale_py), not {type(game).__name__ if game is not None else 'nothing'}"
-    preference = config.get("preprocessor_pref", DEFAULT_PREFERENCE)
-    if preference is None:
+    if (preference := config.get("preprocessor_pref", DEFAULT_PREFERENCE)) is None:
         return "preprocessor_pref is None"
     if config.get("custom_preprocessor") is not None:
         return "custom_preprocessor needs unchanged observations"
-    changed = [type(layer).__name__ for layer in _layers(env) if _changes_observations(layer)]
-    if changed:
+    if changed := [type(layer).__name__ for layer in _layers(env) if _changes_observations(layer)]:
         return f"{changed[0]} has already changed the observations"
     space = env.observation_space
     if "gymnasium.spaces.box.Box" not in _classes(space):

@@ -40,8 +40,7 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
         NotServedError: The environment cannot or must not be changed. The message says why.
     """
     settings = read_config(config, AtariConfig)
-    reason = why_not(env, config)
-    if reason is not None:
+    if (reason := why_not(env, config)) is not None:
         raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged.")
     if settings.preprocessor_pref == "deepmind":
         return stacked_frames(env, settings)

@@ -40,12 +40,9 @@ def list_parts(
     with redirect_stdout():
         catalog = catalog_of_survivors() if isolate else default_catalog()
     components = catalog.components(kind)
-    if kind is not None and not components:
-        kinds = sorted({c.kind for c in catalog.components()})
-        if kind not in kinds:
-            raise UnknownNameError(
-                f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}."
-            )
+    kinds = sorted({c.kind for c in catalog.components()})
+    if kind is not None and kind not in kinds:
+        raise UnknownNameError(f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}.")
     if as_json:
         columns = ("name", "distribution", "version", "status", "error")
         plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
@@ -64,10 +61,7 @@ def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component])
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
     records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
-    parts = [
-        (part.kind, part.name, part.distribution, ", ".join(part.frameworks), part.declaration.summary)
-        for part in components
-    ]
+    parts = [(c.kind, c.name, c.distribution, ", ".join(c.frameworks), c.declaration.summary) for c in components]
     tables: dict[str, list[tuple[str, ...]]] = {
         "plugins": [("plugin", "distribution", "version", "status"), *records],
         "components": [("kind", "name", "distribution", "frameworks", "summary"), *parts],
@@ -160,8 +154,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
             text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
             raise UnknownNameError(text) from None
     for component in registry.active("command"):
-        name = registry.name_of(component)
-        if name in OWN_COMMANDS:
+        if (name := registry.name_of(component)) in OWN_COMMANDS:
             continue
         if called is not None and called in (name, component.address):
             app.command(called, cls=Command)(component.load("cli"))

@@ -103,8 +103,7 @@ class Algorithm:
             warnings.warn(text, CatalogWarning, stacklevel=4)
         found = {key: value for key, value in given.items() if key not in idle}
         for key, refusal in _KEYS["not_served"].items():
-            value = found.pop(key, None)
-            if value is not None and value not in refusal["harmless"]:
+            if (value := found.pop(key, None)) is not None and value not in refusal["harmless"]:
                 raise NotServedError(f"{name}: {key}={value!r} is not supported: {refusal['why']}.")
         if "vf_share_layers" in found:  # RLlib 0.8's key
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
@@ -126,8 +125,7 @@ class Algorithm:
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it and report."""
-        result: dict[str, Any] = self._algorithm.train()
-        return result
+        return self._algorithm.train()  # type: ignore[no-any-return]
 
     def get_policy(self, policy_id: str = "default_policy") -> Any:
         """Return the policy, which also has RLlib's `get_initial_state` and `compute_single_action`."""
@@ -264,8 +262,7 @@ def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
         NotServedError: The config requests clipping rewards to their signs.
     """
     found = dict(given)
-    clip = found.pop("clip_rewards", None)
-    if clip is True:
+    if (clip := found.pop("clip_rewards", None)) is True:
         raise NotServedError(
             "clip_rewards=True replaces rewards with their signs, which is not supported. For integer rewards,"
             " clip_rewards=1.0 is the same; for others, wrap the environment in gymnasium.wrappers.TransformReward."

@@ -7,6 +7,7 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -114,10 +115,9 @@ class SampleBatch(dict[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a column, or the default."""
-        try:
+        with suppress(KeyError):
             return self[key]
-        except KeyError:
-            return default
+        return default
 
     @property
     def is_training(self) -> Any:
@@ -171,8 +171,7 @@ class SampleBatch(dict[str, Any]):
         removed.
         """
         columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
-        lengths = super().get(self.SEQ_LENS)
-        if lengths is not None and len(lengths):
+        if (lengths := super().get(self.SEQ_LENS)) is not None and len(lengths):
             real = np.asarray([int(length) for length in lengths])
             held = np.full(len(real), self.max_seq_len) if self.zero_padded else real
             starts = np.cumsum(held) - held
@@ -258,8 +257,7 @@ class SampleBatch(dict[str, Any]):
         Raises:
             ConfigError: `"seq_lens"` is missing, or contains a longer sequence.
         """
-        lengths = super().get(self.SEQ_LENS)
-        if lengths is None or max(lengths, default=0) > max_seq_len:
+        if (lengths := super().get(self.SEQ_LENS)) is None or max(lengths, default=0) > max_seq_len:
             raise ConfigError(f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}.")
         for name, column in self._per_row():
             self[name] = _map(lambda leaf: padded(leaf, lengths, max_seq_len), column)
@@ -349,8 +347,7 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
         return batch
     if list(batch.policy_batches) != [DEFAULT_POLICY_ID]:
         raise ConfigError(f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}.")
-    found: SampleBatch = batch.policy_batches[DEFAULT_POLICY_ID]
-    return found
+    return batch.policy_batches[DEFAULT_POLICY_ID]  # type: ignore[no-any-return]
 
 
 #: `map_leaves` of columns, in which a list is one leaf.

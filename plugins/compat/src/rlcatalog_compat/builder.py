@@ -100,8 +100,7 @@ class PPOConfig:
             return keys[key]
         if not key.startswith("_"):
             own = importlib.import_module("rlcatalog_ppo.config").PPOConfig
-            name = own.aliases.get(key, key)
-            if name in own.__struct_fields__:
+            if (name := own.aliases.get(key, key)) in own.__struct_fields__:
                 return getattr(own(), name)
         raise AttributeError(f"PPOConfig: {key!r} was not set, and rlcatalog_ppo has no default for it.")
 

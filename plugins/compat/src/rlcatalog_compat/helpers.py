@@ -135,8 +135,7 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     if isinstance(cls, type) and isinstance(config, cls):
         return config
     given = {**config, **kwargs} if isinstance(config, Mapping) else {"type": config, **kwargs}
-    wanted = given.pop("type", None)
-    if wanted is False:
+    if (wanted := given.pop("type", None)) is False:
         return False
     registry = getattr(cls, "__type_registry__", {})
     made = cls if wanted is None else registry.get(wanted)

@@ -88,8 +88,7 @@ def lookup(module: str, name: str) -> Any:
         AttributeError: The name begins with an underscore, like names that Python itself looks up.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
-    entry = modules().get(path)
-    if entry is not None and name in entry.names:
+    if (entry := modules().get(path)) is not None and name in entry.names:
         return resolve(entry.names[name], name)
     below = f"{path}.{name}" if path else name
     if below in known():

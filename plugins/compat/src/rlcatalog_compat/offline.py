@@ -90,8 +90,7 @@ class JsonReader:
             NotServedError: The batches have several agents, or a column is packed.
         """
         if self._recorded is not None:
-            made: dict[str, Any] = self._recorded.tf_input_ops()
-            return made
+            return self._recorded.tf_input_ops()  # type: ignore[no-any-return]
         ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(self.next)
         return ops
 
@@ -131,8 +130,7 @@ def _batch(file: str, number: int, line: str) -> Any:
 
 def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     data = {name: column for name, column in data.items() if name != "type"}
-    packed = [name for name, column in data.items() if _is_packed(column)]
-    if packed:
+    if packed := [name for name, column in data.items() if _is_packed(column)]:
         raise NotServedError(
             f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and reading a pickle"
             " runs code. If you trust the file, rewrite it with Ray in plain columns:"

@@ -54,8 +54,7 @@ class SlimFC(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the input to the output."""
-        y: Tensor = self._model(x)
-        return y
+        return self._model(x)  # type: ignore[no-any-return]
 
 
 class SlimConv2d(nn.Module):
@@ -96,8 +95,7 @@ class SlimConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the images to the output."""
-        y: Tensor = self._model(x)
-        return y
+        return self._model(x)  # type: ignore[no-any-return]
 
 
 class AppendBiasLayer(nn.Module):
@@ -341,5 +339,4 @@ class DQNTorchModel(TorchModelV2):
         """
         if self.value_module is None:
             raise NotServedError("get_state_value() needs a model with dueling=True.")
-        value: Tensor = self.value_module(model_out)
-        return value
+        return self.value_module(model_out)  # type: ignore[no-any-return]

@@ -72,8 +72,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     if missing or unused or wrong:
         raise ModelContractError(
             f"{type(model).__name__}: these weights belong to another model. Missing: {_some(missing)}; unused:"
-            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model"
-            " config that RLlib had."
+            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model config that RLlib had."
         )
     model.set_weights(found)
     _warn_of_empty_slots(config, given)

@@ -150,8 +150,7 @@ class Observations:
         codec: Any = self.preprocessor
         for step in port.steps:
             parts = codec.side_by_side()
-            codec = next((child for name, child in parts if name == step), None)
-            if codec is None:
+            if (codec := next((child for name, child in parts if name == step), None)) is None:
                 raise ConfigError(
                     f"the input {port.name!r} is read at {port.path}, but the observations have no such entry."
                 )

@@ -92,8 +92,7 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
     one, other = one.astype(np.float64), other.astype(np.float64)
     with np.errstate(invalid="ignore"):  # the difference between infinities
         near = abs(other - one) <= TOLERANCE * (scale + abs(one))
-    equal: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
-    return equal
+    return near | (one == other) | (np.isnan(one) & np.isnan(other))  # type: ignore[no-any-return]
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:

@@ -83,6 +83,5 @@ def changed(path: Path) -> SavedPolicyError:
 def _digests(folder: Path, without: str) -> dict[str, str]:
     """Return the SHA-256 of each file in a folder, by its path in the folder."""
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()}
-    return {
-        name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items() if name != without
-    }
+    files.pop(without, None)
+    return {name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items()}

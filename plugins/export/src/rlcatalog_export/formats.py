@@ -65,8 +65,7 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     if format is not None:
         return catalog.registry.get("exporter", format)
     known = list(catalog.registry.active("exporter"))
-    component = _by_suffix(known, path)
-    if component is None:
+    if (component := _by_suffix(known, path)) is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
         raise ConfigError(f"{path}: no installed format has this suffix ({suffixes}); choose one with format=.")
     return component
@@ -99,8 +98,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
     known = list(catalog.registry.active("exporter"))
-    component = _by_suffix(known, path)
-    if component is None and path.suffix:
+    if (component := _by_suffix(known, path)) is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: the runner of {path.suffix} files", owner)
     if component is None and path.is_dir():
@@ -108,5 +106,4 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if component is None:
         raise SavedPolicyError(f"{path}: no installed format has this suffix; formats:"
                                f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
-    made: Runner = component.load("runner")(path)
-    return made
+    return component.load("runner")(path)  # type: ignore[no-any-return]

@@ -146,8 +146,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if checked is False:
             raise SavedPolicyError(
                 f"{where}: damaged: files of format version {FORMAT_VERSION} have a checksum, but this one has none."
-                " Export"
-                " the policy again, or copy the file again."
+                " Export the policy again, or copy the file again."
             )
         return interface
 

@@ -87,8 +87,7 @@ class OnnxRunner:
         content, self.checked = read_sealed(path, _MARK)
         with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
             self._session = session_of(content)
-        interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
-        if interface is None:
+        if (interface := self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)) is None:
             raise SavedPolicyError(f"{path}: an ONNX file, but not a policy exported by rlcatalog.")
         self.interface: str = interface
 

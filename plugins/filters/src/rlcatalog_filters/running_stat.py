@@ -187,8 +187,7 @@ class RunningStat:
         Raises:
             SavedPolicyError: The arrays are not a filter's state.
         """
-        missing = [name for name in ("n", "mean", "m2") if name not in state]
-        if missing:
+        if missing := [name for name in ("n", "mean", "m2") if name not in state]:
             raise SavedPolicyError(f"these statistics are incomplete; missing: {missing}, found: {sorted(state)}.")
         n, mean, m2 = (np.array(state[name]) for name in ("n", "mean", "m2"))
         fits = n.shape == () and n.dtype.kind in "iu" and mean.shape == m2.shape

@@ -83,7 +83,6 @@ def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "
             f"model={shown(model)}: expected a model, such as a registered name or a class; found a dictionary. Pass"
             f" keys of the model config as {way.format(shown(model))}."
         )
-    named = (config or {}).get("custom_model")
-    if named is not None and not same(named, model):
+    if (named := (config or {}).get("custom_model")) is not None and not same(named, model):
         raise ConfigError(f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them.")
     return {**(config or {}), "custom_model": model}

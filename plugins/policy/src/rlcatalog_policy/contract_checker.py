@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -198,8 +198,7 @@ class ContractChecker:
         if not packages:
             return
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-            package = str(frame.f_globals.get("__name__")).partition(".")[0]
-            if package in packages:
+            if (package := str(frame.f_globals.get("__name__")).partition(".")[0]) in packages:
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
                 place = f"(at {Path(frame.f_code.co_filename).name}:{line})"
                 raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
@@ -249,10 +248,9 @@ def _chain(model: Any) -> list[Any]:
 
 def shape_of(array: Any) -> Shape | None:
     """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
-    try:
+    with suppress(AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
         return tuple(None if n is None else int(n) for n in array.shape)
-    except (AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
-        return None
+    return None
 
 
 def fits(array: Any, expected: Shape) -> bool:
@@ -260,8 +258,7 @@ def fits(array: Any, expected: Shape) -> bool:
 
     If the number of rows is unknown, 1 is wrong, and any other number may be right.
     """
-    shape = shape_of(array)
-    if shape is None:
+    if (shape := shape_of(array)) is None:
         return getattr(getattr(array, "shape", 0), "rank", 0) is None
     return len(shape) == len(expected) and all(
         n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)

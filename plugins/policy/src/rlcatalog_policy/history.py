@@ -155,8 +155,7 @@ class Views:
         """
         if not self.reads_rewards:
             return history
-        given = checked_reward(reward, history.t, self._who)
-        if given is None:
+        if (given := checked_reward(reward, history.t, self._who)) is None:
             return history
         return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
 
@@ -184,8 +183,7 @@ class Views:
         elif now:
             window = ops.concat([window, obs[:, None]], 1)
         depth = window.shape[1]
-        places = [depth + shift - now for shift in view.shifts]
-        if places != list(range(depth)):
+        if (places := [depth + shift - now for shift in view.shifts]) != list(range(depth)):
             window = ops.columns_at(window, places)
         values = window[:, 0] if view.single else window
         return self._shown(values, actions) if view.column == "actions" else values
@@ -231,8 +229,7 @@ class Views:
         episode = np.cumsum(ended, axis=0) - ended  # number of the episode a step belongs to, in its environment
         for shift in view.shifts:
             value = np.zeros_like(column)
-            kept = len(column) - shift
-            if kept > 0:
+            if (kept := len(column) - shift) > 0:
                 same = episode[shift:] == episode[:kept]
                 value[:kept][same] = column[shift:][same]
             steps.append(value)

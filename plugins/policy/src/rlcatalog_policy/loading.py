@@ -248,8 +248,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
     Raises:
         SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
     """
-    encoded = math.prod(resolution.preprocessor.shape)
-    if encoded > max(MOST_ENTRIES, weights.elements):
+    if (encoded := math.prod(resolution.preprocessor.shape)) > max(MOST_ENTRIES, weights.elements):
         raise SavedPolicyError(f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}.")
     announced = [stage.weights for stage in resolution.shapes if stage.weights]
     if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):

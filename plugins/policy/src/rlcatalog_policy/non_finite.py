@@ -39,8 +39,7 @@ def check_step(
         return
     looked_at = [(logp, "the log density of its action"), (inputs, "a parameter of its action's distribution")]
     for numbers, what in looked_at if value is None else [*looked_at, (value, "its value estimate")]:
-        row = _first_row(numbers)
-        if row is None:
+        if (row := _first_row(numbers)) is None:
             continue
         problem = f"{what} is {_shown(_wrong(numbers[row])[0])}"
         values = ", ".join(f"{number:.6g}" for number in np.ravel(inputs[row])[:8])

@@ -278,8 +278,7 @@ class Policy:
         if check:
             check_batch(self, batch)
         with self._passing, self.contract.blaming():
-            evaluation: Evaluation = self.backend.evaluate(batch, entropy)
-            return evaluation
+            return self.backend.evaluate(batch, entropy)  # type: ignore[no-any-return]
 
     def raw_action(self, actions: Any) -> Array:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
@@ -427,8 +426,7 @@ class Policy:
             ['action', 'raw_action', 'logp', 'dist_inputs', 'value']
         """
         with self._passing:
-            interface: Interface = load_extension(self.framework, "export")(self, path, format)
-            return interface
+            return load_extension(self.framework, "export")(self, path, format)  # type: ignore[no-any-return]
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting data and serving.

@@ -23,8 +23,7 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
     codec = policy.action_codec
     batch = _batch(codec.info, actions)
     for leaf, part in codec.leaf_actions(batch):
-        component = _component(policy, leaf.info)
-        if component is not None:
+        if (component := _component(policy, leaf.info)) is not None:
             _try(leaf, part, component)
     return codec.invert(batch)
 
@@ -55,10 +54,9 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
     if info.is_composite:
         parts = (_is_single(child, part) for child, part in _parts(info, actions))
         return next((single for single in parts if single is not None), None)
-    try:
+    with suppress(ValueError):  # lists of different lengths; the codec will raise the error
         return None if info.shape is None else np.ndim(actions) == len(info.shape)
-    except ValueError:  # lists of different lengths; the codec will raise the error
-        return False
+    return False
 
 
 def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
@@ -139,7 +137,6 @@ def _same(one: Any, other: Any) -> bool:
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list) and not isinstance(other, np.ndarray):
         return isinstance(other, tuple | list) and len(one) == len(other) and all(map(_same, one, other))
-    try:
+    with suppress(TypeError, ValueError):  # not numbers
         return bool(np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):  # not numbers
-        return bool(np.array_equal(one, other))
+    return bool(np.array_equal(one, other))

@@ -26,8 +26,7 @@ def autoreset_of(envs: Any) -> str:
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment of that
     # class overwrites it. The attribute belongs to the vector environment.
-    mode = getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)
-    if mode is None:
+    if (mode := getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)) is None:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
     if mode is None:
         raise ConfigError(

@@ -117,8 +117,7 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
         SavedPolicyError: There are too many arrays to be read again.
     """
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    length = int.from_bytes(content[:8], "little")
-    if length > _LONGEST_HEADER:
+    if (length := int.from_bytes(content[:8], "little")) > _LONGEST_HEADER:
         raise SavedPolicyError(
             f"{len(arrays)} arrays take {length} bytes of a safetensors header; at most {_LONGEST_HEADER} are allowed."
         )

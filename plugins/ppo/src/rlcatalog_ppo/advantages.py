@@ -46,8 +46,7 @@ def refuse_infinite(advantages: Array, rewards: Array, values: Array) -> None:
         i, t = (int(place) for place in wrong[0])
         raise NonFiniteError(
             f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: the advantage is {advantages[t, i]},"
-            f" with a reward of {rewards[t, i]:.6g} and a value estimate of {values[t, i]:.6g}; the"
-            f" largest reward there is {np.abs(rewards[:, i]).max():.6g}. Scale the rewards, or fix them in the"
-            " environment.",
+            f" with a reward of {rewards[t, i]:.6g} and a value estimate of {values[t, i]:.6g}; the largest reward"
+            f" there is {np.abs(rewards[:, i]).max():.6g}. Scale the rewards, or fix them in the environment.",
             i,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlcatalog.errors import CatalogError, NonFiniteError, ObservationError, rea
 from rlcatalog.observations import Array, rows
 
 
-class EnvErrors:
+class EnvErrors(AbstractContextManager[Any]):
     """Context manager that names the environment, and the step of its episode, in an error about a row.
 
     It is a class because a generator would take four times as long, and the collector enters it twice per step.
@@ -24,9 +25,6 @@ class EnvErrors:
 
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:
         self._lengths, self._rows = lengths, rows
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, NonFiniteError) and error.row is not None:

@@ -6,6 +6,7 @@ Types and shapes suffice for nearly all values; only the rest are checked in det
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -64,12 +65,10 @@ class ReturnChecker:
 def _reward_fault(reward: Any) -> str | None:
     if type(reward) in NUMBERS:
         return None
-    try:
+    with suppress(TypeError, ValueError, OverflowError):
         if isinstance(reward, int) or (not isinstance(reward, str | bytes) and np.ndim(reward) == 0):
             float(reward)
             return None
-    except (TypeError, ValueError, OverflowError):
-        pass
     return f"returned the reward {shown(reward, 80)}; expected a number"
 
 
@@ -77,12 +76,10 @@ def _flag_fault(name: str, flag: Any) -> str | None:
     """Return the problem with a flag, which must be True, False, 0 or 1, of rank 0."""
     if type(flag) in FLAGS:
         return None
-    try:
+    with suppress(TypeError, ValueError):
         array = np.asarray(flag)
         if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
             return None
-    except (TypeError, ValueError):
-        pass
     return f"returned {name}={shown(flag, 80)}; expected True or False"
 
 

@@ -35,12 +35,8 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.PassiveEnvChecker: ("checked_reset", "checked_step", "checked_render", "close_called"),
     wrappers.AtariPreprocessing: ("lives", "game_over", "obs_buffer"),
     wrappers.FrameStackObservation: ("obs_queue",),
-    wrappers.TransformObservation: (),
-    wrappers.TransformReward: (),
-    wrappers.TransformAction: (),
-    wrappers.ClipAction: (),
-    wrappers.RescaleAction: (),
-    wrappers.FlattenObservation: (),
+    **dict.fromkeys((wrappers.TransformObservation, wrappers.TransformReward, wrappers.TransformAction), ()),
+    **dict.fromkeys((wrappers.ClipAction, wrappers.RescaleAction, wrappers.FlattenObservation), ()),
 }
 _PLAIN = (bool, int, float, str, list, deque)
 #: Length of the longest episode that is replayed. A longer one would take minutes, and its actions a lot of memory.
@@ -133,8 +129,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             EnvironmentFaultError: The environment raised an exception, or returned something invalid.
         """
-        episode = self._episode
-        if episode is not None:
+        if (episode := self._episode) is not None:
             episode.actions.append(action if isinstance(action, np.generic) else deepcopy(action))
         self._steps += 1
         returned = call_env(self._fault, self.env.step, action)

@@ -114,8 +114,7 @@ class EnvMaker:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set the state."""
-        spec = state.pop("spec")
-        if spec is not None:
+        if (spec := state.pop("spec")) is not None:
             gymnasium.registry.setdefault(spec.id, spec)
         self.__dict__ |= {**state, "_catalog": state["_catalog"] or default_catalog()}
 

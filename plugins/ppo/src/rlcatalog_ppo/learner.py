@@ -46,9 +46,8 @@ class Optimizer(frameworks.Learner, Protocol):
 
 def set_threads(framework: str | None, count: int) -> None:
     """Set a framework's number of threads per operation; call this before the first operation."""
-    learner_of(
-        frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
-    ).set_threads(count)
+    name = frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
+    learner_of(name).set_threads(count)
 
 
 def learner_of(framework: str) -> type[frameworks.Learner]:
@@ -57,8 +56,7 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
     Raises:
         NotServedError: The framework has no learner.
     """
-    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
-    return learner
+    return frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")  # type: ignore[no-any-return]
 
 
 def optimizer_of(framework: str) -> Any:
@@ -218,8 +216,7 @@ def minibatches(
         take: Function that returns the rows of a structure of columns at some indices.
     """
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
-    lengths = batch.get("seq_lens")
-    if lengths is None:
+    if (lengths := batch.get("seq_lens")) is None:
         order = rng.permutation(len(batch["logp"]))
         for start in range(0, len(order), size):
             index = order[start : start + size]

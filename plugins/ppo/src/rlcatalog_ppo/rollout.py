@@ -231,8 +231,7 @@ class Collector:
             for watch in watching:
                 watch(steps[-1])
         columns: dict[str, Any] = stack_steps(steps)
-        later = columns.pop("ahead", None)
-        if later is not None:
+        if (later := columns.pop("ahead", None)) is not None:
             if self._postprocess is not None:
                 later |= added_columns(self._postprocess, policy, later, columns["done"], columns.get("idle"))
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}

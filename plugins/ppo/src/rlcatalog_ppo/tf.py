@@ -33,9 +33,8 @@ class Optimizer(TFLearner):
         half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
         if half:
             raise NotServedError(
-                f"{config.algorithm}: the model's variables are {half.pop()}, which is too coarse for Keras' Adam:"
-                " 1 - beta_2 and squared gradients round to 0. Use keras.mixed_precision, which keeps"
-                " variables in float32."
+                f"{config.algorithm}: the model's variables are {half.pop()}, which is too coarse for Keras' Adam: 1 -"
+                " beta_2 and squared gradients round to 0. Use keras.mixed_precision, which keeps variables in float32."
             )
         super().__init__(policy)
         self.policy: Policy = policy

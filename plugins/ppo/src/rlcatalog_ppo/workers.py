@@ -8,6 +8,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -64,13 +65,11 @@ class Workers(AsyncVectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment."""
-        obs, info = self._answer(super().reset, seed=seed, options=options)
-        return obs, info
+        return self._answer(super().reset, seed=seed, options=options)  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in every environment."""
-        obs, reward, terminated, truncated, info = self._answer(super().step, actions)
-        return obs, reward, terminated, truncated, info
+        return self._answer(super().step, actions)  # type: ignore[no-any-return]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment."""
@@ -81,11 +80,9 @@ class Workers(AsyncVectorEnv):
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
         self._state = AsyncState.DEFAULT  # do not wait for pending calls
         if not terminate and idle and all(process.is_alive() for process in self.processes):
-            try:
+            with suppress(EOFError, OSError):
                 super().close_extras(timeout)
                 return
-            except (EOFError, OSError):
-                pass
         super().close_extras(terminate=True)
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -23,10 +23,8 @@ class Flattening(Preprocessor):
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self.children = tuple(self.child(info) for info in self.info.children)
-        self._starts, size = [], 0
-        for child in self.children:
-            self._starts.append(size)
-            size += child.size
+        *starts, size = itertools.accumulate((child.size for child in self.children), initial=0)
+        self._placed = list(zip(self.children, starts, strict=True))
         return (size,)
 
     def writer(self, start: int) -> Writer:
@@ -39,15 +37,10 @@ class Flattening(Preprocessor):
         raise NotImplementedError("keys or places of the children, with their codecs")
 
     def _restored(self, flat: Any, ops: TensorOps) -> list[Any]:
-        return [
-            child.restore(flat[..., at : at + child.size], ops)
-            for child, at in zip(self.children, self._starts, strict=True)
-        ]
+        return [child.restore(flat[..., at : at + child.size], ops) for child, at in self._placed]
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        return [
-            leaf for child, at in zip(self.children, self._starts, strict=True) for leaf in child.leaves(start + at)
-        ]
+        return [leaf for child, at in self._placed for leaf in child.leaves(start + at)]
 
     def bounds(self) -> tuple[Array, Array]:
         lows, highs = zip(*(child.bounds() for child in self.children), strict=True) if self.children else ((), ())
@@ -176,7 +169,7 @@ def _in_line(codec: Flattening, method: str, start: int) -> Writer:
         if codec.in_order:
             check = f"type({values}) is not tuple and not isinstance({values}, (tuple, list)) or {check}"
         lines.append(f"    if {check}: refuse({values}, {len(codec.children)})")
-        for (key, child), at in zip(codec.side_by_side(), codec._starts, strict=True):
+        for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True):
             n = next(count)
             names[f"k{n}"] = key
             if getattr(type(child), method) is getattr(Flattening, method):

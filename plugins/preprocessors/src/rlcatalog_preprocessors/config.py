@@ -67,8 +67,7 @@ def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: st
     Raises:
         UnsupportedSpaceError: The key is not given for the leaf; the message names both.
     """
-    found = limit(options, key, info)
-    if found is None:
+    if (found := limit(options, key, info)) is None:
         raise UnsupportedSpaceError(
             f"{info.path}: {info.describe()} does not limit the number of {what} in an observation. Set the model"
             " config"

@@ -77,8 +77,7 @@ class OneHotPreprocessor(Preprocessor):
         slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
 
         def slot_starts(rows: int, width: int) -> Array:
-            places: Array = _row_starts(rows, width)[:, None] + slots
-            return places
+            return _row_starts(rows, width)[:, None] + slots  # type: ignore[no-any-return]
 
         starts = lru_cache(maxsize=2)(slot_starts) if shape else _row_starts
 
@@ -182,8 +181,5 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
 
 def _values(space: Any) -> tuple[Array, Array]:
     """Return the smallest value and the number of values of each entry, int64 vectors in C order."""
-    counts = getattr(space, "nvec", None)
-    if counts is None:
-        counts = [space.n]
-    counts = np.asarray(counts, np.int64).ravel()
+    counts = np.asarray(space.nvec if hasattr(space, "nvec") else space.n, np.int64).ravel()
     return np.broadcast_to(np.asarray(space.start, np.int64).ravel(), counts.shape), counts

@@ -68,9 +68,8 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
 
 
 def _codec(name: str, target: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
-    return ActionCodecSpec(
-        name, {"numpy": f"rlcatalog_preprocessors.actions.{target}"}, summary, kinds=kinds or (name,)
-    )
+    targets = {"numpy": f"rlcatalog_preprocessors.actions.{target}"}
+    return ActionCodecSpec(name, targets, summary, kinds=kinds or (name,))
 
 
 @hookimpl

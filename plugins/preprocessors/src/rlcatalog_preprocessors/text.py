@@ -36,16 +36,14 @@ class TextPreprocessor(Preprocessor):
     structured = True
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
-        longest = getattr(obs_space, "max_length", None)
-        if longest is None:
+        if (longest := getattr(obs_space, "max_length", None)) is None:
             longest = needed_limit(options, "text_max_length", self.info, "characters")
         self.max_length = min(int(longest), limit(options, "text_max_length", self.info) or int(longest))
         # Sorted: the order of a set of characters differs between processes.
         known = getattr(obs_space, "character_set", None) or options.get("text_charset") or _PRINTABLE
         self.characters = "".join(sorted(set(known)))
-        self._onehot = options.get("text_encoding", "onehot") == "onehot" and not options.get(
-            "_disable_preprocessor_api"
-        )
+        encoding = options.get("text_encoding", "onehot")
+        self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
         if self.max_length < 1 or not self.characters:
             raise UnsupportedSpaceError(f"{self.info.path}: {self.info.describe()} has no text to encode.")
         self._width = len(self.characters) if self._onehot else 1
@@ -97,8 +95,7 @@ class TextPreprocessor(Preprocessor):
             self.refuse("a text", obs)
         if len(obs) > self.max_length:
             self.refuse(f"a text of at most {self.max_length} characters (see 'text_max_length')", obs)
-        unknown = sorted(set(obs) - set(self.characters))
-        if unknown:
+        if unknown := sorted(set(obs) - set(self.characters)):
             self.refuse(f"a text of the characters {self.characters!r}", f"{obs!r} with {''.join(unknown)!r}")
         if not self._obs_space.contains(obs):
             self.refuse(f"a text of {self.info.describe()}", obs)

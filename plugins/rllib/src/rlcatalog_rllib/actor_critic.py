@@ -51,8 +51,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
             embeddings: The values from the same pass, which `forward_train` returns under this name.
         """
         if embeddings is not None:
-            found: Tensor = embeddings
-            return found
+            return embeddings  # type: ignore[no-any-return]
         rows = self.rows(batch)
         self.run_model(self.model, rows, training=True, masked=False)
         return self.values_of(self.model, rows)

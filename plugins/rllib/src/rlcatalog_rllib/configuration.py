@@ -210,9 +210,8 @@ def spec(
         CatalogError: The parts cannot be built.
     """
     module = "CatalogQModule" if q_values else "CatalogRLModule"
-    return _spec(
-        *choose_parts(obs_space, action_space, model, catalog, ray_config.modules_defaults(action_space)), module
-    )
+    defaults = ray_config.modules_defaults(action_space)
+    return _spec(*choose_parts(obs_space, action_space, model, catalog, defaults), module)
 
 
 def _spec(recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()) -> RLModuleSpec:

@@ -74,8 +74,7 @@ def check_soft_served(policy: Policy) -> None:
     if codec.scalar or codec.raw_kind != "bounded" or not hasattr(policy.dist_class, "rsample") or not alone:
         raise NotServedError(
             "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded samples with gradients;"
-            " found"
-            f" {policy.action_space} with the distribution {dist!r}. For a Box, use"
+            f" found {policy.action_space} with the distribution {dist!r}. For a Box, use"
             " custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
         )
 

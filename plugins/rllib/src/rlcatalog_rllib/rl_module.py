@@ -107,8 +107,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         shape = (obs.shape[0], obs.shape[1])
         given = batch[Columns.STATE_IN]
         states = [given[name] for name in self._state_names]
-        lengths = batch.get(Columns.SEQ_LENS)
-        if lengths is None:
+        if (lengths := batch.get(Columns.SEQ_LENS)) is None:
             lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
         lengths, obs, views = lengths.to(torch.int32), folded(obs), folded(views)
         padding = Padding.of(lengths, obs)
@@ -181,8 +180,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
         if self._has_metrics and (metrics := self.model.metrics()):
             learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
-        found_loss: Tensor = loss
-        return found_loss
+        return loss  # type: ignore[no-any-return]
 
     def make_target_networks(self) -> None:
         """Copy the model; called by the learners of APPO and DQN."""

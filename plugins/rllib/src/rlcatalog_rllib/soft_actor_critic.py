@@ -33,8 +33,7 @@ class ChoiceCritic(nn.Module):
 
     def forward(self, obs: Tensor, actions: Tensor | None = None) -> Tensor:
         """Return the values `[B, n]`."""
-        values: Tensor = self.model({"obs": obs, "is_training": True}, [], None)[0]
-        return values
+        return self.model({"obs": obs, "is_training": True}, [], None)[0]  # type: ignore[no-any-return]
 
 
 class NumberCritic(nn.Module):
@@ -61,8 +60,7 @@ class NumberCritic(nn.Module):
         """Return the values `[B]` of raw actions `[B, width]`, which are scaled to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
         scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
-        values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
-        return values
+        return self.joint(torch.cat([features, scaled], 1))[:, 0]  # type: ignore[no-any-return]
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):
@@ -125,9 +123,8 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
-        self.critics.requires_grad_(
-            False
-        )  # the actor's gradient passes through the critics, but not into their weights
+        # The actor's gradient passes through the critics, but not into their weights.
+        self.critics.requires_grad_(False)
         found["q_curr"] = _smallest(self._each(now.obs, drawn))
         self.critics.requires_grad_(True)
         with torch.no_grad():

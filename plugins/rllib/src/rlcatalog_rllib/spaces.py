@@ -47,8 +47,7 @@ def original_space(space: Any) -> Any:
     Raises:
         ConfigError: The space is not from `EncodeObservations`.
     """
-    found = getattr(space, "original_space", None)
-    if found is None:
+    if (found := getattr(space, "original_space", None)) is None:
         raise ConfigError(
             f"CatalogRLModule takes observations from rlcatalog's connectors; found the space {space}."
             " Use rlcatalog_rllib.configure(config, env, model=...), or pass the three parts yourself:"

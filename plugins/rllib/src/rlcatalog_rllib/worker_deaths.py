@@ -31,10 +31,9 @@ def record_start() -> WorkerError | None:
     if len(starts) >= LIMIT:
         last = starts[-1]
         return WorkerError(
-            f"An environment runner's process died {len(starts)} times in a row before it collected any data."
-            f" Cause of the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}."
-            " Fix the cause. To debug it, set config.env_runners(num_env_runners=0): then it happens in the"
-            " driver's process."
+            f"An environment runner's process died {len(starts)} times in a row before it collected any data. Cause of"
+            f" the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}. Fix the"
+            " cause. To debug it, set config.env_runners(num_env_runners=0): then it happens in the driver's process."
         )
     log = ray._private.worker.global_worker.get_err_file_path()
     starts.append({"machine": this_machine(), "log": log})

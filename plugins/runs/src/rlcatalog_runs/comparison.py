@@ -66,8 +66,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     _check_environment(runs)
     curves = [_curve(run) for run in runs]
     shortest = min(steps[-1] for steps, _ in curves)
-    late = [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]
-    if late:
+    if late := [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]:
         raise ConfigError(
             f"{late[0].folder}: has its first mean return only after the end of the shortest run, at {shortest:,.0f}"
             " steps."
@@ -111,8 +110,7 @@ def check_picture(path: Path) -> None:
     from matplotlib.figure import Figure
 
     formats = Figure().canvas.get_supported_filetypes()
-    ending = path.suffix.lower().lstrip(".")
-    if ending not in formats:
+    if (ending := path.suffix.lower().lstrip(".")) not in formats:
         known = ", ".join(f".{name}" for name in sorted(formats))
         raise ConfigError(f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {known}.")
 

@@ -259,8 +259,7 @@ def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice:
         if module not in imported:
             raise SavedPolicyError(
                 f"{path}: names the import path {shown(text)}, and rlcatalog does not import modules named in a file."
-                " If you"
-                f" trust that module, {advice or f'pass --import {module}'}."
+                f" If you trust that module, {advice or f'pass --import {module}'}."
             )
 
 

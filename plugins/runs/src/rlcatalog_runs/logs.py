@@ -116,11 +116,8 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers in a row under their flat names."""
-    return {
-        name: float(value)
-        for name, value in flat(row).items()
-        if isinstance(value, int | float) and math.isfinite(value)
-    }
+    values = flat(row).items()
+    return {name: float(value) for name, value in values if isinstance(value, int | float) and math.isfinite(value)}
 
 
 class MetricsFile:
@@ -310,9 +307,8 @@ def cut_rows(path: Path, column: str, after: int) -> None:
     except FileNotFoundError:
         return
     try:
-        whole = (
-            data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
-        )  # a killed run may have ended in the middle of a line
+        # A killed run may have ended in the middle of a line.
+        whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
         steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
         kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError) as error:

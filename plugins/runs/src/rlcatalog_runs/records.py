@@ -120,15 +120,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 def is_held(folder: Path) -> bool:
     """Return whether a process is writing a run into a folder; True if the system cannot tell."""
-    try:
+    with suppress(ImportError, OSError):  # a system without locks; locked, or not ours to open
         import fcntl  # noqa: F401
-    except ImportError:
-        return True
-    try:
+
         with locked(folder, wait=False):
             return False
-    except OSError:  # locked, or we may not open it
-        return True
+    return True
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:

@@ -177,7 +177,6 @@ def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _typed(kind: type[_Value], value: Any) -> _Value | None:
     """Return a value from a file if it has the given type, otherwise None."""
-    try:
+    with suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return None
+    return None

@@ -40,11 +40,9 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 def _version(name: str) -> str | None:
     """Return the version of a module, or None if it is not imported."""
-    module = sys.modules.get(name)
-    if module is None:
+    if (module := sys.modules.get(name)) is None:
         return None
-    version = getattr(module, "__version__", None)
-    if version is None:
+    if (version := getattr(module, "__version__", None)) is None:
         with suppress(metadata.PackageNotFoundError):
             version = metadata.version(name)
     return "unknown" if version is None else str(version)
@@ -52,8 +50,7 @@ def _version(name: str) -> str | None:
 
 def revision() -> dict[str, Any] | None:
     """Return the git revision of the current directory and whether tracked files differ from it; None outside git."""
-    head = _git("rev-parse", "--verify", "HEAD")
-    if head is None:
+    if (head := _git("rev-parse", "--verify", "HEAD")) is None:
         return None
     changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     return {"revision": head.strip(), "dirty": None if changed is None else bool(changed.strip())}
@@ -113,8 +110,7 @@ def _memory() -> int | None:
 def _gpus() -> list[str]:
     """Return the names of NVIDIA accelerators without initialising them, which would use memory and prevent forks."""
     torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if cuda is not None and cuda.is_initialized():
+    if (cuda := getattr(torch, "cuda", None)) is not None and cuda.is_initialized():
         return [str(cuda.get_device_name(index)) for index in range(cuda.device_count())]
     names = []
     for about in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -196,10 +197,9 @@ def _is_raw(codec: ActionCodec) -> bool:
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
-    try:
+    with suppress(TypeError, ValueError):  # not numbers, or a different number of values
         return np.array_equal(np.reshape(codec.adapt(raw), raw.shape), raw)
-    except (TypeError, ValueError):  # not numbers, or a different number of values
-        return False
+    return False
 
 
 class CatalogDistribution(Distribution):

@@ -42,8 +42,7 @@ def to_policy(model: Any) -> Policy:
         >>> to_policy(model).act([[0.0, 0.0, 0.0, 0.0]]).action.shape
         (1,)
     """
-    normalize = model.get_vec_normalize_env()
-    if normalize is not None and normalize.norm_obs:
+    if (normalize := model.get_vec_normalize_env()) is not None and normalize.norm_obs:
         raise NotServedError(
             "VecNormalize: the model sees observations normalised by Stable-Baselines3, which a converted policy would"
             " not. Train with norm_obs=False, or normalise in an environment wrapper."
@@ -74,8 +73,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
-    actor = getattr(policy, "actor", None)
-    if actor is None or getattr(actor, "use_sde", False):
+    if (actor := getattr(policy, "actor", None)) is None or getattr(actor, "use_sde", False):
         what = "has other layers after the trunk than DQN, SAC and TD3"
         if actor is not None:
             what = "explores with use_sde, which the catalog does not support"

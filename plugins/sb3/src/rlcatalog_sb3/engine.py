@@ -67,13 +67,9 @@ class SB3Engine(Engine):
         return int(self.algorithm.num_timesteps)
 
     def describe(self) -> Mapping[str, Any]:
-        begun = {
-            "name": self.plan.algorithm,
-            "env_config": {},
-            "num_envs": self.plan.options.envs,
-            "seed": self.plan.seed,
-        }
-        return {"algorithm": {**begun, **self.plan.options.settings}, **self._policy}
+        plan, options = self.plan, self.plan.options
+        begun = {"name": plan.algorithm, "env_config": {}, "num_envs": options.envs, "seed": plan.seed}
+        return {"algorithm": {**begun, **options.settings}, **self._policy}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger

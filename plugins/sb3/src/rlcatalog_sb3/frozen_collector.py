@@ -65,16 +65,14 @@ class FrozenCollector:
         if not isinstance(self.acting, Frozen) and not self._frozen(len(encoded)):
             return None
         acting: Any = self.acting
-        stamp = self._now()
-        if stamp != self._stamp:
+        if (stamp := self._now()) != self._stamp:
             if self.mode == "auto" and self._since < SHORTEST_ROLLOUT:
                 self.acting, self._open = self.policy, False
                 return None
             acting.update()
             self._stamp, self._since = stamp, 0
         self._since += 1
-        state = acting.initial_state(len(encoded))
-        if state is not None:
+        if (state := acting.initial_state(len(encoded))) is not None:
             state = state._replace(memory=tuple(part.numpy() for part in memory))
         found: Step = acting.act_encoded(
             encoded.numpy(), state, mask=None if mask is None else mask.numpy(), explore=not deterministic

@@ -102,8 +102,7 @@ def _refusal(name: str, policy: str) -> ConfigError:
         return ConfigError(f"policy_kwargs: {policy} does not accept {name!r}: {_REFUSED[name]}")
     return ConfigError(
         f"policy_kwargs: {policy} does not accept {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}."
-        " Layers,"
-        " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS lists them all."
+        " Layers, activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS lists them all."
     )
 
 

@@ -127,9 +127,8 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(
-            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the current step to a"
-            " policy. Remove"
-            " them, or add them to the observation in an environment wrapper."
+            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the current step to a policy."
+            " Remove them, or add them to the observation in an environment wrapper."
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(

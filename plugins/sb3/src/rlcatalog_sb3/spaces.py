@@ -95,8 +95,7 @@ class Lookup(NamedTuple):
         cls, observation_space: Any, action_space: Any, config: Mapping[str, Any] | None, catalog: Catalog | None
     ) -> Lookup:
         """Return the inputs for spaces, a given config and a given catalog."""
-        origin = origin_of(observation_space, action_space)
-        if origin is not None:
+        if (origin := origin_of(observation_space, action_space)) is not None:
             catalog, config = catalog or origin.catalog, origin.config if config is None else config
         catalog = catalog or default_catalog()
         values = catalog.parse_config(config)

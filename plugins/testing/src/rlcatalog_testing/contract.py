@@ -115,8 +115,7 @@ class Part:
         """Return an object that the checks of this part share under a key; the first call creates it."""
         if key not in self.shared:
             self.shared[key] = make()
-        value: T = self.shared[key]
-        return value
+        return self.shared[key]  # type: ignore[no-any-return]
 
     @property
     def examples(self) -> list[Example]:

@@ -136,8 +136,7 @@ def _declared(component: Component) -> list[Example]:
 
 def named(component: Component, example: Example) -> Example:
     """Return the example with the part's name in its config, if its kind is chosen by name."""
-    key = NAMING.get(kind_of(component))
-    if key is None or key in example.config:
+    if (key := NAMING.get(kind_of(component))) is None or key in example.config:
         return example
     return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
 

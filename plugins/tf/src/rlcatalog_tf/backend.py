@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -341,7 +341,6 @@ def _depends(output: Any, inputs: Any) -> bool:
     """Return whether a trace's output has gradients with respect to its inputs."""
     if not output.dtype.is_floating:
         return False
-    try:
+    with suppress(LookupError, TypeError, ValueError):  # an operation has none
         return tf.gradients(output, inputs)[0] is not None
-    except (LookupError, TypeError, ValueError):  # an operation has none
-        return False
+    return False

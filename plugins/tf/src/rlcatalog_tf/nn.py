@@ -15,16 +15,9 @@ from rlcatalog_tf.ops import flatten_rows
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
-    "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-    "elu": tf.nn.elu,
-    "silu": tf.nn.silu,
-    "gelu": tf.nn.gelu,
-    "sigmoid": tf.sigmoid,
-    "softplus": tf.nn.softplus,
-    "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),  # PyTorch's slope
-    "selu": tf.nn.selu,
+    **{name: getattr(tf.nn, name) for name in ("relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "selu")},
     "softmax": tf.nn.softmax,
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),  # PyTorch's slope
 }
 
 

@@ -29,8 +29,7 @@ def flatten_rows(x: Any) -> Any:
 
 def flat_sample(sample: Any) -> Any:
     """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor unchanged."""
-    parts = parts_of(sample)
-    if parts is None:
+    if (parts := parts_of(sample)) is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
     if len({part.dtype for part in rows}) > 1:  # float32 represents integers that half precision does not

@@ -74,8 +74,7 @@ class Adam:
         """
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, State]]] = {}
         for weight in self.weights:
-            gradient = weight.grad
-            if gradient is not None:
+            if (gradient := weight.grad) is not None:
                 if gradient.stride() != weight.stride():  # the operator reads memory from end to end
                     gradient = torch.empty_like(weight).copy_(gradient)
                 groups.setdefault((weight.device, weight.dtype), []).append((weight, gradient, self._state(weight)))

@@ -25,8 +25,7 @@ def before_torch_optimizers() -> None:
     if not came_first("tensorflow", "triton"):
         return
     _warn()
-    deep = getattr(os, "RTLD_DEEPBIND", None)
-    if deep is not None:
+    if (deep := getattr(os, "RTLD_DEEPBIND", None)) is not None:
         flags = sys.getdlopenflags()
         sys.setdlopenflags(os.RTLD_NOW | deep)
         try:

@@ -97,10 +97,8 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Outputs of the last pass belong to a graph that cannot be copied or pickled.
-        kept = {
-            name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"
-        }  # this calls self
+        # Outputs of the last pass belong to a graph that cannot be copied or pickled; `_compiled_call_impl` calls self.
+        kept = {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
         for name, value in kept.items():
             if isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference()):
                 kept[name] = None

@@ -64,20 +64,11 @@ def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
 
 
 _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
+    **{name: getattr(nn.init, f"{name}_") for name in INITIALIZERS if hasattr(nn.init, f"{name}_")},
     "normc": normc_,
-    "xavier_uniform": nn.init.xavier_uniform_,
-    "xavier_normal": nn.init.xavier_normal_,
-    "kaiming_uniform": nn.init.kaiming_uniform_,
-    "kaiming_normal": nn.init.kaiming_normal_,
-    "orthogonal": nn.init.orthogonal_,
     "fan_in_uniform": _fan_in_uniform,
-    "uniform": nn.init.uniform_,
-    "normal": nn.init.normal_,
     # Keras truncates at two standard deviations, torch at absolute bounds.
     "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std),
-    "constant": nn.init.constant_,
-    "zeros": nn.init.zeros_,
-    "ones": nn.init.ones_,
 }
 
 

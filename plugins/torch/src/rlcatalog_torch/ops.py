@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -78,11 +79,10 @@ def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: 
 def _array(x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return None
-    try:
+    with suppress(RuntimeError):  # inside torch.func's transforms
         x = x.detach().cpu()
         return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    except RuntimeError:  # inside torch.func's transforms
-        return None
+    return None
 
 
 OPS = TensorOps(

@@ -39,9 +39,8 @@ class TorchModules:
         """Return the module inside a result of `torch.compile`, which is then used to run it."""
         if (inner := getattr(module, "_orig_mod", None)) is None:
             return module
-        vars(inner)["_rlcatalog_compiled"] = (
-            module  # not as an attribute, because a module's weights would be registered
-        )
+        # Not as an attribute, because a module's weights would be registered.
+        vars(inner)["_rlcatalog_compiled"] = module
         return inner
 
     def copied(self, module: nn.Module) -> nn.Module:

@@ -111,6 +111,5 @@ def steps_of(rows: int, sequences: int) -> int:
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
     """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the longest length."""
-    if length is None:
-        length = int(seq_lens.max())
-    return torch.arange(length, device=seq_lens.device) < seq_lens[:, None]
+    longest = int(seq_lens.max()) if length is None else length
+    return torch.arange(longest, device=seq_lens.device) < seq_lens[:, None]

@@ -213,8 +213,7 @@ class _Porter(Rewriter):
         methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
         if any(parameters and parameters[0].name.value == "self" for parameters in methods):
             once = not self.context.loops and scope.calls[scope.functions[-1].name.value] < 2
-            kept = tensorflow_rules.kept(self.context, updated, once)
-            if kept is not None:
+            if (kept := tensorflow_rules.kept(self.context, updated, once)) is not None:
                 scope.keeps = True
                 return kept
         self.note(original, original.func, _UNNAMED)

@@ -106,8 +106,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     given = _arguments(node, name, front)
     if given is None or any(word in _TABLE["not_served"] for word in given):
         return None
-    label = given.get("name")
-    if label is None and not once:
+    if (label := given.get("name")) is None and not once:
         return None
     text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
     args = list[cst.Arg]()

@@ -50,8 +50,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         if func is Tensor.__len__ and self._suspects is not None and isinstance(args[0].shape[0], torch.SymInt):
             line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
             self._suspects.append(line or "len(x)")
-        draw = _DRAWS.get(func)
-        if draw is None:
+        if (draw := _DRAWS.get(func)) is None:
             if func in _REFUSED:
                 raise NotServedError(f"export: {func.__name__}() cannot sample from given noise.")
             return func(*args, **kwargs)
@@ -98,9 +97,8 @@ def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = F
     if count > 1 and not replacement:
         raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
-    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(
-        -2
-    )  # exponential clocks with rates `probs`: the first to ring is the sample
+    # Exponential clocks with rates `probs`: the first to ring is the sample.
+    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)
     return clocks.argmin(dim=-1)
 
 
@@ -119,11 +117,9 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     Tensor.normal_: lambda d, x, mean=0.0, std=1.0, **_: x.copy_(d.normal(x.shape, x.dtype) * std + mean),
     Tensor.exponential_: lambda d, x, lambd=1.0, **_: x.copy_(-d.uniform(x.shape, x.dtype).log() / lambd),
     Tensor.bernoulli_: lambda d, x, p=0.5, **_: x.copy_((d.uniform(x.shape, torch.float32) < p).to(x.dtype)),
-    Tensor.bernoulli: _bernoulli,
-    torch.bernoulli: _bernoulli,
+    **dict.fromkeys((Tensor.bernoulli, torch.bernoulli), _bernoulli),
     torch.normal: _normal,
-    Tensor.multinomial: _multinomial,
-    torch.multinomial: _multinomial,
+    **dict.fromkeys((Tensor.multinomial, torch.multinomial), _multinomial),
     torch._standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
     torch._sample_dirichlet: _dirichlet,
 }

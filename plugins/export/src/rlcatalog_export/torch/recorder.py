@@ -127,8 +127,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
         whole: Tensor | None = None
         changes = name.endswith("_") and not name.startswith("_")
-        form = FORMS.get(name.removesuffix("_") if changes else name)
-        if form is None:
+        if (form := FORMS.get(name.removesuffix("_") if changes else name)) is None:
             raise self.refused(f"the operation {name}")
         if changes:
             whole = self._overwrite(args[0], name)

@@ -212,9 +212,8 @@ class BoxCodec(_EntryByEntry):
         # Values within the bounds are unchanged.
         self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
         finite = np.isfinite(info.low) & np.isfinite(info.high)
-        low, high = (
-            np.where(finite, bound, bare).astype(np.float64) for bound, bare in ((info.low, -1), (info.high, 1))
-        )
+        low = np.where(finite, info.low, -1).astype(np.float64)
+        high = np.where(finite, info.high, 1).astype(np.float64)
         self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2
         self._finite = finite
         # Without bounds, the dtype's range bounds the value; clip before casting.

@@ -55,8 +55,7 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
-        if found is None:
+        if (found := re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)) is None:
             raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
         first, last = int(found[1]), int(found[2] or found[1])
         twice = [seed for seed in seeds if first <= seed <= last]
@@ -120,10 +119,8 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            print(
-                f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}",
-                file=sys.stderr,
-            )
+            told = f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}"
+            print(told, file=sys.stderr)
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:
@@ -237,9 +234,8 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
     """Ask processes to end, and wait for them; a second signal kills them."""
     name = signal.Signals(asked[0]).name
-    print(
-        f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once", file=sys.stderr
-    )
+    told = f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once"
+    print(told, file=sys.stderr)
     for child in children:
         _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)
     while any(child.process.poll() is None for child in children):

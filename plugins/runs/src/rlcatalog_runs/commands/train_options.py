@@ -135,8 +135,7 @@ def engine_class(name: str) -> type[Engine]:
         MissingPluginError: The package that provides it is not installed.
         UnknownNameError: There is no such engine.
     """
-    found: type[Engine] = default_catalog().registry.get("engine", name).load("engine")
-    return found
+    return default_catalog().registry.get("engine", name).load("engine")  # type: ignore[no-any-return]
 
 
 def own_options(kind: type[Engine]) -> list[Option]:

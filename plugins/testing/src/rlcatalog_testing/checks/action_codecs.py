@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,10 +46,9 @@ class ActionTrial:
 
     def raws(self) -> Array:
         """Return raw actions for the environment's actions, or arbitrary raw actions if there is no inverse."""
-        try:
+        with suppress(NotServedError):
             return self.codec.invert(stack(self.codec.info, self.actions))
-        except NotServedError:
-            return self.any_raws()
+        return self.any_raws()
 
     def any_raws(self) -> Array:
         """Return raw actions that a distribution may sample, including floats outside the bounds."""
@@ -101,10 +101,9 @@ def _equal(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_equal, one, other))
-    try:
+    with suppress(TypeError, ValueError):  # not numbers
         return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):  # not numbers
-        return bool(np.array_equal(one, other))
+    return bool(np.array_equal(one, other))
 
 
 @check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
@@ -153,8 +152,7 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
 def the_space_is_written_down(trial: ActionTrial) -> None:
     """The space's plain data can be converted back to an equal space, for saved policies."""
     space = trial.codec.info.space
-    data = space_to_json(space)
-    if data is None:
+    if (data := space_to_json(space)) is None:
         raise NotApplicable("space_to_json returns None: the space must be passed to load()")
     again = space_from_json(json.loads(json.dumps(data)))
     require(again == space, f"{space}: its plain data was read back as {again}")

@@ -100,8 +100,7 @@ def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]])
 @check_chance_trials(hint="draw with the probabilities that logp returns")
 def draws_follow_logp(trial: Trial) -> None:
     """With few actions, frequencies match probabilities."""
-    every = trial.every_action()
-    if every is None:
+    if (every := trial.every_action()) is None:
         raise NotApplicable("its actions cannot be counted; density_integrates_to_one checks logp instead")
     for row in trial.inputs(ROWS):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
