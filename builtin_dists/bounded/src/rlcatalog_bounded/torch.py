@@ -71,7 +71,8 @@ class Beta(BetaContract, _Shares):
         x = actions.clamp(bounds.lowest, bounds.highest)
         # Score shares by their distances from both bounds, which are exact.
         logs = torch.stack((x - bounds.low, bounds.high - x), dim=1).log() - bounds.log_width
-        return (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)  # type: ignore[no-any-return]
+        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
+        return result
 
     def moment(self, name: str) -> Tensor:
         first, second = self.concentration.unbind(1)
@@ -112,7 +113,8 @@ class Dirichlet(DirichletContract, _Shares):
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)
         logs = x.log() - x.sum(dim=-1, keepdim=True).log()
-        return (self.excess * logs).sum(dim=(1, 2)) + self.log_norm  # type: ignore[no-any-return]
+        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
+        return result
 
     def moment(self, name: str) -> Tensor:
         of_rows: Tensor = getattr(distributions.Dirichlet(self.concentration, validate_args=False), name)

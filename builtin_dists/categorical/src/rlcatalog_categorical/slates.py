@@ -68,7 +68,8 @@ class Slates:
                 f"SlateMultiCategorical: a mask has one column per item and place: expected {counts.sum()} columns,"
                 f" found {mask_columns}."
             )
-        return self.table + (np.cumsum(counts) - counts)  # type: ignore[no-any-return]
+        columns: np.ndarray[Any, Any] = self.table + (np.cumsum(counts) - counts)
+        return columns
 
     def check_width(self, found: Any) -> None:
         """Raise an error unless inputs of shape `found` have one logit per slate.

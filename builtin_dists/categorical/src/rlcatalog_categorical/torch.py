@@ -185,7 +185,8 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        return self._probs() * (self._finite() - other._finite())  # type: ignore[no-any-return]
+        divergences: Tensor = self._probs() * (self._finite() - other._finite())
+        return divergences
 
     def as_torch(self) -> distributions.Distribution:
         choices = distributions.Categorical(logits=self.log_probs, validate_args=False)

@@ -22,7 +22,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="deterministic",
-            targets={name: f"rlcatalog_deterministic.{name}:Deterministic" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_deterministic.torch:Deterministic",
+                "tf": "rlcatalog_deterministic.tf:Deterministic",
+            },
             summary="the model's outputs are the action",
             size=size,
             reads=("action_bounds",),

@@ -23,7 +23,8 @@ class Deterministic(TorchDistribution, DeterministicContract):
 
     def entropy(self) -> Tensor:
         """Return 0, `[B]`, because sampling is deterministic."""
-        return self.inputs.new_zeros(self.inputs.shape[0])  # type: ignore[no-any-return]
+        result: Tensor = self.inputs.new_zeros(self.inputs.shape[0])
+        return result
 
     def moment(self, name: str) -> Tensor:
         return torch.zeros_like(self.inputs) if name == "variance" else self.inputs

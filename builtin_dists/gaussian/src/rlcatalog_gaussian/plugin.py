@@ -61,7 +61,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ),
         ActionDistSpec(
             name="squashed_gaussian",
-            targets={name: f"rlcatalog_gaussian.{name}:SquashedGaussian" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_gaussian.torch:SquashedGaussian",
+                "tf": "rlcatalog_gaussian.tf:SquashedGaussian",
+            },
             summary="normal values squashed into the bounds of a Box by tanh",
             size=squashed_size,
             config=_CONFIG,

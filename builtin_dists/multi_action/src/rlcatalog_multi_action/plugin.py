@@ -31,7 +31,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="multi_action",
-            targets={name: f"rlcatalog_multi_action.{name}:MultiActionDistribution" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_multi_action.torch:MultiActionDistribution",
+                "tf": "rlcatalog_multi_action.tf:MultiActionDistribution",
+            },
             summary="one distribution per part of a Tuple or Dict, nested to any depth",
             match=match,
             size=size,

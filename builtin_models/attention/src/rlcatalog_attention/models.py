@@ -51,7 +51,8 @@ class TransformerModel(ModelV2):
 
     def get_initial_state(self) -> list[Any]:
         """Return an empty memory, and 0 as the number of steps in it."""
-        return self.transformer.initial_state()  # type: ignore[no-any-return]
+        state: list[Any] = self.transformer.initial_state()
+        return state
 
     def value_function(self) -> Any:
         """Return the value estimates `[S * T]` of the last forward pass."""

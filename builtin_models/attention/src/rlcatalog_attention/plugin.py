@@ -49,7 +49,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="attention",
-            targets={name: f"rlcatalog_attention.{name}:AttentionWrapper" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_attention.torch:AttentionWrapper",
+                "tf": "rlcatalog_attention.tf:AttentionWrapper",
+            },
             summary="gated transformer (GTrXL) over the last steps, after any trunk",
             slot="memory",
             switch="use_attention",

@@ -41,7 +41,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="complex_input",
-            targets={name: f"rlcatalog_complex_input.{name}:ComplexInputNetwork" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
+                "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
+            },
             summary="Dict and Tuple observations with images: a net for each part, their concatenated features",
             match=match,
             describe=describe,

@@ -34,7 +34,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="fcnet",
-            targets={name: f"rlcatalog_fcnet.{name}:FullyConnectedNetwork" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_fcnet.torch:FullyConnectedNetwork",
+                "tf": "rlcatalog_fcnet.tf:FullyConnectedNetwork",
+            },
             summary="fully connected layers for vectors and flattened Dict/Tuple observations",
             match=match,
             describe=describe,

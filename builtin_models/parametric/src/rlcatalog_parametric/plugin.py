@@ -82,7 +82,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="parametric",
-            targets={name: f"rlcatalog_parametric.{name}:ParametricActionsHead" for name in ("torch", "tf")},
+            targets={
+                "torch": "rlcatalog_parametric.torch:ParametricActionsHead",
+                "tf": "rlcatalog_parametric.tf:ParametricActionsHead",
+            },
             summary="action masks and embeddings of the available actions, around any trunk or memory",
             slot="head",
             switch="use_parametric",

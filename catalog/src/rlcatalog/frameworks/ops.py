@@ -111,7 +111,8 @@ def tensor_ops(tensorlib: str) -> TensorOps:
     if tensorlib == "numpy":
         return NUMPY_OPS
     if (spec := find_framework(tensorlib)) is not None:
-        return spec.load("ops")  # type: ignore[no-any-return]
+        ops: TensorOps = spec.load("ops")
+        return ops
     *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 

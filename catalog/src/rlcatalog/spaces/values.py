@@ -39,7 +39,8 @@ class RepeatedValues:
         sizes = tuple(self.lengths.shape)
         if any(size is None for size in sizes):
             raise ValueError(f"unbatch_all() needs a known batch size, found lengths of shape {sizes}.")
-        return _unbatch(self)  # type: ignore[no-any-return]
+        lists: list[Any] = _unbatch(self)
+        return lists
 
     def unbatch_repeat_dim(self) -> Any:
         """Return `max_len` padded tensors `[B, ...]`, one per place, as a list; a list at each leaf of a structure."""

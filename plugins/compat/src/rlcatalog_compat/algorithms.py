@@ -125,7 +125,8 @@ class Algorithm:
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it and report."""
-        return self._algorithm.train()  # type: ignore[no-any-return]
+        result: dict[str, Any] = self._algorithm.train()
+        return result
 
     def get_policy(self, policy_id: str = "default_policy") -> Any:
         """Return the policy, which also has RLlib's `get_initial_state` and `compute_single_action`."""

@@ -347,7 +347,8 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
         return batch
     if list(batch.policy_batches) != [DEFAULT_POLICY_ID]:
         raise ConfigError(f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}.")
-    return batch.policy_batches[DEFAULT_POLICY_ID]  # type: ignore[no-any-return]
+    found: SampleBatch = batch.policy_batches[DEFAULT_POLICY_ID]
+    return found
 
 
 #: `map_leaves` of columns, in which a list is one leaf.

@@ -90,7 +90,8 @@ class JsonReader:
             NotServedError: The batches have several agents, or a column is packed.
         """
         if self._recorded is not None:
-            return self._recorded.tf_input_ops()  # type: ignore[no-any-return]
+            made: dict[str, Any] = self._recorded.tf_input_ops()
+            return made
         ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(self.next)
         return ops
 

@@ -54,7 +54,8 @@ class SlimFC(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the input to the output."""
-        return self._model(x)  # type: ignore[no-any-return]
+        y: Tensor = self._model(x)
+        return y
 
 
 class SlimConv2d(nn.Module):
@@ -95,7 +96,8 @@ class SlimConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the images to the output."""
-        return self._model(x)  # type: ignore[no-any-return]
+        y: Tensor = self._model(x)
+        return y
 
 
 class AppendBiasLayer(nn.Module):
@@ -339,4 +341,5 @@ class DQNTorchModel(TorchModelV2):
         """
         if self.value_module is None:
             raise NotServedError("get_state_value() needs a model with dueling=True.")
-        return self.value_module(model_out)  # type: ignore[no-any-return]
+        value: Tensor = self.value_module(model_out)
+        return value

@@ -92,7 +92,8 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
     one, other = one.astype(np.float64), other.astype(np.float64)
     with np.errstate(invalid="ignore"):  # the difference between infinities
         near = abs(other - one) <= TOLERANCE * (scale + abs(one))
-    return near | (one == other) | (np.isnan(one) & np.isnan(other))  # type: ignore[no-any-return]
+    equal: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
+    return equal
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:

@@ -106,4 +106,5 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if component is None:
         raise SavedPolicyError(f"{path}: no installed format has this suffix; formats:"
                                f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
-    return component.load("runner")(path)  # type: ignore[no-any-return]
+    made: Runner = component.load("runner")(path)
+    return made

@@ -278,7 +278,8 @@ class Policy:
         if check:
             check_batch(self, batch)
         with self._passing, self.contract.blaming():
-            return self.backend.evaluate(batch, entropy)  # type: ignore[no-any-return]
+            evaluation: Evaluation = self.backend.evaluate(batch, entropy)
+            return evaluation
 
     def raw_action(self, actions: Any) -> Array:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
@@ -426,7 +427,8 @@ class Policy:
             ['action', 'raw_action', 'logp', 'dist_inputs', 'value']
         """
         with self._passing:
-            return load_extension(self.framework, "export")(self, path, format)  # type: ignore[no-any-return]
+            interface: Interface = load_extension(self.framework, "export")(self, path, format)
+            return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting data and serving.

@@ -56,7 +56,8 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
     Raises:
         NotServedError: The framework has no learner.
     """
-    return frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")  # type: ignore[no-any-return]
+    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
+    return learner
 
 
 def optimizer_of(framework: str) -> Any:

@@ -79,4 +79,5 @@ class Reader:
 
     def tf_input_ops(self) -> dict[str, Any]:
         """Return TensorFlow tensors with a new batch each time a traced function runs."""
-        return frameworks()["tf"].load("ppo_input_ops")(self)  # type: ignore[no-any-return]
+        made: dict[str, Any] = frameworks()["tf"].load("ppo_input_ops")(self)
+        return made

@@ -65,11 +65,13 @@ class Workers(AsyncVectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment."""
-        return self._answer(super().reset, seed=seed, options=options)  # type: ignore[no-any-return]
+        obs, info = self._answer(super().reset, seed=seed, options=options)
+        return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in every environment."""
-        return self._answer(super().step, actions)  # type: ignore[no-any-return]
+        obs, reward, terminated, truncated, info = self._answer(super().step, actions)
+        return obs, reward, terminated, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment."""

@@ -77,7 +77,8 @@ class OneHotPreprocessor(Preprocessor):
         slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
 
         def slot_starts(rows: int, width: int) -> Array:
-            return _row_starts(rows, width)[:, None] + slots  # type: ignore[no-any-return]
+            places: Array = _row_starts(rows, width)[:, None] + slots
+            return places
 
         starts = lru_cache(maxsize=2)(slot_starts) if shape else _row_starts
 

@@ -51,7 +51,8 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
             embeddings: The values from the same pass, which `forward_train` returns under this name.
         """
         if embeddings is not None:
-            return embeddings  # type: ignore[no-any-return]
+            found: Tensor = embeddings
+            return found
         rows = self.rows(batch)
         self.run_model(self.model, rows, training=True, masked=False)
         return self.values_of(self.model, rows)

@@ -180,7 +180,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
         if self._has_metrics and (metrics := self.model.metrics()):
             learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
-        return loss  # type: ignore[no-any-return]
+        found_loss: Tensor = loss
+        return found_loss
 
     def make_target_networks(self) -> None:
         """Copy the model; called by the learners of APPO and DQN."""

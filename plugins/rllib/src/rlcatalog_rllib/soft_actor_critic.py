@@ -33,7 +33,8 @@ class ChoiceCritic(nn.Module):
 
     def forward(self, obs: Tensor, actions: Tensor | None = None) -> Tensor:
         """Return the values `[B, n]`."""
-        return self.model({"obs": obs, "is_training": True}, [], None)[0]  # type: ignore[no-any-return]
+        values: Tensor = self.model({"obs": obs, "is_training": True}, [], None)[0]
+        return values
 
 
 class NumberCritic(nn.Module):
@@ -60,7 +61,8 @@ class NumberCritic(nn.Module):
         """Return the values `[B]` of raw actions `[B, width]`, which are scaled to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
         scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
-        return self.joint(torch.cat([features, scaled], 1))[:, 0]  # type: ignore[no-any-return]
+        values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
+        return values
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):

@@ -115,7 +115,8 @@ class Part:
         """Return an object that the checks of this part share under a key; the first call creates it."""
         if key not in self.shared:
             self.shared[key] = make()
-        return self.shared[key]  # type: ignore[no-any-return]
+        value: T = self.shared[key]
+        return value
 
     @property
     def examples(self) -> list[Example]:

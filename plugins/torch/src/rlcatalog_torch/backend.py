@@ -277,7 +277,8 @@ class TorchBackend:
         params = params_given(dist, raw)
         # As in RLlib, both get the current model, which a distribution may read.
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
-        return old.kl(stored(params, self.model))  # type: ignore[no-any-return]
+        kl: Tensor = old.kl(stored(params, self.model))
+        return kl
 
     def to(self, device: str) -> None:
         """Move the model to a device."""

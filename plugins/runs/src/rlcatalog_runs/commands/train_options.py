@@ -135,7 +135,8 @@ def engine_class(name: str) -> type[Engine]:
         MissingPluginError: The package that provides it is not installed.
         UnknownNameError: There is no such engine.
     """
-    return default_catalog().registry.get("engine", name).load("engine")  # type: ignore[no-any-return]
+    found: type[Engine] = default_catalog().registry.get("engine", name).load("engine")
+    return found
 
 
 def own_options(kind: type[Engine]) -> list[Option]:
