@@ -260,7 +260,7 @@ def test_config_values_come_back_as_they_were_or_are_refused(tmp_path, times):
         found, given = (p.config["custom_model_config"] for p in (read_manifest(tmp_path / "policy"), policy))
         if holds_code(given["x"]):
             codes += 1
-            with pytest.raises(ConfigError, match="'x' held code"):
+            with pytest.raises(ConfigError, match="'x' contained code"):
                 rlcatalog.load(tmp_path / "policy", catalog=catalog)
             found = rlcatalog.load(tmp_path / "policy", model=given, catalog=catalog).config["custom_model_config"]
         assert equal(found, given), (number, config)

@@ -80,7 +80,7 @@ FAULTS = {
         (trunk("Net", describe=too_many), "its stages declare 1000000 weights"),
     ],
     "every_weight_is_trained": [
-        (trunk("HiddenLayer"), r"uses the weight .* of shape \(6,\), which is found in no attribute"),
+        (trunk("HiddenLayer"), r"uses the weight .* of shape \(6,\), which is not in any attribute"),
         (trunk("IdleLayer"), "does not change idle.weight, idle.bias"),
         (trunk("Detached"), "does not change layer.weight, layer.bias"),
     ],

@@ -130,7 +130,7 @@ def test_so_does_one_with_a_mask():
     policy = rlcatalog.build(space, Dict({"a": Discrete(2), "b": OBS}), SMALL)
     one = {"x": np.zeros(3, np.float32), "action_mask": {"a": np.ones(2, np.int8)}}
     assert len(policy.act([one]).logp) == 1
-    with pytest.raises(ActionMaskError, match=r"expected shape .* This is a single observation: give a batch of one"):
+    with pytest.raises(ActionMaskError, match=r"expected shape .* This is a single observation: pass a batch of one"):
         policy.act(one)
     wrong = {**one, "action_mask": {"a": np.ones(3, np.int8)}}
     with pytest.raises(ActionMaskError, match=r"expected shape \(1, 2\); found shape \(1, 3\)\.$"):
@@ -142,7 +142,7 @@ def test_a_single_observation_gets_a_hint(space, obs):
     policy = rlcatalog.build(space, Discrete(2), {} if space is IMAGE else SMALL)
     for early in (True, False):
         for call in (policy.act, policy.preprocess):
-            with pytest.raises(ObservationError, match=r"This is a single observation: give a batch of one, \[obs\]"):
+            with pytest.raises(ObservationError, match=r"This is a single observation: pass a batch of one, \[obs\]"):
                 call(obs)
         if early:
             assert len(policy.act([obs]).logp) == 1  # from here on, observations are not checked any more

@@ -157,7 +157,7 @@ def test_a_state_that_is_not_known_yet_is_refused_by_name(shift):
 @pytest.mark.parametrize("column", ["state_out_1", "state_in_0", "obs", "rewards"])
 def test_a_state_that_looks_elsewhere_is_refused_by_name(column):
     view = ViewRequirement(column, shift=-1, space=OBS)
-    refused(NotServedError, f"'state_in_0' of '{column}'; it can look into 'state_out_0'", {"state_in_0": view}, [0.0])
+    refused(NotServedError, f"'state_in_0' of '{column}'; it can only read 'state_out_0'", {"state_in_0": view}, [0.0])
 
 
 def test_a_missing_state_before_one_with_a_view_is_refused_by_name():

@@ -57,7 +57,7 @@ CASES = {
 def test_an_action_outside_of_the_space_is_refused(framework, action, values, text):
     policy = rlcatalog.build(BOX, action, {**SMALL, "custom_action_dist": drawing(framework, values)}, framework)
     for explore in (True, False):
-        with pytest.raises(ModelContractError, match=f"Stubborn drew an action outside of the action space: .*{text}"):
+        with pytest.raises(ModelContractError, match=f"Stubborn drew an action outside the action space: .*{text}"):
             policy.act(np.zeros((2, 3), np.float32), explore=explore)
     with pytest.raises(ModelContractError, match="Stubborn drew"):  # as bridges to other engines adapt them
         policy.adapt(np.array([values]))

@@ -136,7 +136,7 @@ def test_tensors_and_lists_are_actions_too():
 def test_values_of_a_trace_are_none():
     tf = pytest.importorskip("tensorflow")
     policy = build(PAIR, {}, "tf")
-    with pytest.raises(ActionError, match="expected values, found a tensor of a trace"):
+    with pytest.raises(ActionError, match="expected values, found a tensor from a trace"):
         tf.function(policy.raw_action)(tf.zeros((1, 2)))
 
 

@@ -193,7 +193,7 @@ def test_a_row_that_leaves_nothing_is_an_error_naming_row_and_part(ar, framework
     policy = ar.build(PAIR, framework, {"autoregressive_mask": third_row})
     allowed = np.ones((4, 8), bool)
     allowed[:, 7] = not with_observation
-    says = r"autoregressive_mask: row 2 leaves no value of action\[1\] together with the action mask"
+    says = r"autoregressive_mask: row 2 allows no value of action\[1\] together with the action mask"
     with pytest.raises(ActionMaskError, match=says):
         ar.dist_of(policy, ar.observations(4), allowed).sample()
     with pytest.raises(ActionMaskError, match=says):
@@ -208,7 +208,7 @@ def test_bits_that_two_masks_leave_nothing_of_are_an_error(ar, framework):
         "autoregressive_mask": lambda path, earlier: np.array([[1, 1, 0, 1]] * 3) if earlier else None})  # fmt: skip
     mask = np.ones((3, 6), bool)
     mask[1, 5] = False  # the second bit must be 0 here, and the function says 1
-    with pytest.raises(ActionMaskError, match=r"row 1 leaves no value of action\[1\]"):
+    with pytest.raises(ActionMaskError, match=r"row 1 allows no value of action\[1\]"):
         ar.dist_of(policy, ar.observations(3), mask).sample()
 
 

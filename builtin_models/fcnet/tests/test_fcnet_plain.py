@@ -407,7 +407,7 @@ def test_an_instance_shares_and_an_explicit_false_is_an_error():
 def test_an_unregistered_class_is_saved_by_name_and_loaded_with_its_code(tmp_path):
     policy = build(Net, {"custom_model_config": {"hidden": 5}})
     policy.save(tmp_path)
-    with pytest.raises(UnknownNameError, match=r"Bring its code: rlcatalog\.load\(.*, model=Net\)\."):
+    with pytest.raises(UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*, model=Net\)\."):
         rlcatalog.load(tmp_path)
     loaded = rlcatalog.load(tmp_path, model=Net)
     np.testing.assert_array_equal(loaded.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)

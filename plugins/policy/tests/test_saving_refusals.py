@@ -173,7 +173,7 @@ def rewrite(arrays, edit):
 def test_weights_of_another_dtype(written, rewrite, refused, dtype):
     name = "hidden.layers.0.weight"
     rewrite(written, lambda found: found.update({name: found[name].astype(dtype)}))
-    said = refused(written, "weights of another dtype than the model's")
+    said = refused(written, "weights with a different dtype than the model's")
     assert f"{name}: {dtype} instead of float32" in said
 
 

@@ -232,7 +232,7 @@ def test_a_model_class_without_a_name_is_saved_and_loaded_with_its_code(director
     policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), config, catalog=catalog_of())
     policy.save(directory)
     assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "FullyConnectedNetwork"
-    with pytest.raises(UnknownNameError, match=r"Bring its code: rlcatalog\.load\(.*model=FullyConnectedNetwork\)"):
+    with pytest.raises(UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*model=FullyConnectedNetwork\)"):
         rlcatalog.load(directory, catalog=catalog_of())
     loaded = rlcatalog.load(directory, model=FullyConnectedNetwork, catalog=catalog_of())
     for name, weight in policy.model.get_weights().items():
@@ -260,7 +260,7 @@ def test_code_among_a_models_arguments_is_brought_with_the_model(directory, regi
     policy.save(directory)
     obs = np.float32([[0.3, -0.2, 0.9]])
     for brought in (None, Activated, functools.partial(Activated, width=6)):
-        with pytest.raises(ConfigError, match=r"'act' held code .*model=functools.partial\(\w+, act=ReLU\)"):
+        with pytest.raises(ConfigError, match=r"'act' contained code .*model=functools.partial\(\w+, act=ReLU\)"):
             rlcatalog.load(directory, model=brought, catalog=catalog)
     loaded = rlcatalog.load(directory, model=functools.partial(Activated, act=torch.nn.ReLU), catalog=catalog)
     np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
@@ -286,16 +286,16 @@ def test_code_inside_of_arguments_is_brought_too(directory):
     obs = np.float32([[0.3, -0.2, 0.9]])
     expected = policy.act(obs).dist_inputs
     with pytest.raises(
-        ConfigError, match=r"'layers', 'last' held code .*layers=\[ReLU, Tanh\], last={'norm': \[LayerNorm"
+        ConfigError, match=r"'layers', 'last' contained code .*layers=\[ReLU, Tanh\], last={'norm': \[LayerNorm"
     ):
         rlcatalog.load(directory, catalog=catalog)
-    with pytest.raises(ConfigError, match=r"'width' held no code .* 'layers', 'last' did"):
+    with pytest.raises(ConfigError, match=r"'width' had no code .* 'layers', 'last' did"):
         rlcatalog.load(directory, model={**code, "width": 3}, catalog=catalog)
     for model in (code, functools.partial(Stacked, **code)):
         loaded = rlcatalog.load(directory, model=model, catalog=catalog)
         np.testing.assert_array_equal(loaded.act(obs).dist_inputs, expected)
         loaded.save(directory)  # what was brought is asked for again
-        with pytest.raises(ConfigError, match="'layers', 'last' held code"):
+        with pytest.raises(ConfigError, match="'layers', 'last' contained code"):
             rlcatalog.load(directory, model=None if model is code else Stacked, catalog=catalog)
 
 
@@ -306,7 +306,7 @@ def test_code_for_a_models_package_is_brought_as_a_dictionary(directory, module,
     config = {"custom_model": "acme/net", "custom_model_config": {"act": torch.nn.ReLU, "width": 6}}
     policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), config, catalog=catalog)
     policy.save(directory)
-    with pytest.raises(ConfigError, match=r"'act' held code .*model={'act': ReLU}\."):
+    with pytest.raises(ConfigError, match=r"'act' contained code .*model={'act': ReLU}\."):
         rlcatalog.load(directory, catalog=catalog)
     loaded = rlcatalog.load(directory, model={"act": torch.nn.ReLU}, catalog=catalog)
     obs = np.float32([[0.3, -0.2, 0.9]])

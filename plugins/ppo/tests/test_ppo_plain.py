@@ -46,7 +46,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
     algo.train()
     with pytest.raises(UnknownNameError, match=r"PPO\.restore\('.*checkpoint', env, model="):
         PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
-    with pytest.raises(UnknownNameError, match=r"Bring its code: PPO\.restore\('.*checkpoint', model=") as caught:
+    with pytest.raises(UnknownNameError, match=r"Pass its code: PPO\.restore\('.*checkpoint', model=") as caught:
         PPO.restore(tmp_path / "checkpoint")
     assert "rlcatalog.load" not in str(caught.value)
     again = PPO.restore(tmp_path / "checkpoint", model=instance() if form == "instance" else model)

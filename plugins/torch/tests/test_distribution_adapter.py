@@ -67,7 +67,7 @@ def test_entropy_and_kl_are_torchs_or_a_typed_error(catalog, case):
 def test_the_deterministic_action_is_the_mode(catalog, case):
     (own, _), (truth, _) = two(catalog, case)
     if case == "MixtureSameFamily":
-        with pytest.raises(NoClosedFormError, match="has no mode, which acting with explore=False takes"):
+        with pytest.raises(NoClosedFormError, match="has no mode, which acting with explore=False needs"):
             own.deterministic_sample()
         return
     drawn = own.deterministic_sample()

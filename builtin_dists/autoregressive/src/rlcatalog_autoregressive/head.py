@@ -84,6 +84,6 @@ def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
     if num_outputs != layout.size:
         raise ModelContractError(
             f"AutoregressiveModel: num_outputs={num_outputs}; {layout.action.describe()} needs {layout.size}, as"
-            " ModelCatalog.get_action_dist(action_space, config) says."
+            " ModelCatalog.get_action_dist(action_space, config) returns."
         )
     return layout

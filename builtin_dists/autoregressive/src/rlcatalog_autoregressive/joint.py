@@ -312,6 +312,6 @@ def _conditionals(model: Any, who: str) -> Any:
 def nothing_left(row: Any, path: str) -> str:
     """Return the message for a row that forbids every value of a part."""
     return (
-        f"autoregressive_mask: row {row} leaves no value of {path} together with the action mask; each row must leave"
+        f"autoregressive_mask: row {row} allows no value of {path} together with the action mask; each row must allow"
         " one value."
     )

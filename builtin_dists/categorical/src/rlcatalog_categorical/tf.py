@@ -217,12 +217,12 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 
     def sample(self) -> Any:
-        """Sample relaxed one-hot vectors `[B, n]`, without gradient."""
+        """Sample relaxed one-hot vectors `[B, n]`, without gradients."""
         self.last_sample = tf.stop_gradient(self.rsample())
         return self.last_sample
 
     def rsample(self, straight_through: bool = False) -> Any:
-        """Draw relaxed one-hots `[B, n]`, with gradient.
+        """Draw relaxed one-hots `[B, n]`, with gradients.
 
         Args:
             straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.

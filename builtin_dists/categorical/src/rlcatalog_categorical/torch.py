@@ -292,12 +292,12 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 
     def sample(self) -> Tensor:
-        """Draw relaxed one-hots `[B, n]`, without gradient."""
+        """Draw relaxed one-hots `[B, n]`, without gradients."""
         self.last_sample = self.rsample().detach()
         return self.last_sample
 
     def rsample(self, straight_through: bool = False) -> Tensor:
-        """Draw relaxed one-hots `[B, n]`, with gradient.
+        """Draw relaxed one-hots `[B, n]`, with gradients.
 
         Args:
             straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.

@@ -28,7 +28,7 @@ class DeterministicContract(ActionDistribution):
     required_model_output_shape = staticmethod(sized_by(size))
 
     def sample(self) -> Any:
-        """Return the inputs `[B, d]`, without gradient."""
+        """Return the inputs `[B, d]`, without gradients."""
         self.last_sample = self.ops.without_gradient(self.inputs)
         return self.last_sample
 

@@ -61,7 +61,7 @@ class DiagGaussianContract(NormalsContract):
         return BoundDistribution(cls, options) if options else cls, means + deviations
 
     def sample(self) -> Any:
-        """Sample `[B, d]`, without gradient."""
+        """Sample `[B, d]`, without gradients."""
         self.last_sample = self.ops.without_gradient(self.rsample())
         return self.last_sample
 

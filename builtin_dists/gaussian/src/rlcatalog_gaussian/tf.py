@@ -88,7 +88,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)
 
     def sample(self) -> Any:
-        """Sample `[B, d]` within the bounds, without gradient."""
+        """Sample `[B, d]` within the bounds, without gradients."""
         self.last_sample = tf.stop_gradient(self._draw()[0])
         return self.last_sample
 

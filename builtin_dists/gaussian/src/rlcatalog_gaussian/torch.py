@@ -108,7 +108,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)
 
     def sample(self) -> Tensor:
-        """Draw `[B, d]` within the bounds, without gradient."""
+        """Draw `[B, d]` within the bounds, without gradients."""
         normal = torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
         self.last_sample = drawn = self._squash(normal).detach()
         return drawn

@@ -127,12 +127,12 @@ class CompositeDistribution(ActionDistribution):
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Sample all leaves in the space's structure, without gradient."""
+        """Sample all leaves in the space's structure, without gradients."""
         self.last_sample = sample = self._structure([dist.sample() for dist in self.groups])
         return sample
 
     def rsample(self) -> Any:
-        """Sample all leaves in the space's structure, with gradient if they have one."""
+        """Sample all leaves in the space's structure, with gradients if they have one."""
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:

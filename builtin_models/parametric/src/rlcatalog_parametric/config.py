@@ -93,7 +93,7 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
             most = f"at most {limit} embeddings" if limit is not None else "any number of embeddings"
             way = "" if found.kind == "repeated" else f" Set the model config key 'sequence_max_len' to {n}."
             raise ConfigError(
-                f"{found.path}: {found.describe()} holds {most} for the {n} actions of {action.describe()}; expected"
+                f"{found.path}: {found.describe()} contains {most} for the {n} actions of {action.describe()}; expected"
                 f" at most {n}.{way}"
             )
         return HeadInputs(n, key, int((found.children[0].shape or ())[0]), True, mask)

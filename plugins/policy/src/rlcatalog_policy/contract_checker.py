@@ -115,7 +115,7 @@ class ContractChecker:
             if dist is not None and (wrong := _outside(leaf, part)) is not None:
                 expected, found = wrong
                 raise ModelContractError(
-                    f"{getattr(dist, '__name__', dist)} drew an action outside of the action space: {leaf.info.path}:"
+                    f"{getattr(dist, '__name__', dist)} drew an action outside the action space: {leaf.info.path}:"
                     f" expected {expected} for {leaf.info.describe()}, found {found}. Its sample() and"
                     " deterministic_sample() must return raw actions: choices count from 0."
                 )
@@ -158,7 +158,7 @@ class ContractChecker:
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
-            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
+            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is not in any attribute of"
             f" {type(policy.model).__name__} and would neither be trained nor saved. Make its owner an attribute;"
             " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
         )
@@ -318,5 +318,5 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         if needed != plan.size:
             raise component.fault(
                 f"according to its declaration, it takes {plan.size} inputs for {plan.info.describe()}, but"
-                f" {cls.__name__}.required_model_output_shape() says {needed}."
+                f" {cls.__name__}.required_model_output_shape() returns {needed}."
             )

@@ -25,7 +25,7 @@ def with_batch_hint(
         preprocessor.check(obs)
     except (Exception, SystemExit):  # a codec may raise anything on unknown input
         return error
-    error.args = (f"{error} This is a single observation: give a batch of one, [obs].",)
+    error.args = (f"{error} This is a single observation: pass a batch of one, [obs].",)
     return error
 
 

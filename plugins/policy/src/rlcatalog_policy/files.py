@@ -195,7 +195,7 @@ def _check_levels(value: Any, most: int = 100) -> None:
     """
     if isinstance(value, dict | list):
         if most == 0:
-            raise ValueError("its tables and lists are too deep")
+            raise ValueError("its tables and lists are nested too deeply")
         for part in value.values() if isinstance(value, dict) else value:
             _check_levels(part, most - 1)
 

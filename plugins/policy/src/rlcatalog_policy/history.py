@@ -107,7 +107,7 @@ class Views:
             if view.ahead and min(view.shifts) < 0:
                 raise NotServedError(
                     f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
-                    " back or ahead. Ask for two."
+                    " back or ahead. Request two views."
                 )
         self._back = [view for view in self.all if not view.ahead]
         #: Views that need a finished rollout.
@@ -252,7 +252,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
     begun = t > 0
     if reward is None:
         if begun.any():
-            raise ModelContractError(f"{who} requests past rewards: pass prev_reward=, the last step's.")
+            raise ModelContractError(f"{who} requests past rewards: pass the last step's rewards as prev_reward=.")
         return None
     given = np.asarray(reward)
     if given.shape != begun.shape or given.dtype.kind not in "biuf":

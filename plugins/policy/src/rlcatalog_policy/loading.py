@@ -166,13 +166,13 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    code = "".join(f" Bring its code: {call}model={name})." for name in models)
+    code = "".join(f" Pass its code: {call}model={name})." for name in models)
     try:
         yield
     except CatalogError as error:
         if own and isinstance(error, UnknownNameError):
             first = "If it was registered, import" if code else "Import"
-            saved = f"{own} comes from no package.{code} {first} the module that registers it, and load again. {saved}"
+            saved = f"{own} is not from a package.{code} {first} the module that registers it, and load again. {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
     except Exception as error:  # values that a part does not check, such as a size that exceeds the memory
@@ -195,12 +195,12 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
         given = ", ".join(f"{name}={value!r}" for name, value in code.items())
         call = f"functools.partial({config.get('custom_model')}, {given})" if _own_slots(manifest.parts) else code
         raise ConfigError(
-            f"custom_model_config: {', '.join(map(repr, missing))} held code when the policy was saved, and files hold"
-            f" none. Bring it: model={call}."
+            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, and files"
+            f" contain none. Pass it: model={call}."
         )
     if is_options and (others := [name for name in model if name not in code]):
         held = ", ".join(map(repr, code)) or "none"
-        raise ConfigError(f"model: {', '.join(map(repr, others))} held no code when the policy was saved; {held} did.")
+        raise ConfigError(f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held} did.")
     own = {} if model is None or is_options else {"custom_model": model}
     filled = {"custom_model_config": options | {name: brought[name] for name in code}} if code else {}
     return config | own | filled
@@ -273,7 +273,7 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
             )
         raise
     if wrong := describe_other_dtypes({name: info.dtype for name, info in tensors.tensors.items()}, have):
-        raise SavedPolicyError(f"weights of another dtype than the model's: {wrong}.")
+        raise SavedPolicyError(f"weights with a different dtype than the model's: {wrong}.")
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:

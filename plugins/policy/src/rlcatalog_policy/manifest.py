@@ -165,12 +165,12 @@ def _encoded(value: Any, place: str) -> Any:
         return value
     if isinstance(value, Space):
         if (written := space_to_json(value)) is None:
-            raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec can save.")
+            raise SavedPolicyError(f"config key {place!r} contains {value}, a space of a kind that no codec can save.")
         return {_SPACE: _encoded(written, place)}
     if callable(value) and place.startswith("custom_model_config["):
         return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}
     raise SavedPolicyError(
-        f"config key {place!r} holds {value!r}, which cannot be saved by name. Register the class"
+        f"config key {place!r} contains {value!r}, which cannot be saved by name. Register the class"
         " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
     )
 

@@ -72,8 +72,8 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
     """
     if encoded.dtype.kind == "f" and (row := _first_row(encoded)) is not None:
         raise NonFiniteError(
-            f"row {row} of {len(encoded)}: its observation holds values that are not finite:"
-            f" {place_of(preprocessor, encoded[row])}; mend it in the environment{_after(t, row)}.",
+            f"row {row} of {len(encoded)}: its observation contains values that are not finite:"
+            f" {place_of(preprocessor, encoded[row])}; fix it in the environment{_after(t, row)}.",
             row,
         )
 

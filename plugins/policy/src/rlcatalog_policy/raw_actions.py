@@ -71,7 +71,7 @@ def _array(values: Any) -> Array:
     """Return an array or tensor as an array."""
     array: Array | None = values if isinstance(values, np.ndarray) else ops_of(values).array(values)
     if array is None:
-        raise ActionError(f"actions: expected values, found a tensor of a trace, {shown(values)}.")
+        raise ActionError(f"actions: expected values, found a tensor from a trace, {shown(values)}.")
     return array
 
 

@@ -218,7 +218,7 @@ class Memory:
     def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
         return ModelContractError(
             f"{self._returns} must return states of the same shapes, {[part.shape for part in memory]}, a row"
-            f" for each episode; found {[part.shape for part in returned]}. get_initial_state() says what one row is."
+            f" for each episode; found {[part.shape for part in returned]}. get_initial_state() defines one row."
         )
 
 
@@ -245,7 +245,7 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
     """Return the window of a view of a state, or None if it is only the last value, as without a view."""
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
-        raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can look into {column!r} only.")
+        raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}.")
     if max(shifts) > -1:
         raise NotServedError(
             f"{who} requests the view {name!r}: {column} at {shifts}; a state is known once the model has run, so every"

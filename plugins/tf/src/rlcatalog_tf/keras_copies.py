@@ -33,7 +33,7 @@ def copied_layer(layer: Any) -> Any:
     names = {cls.__name__: cls for cls in rules}
     locked = [part._tracker for part in layers if part._tracker.locked]
     what = f"{type(layer).__name__} cannot be copied, which a second model needs (a target network, a copied policy)"
-    with raised_as(lambda why: NotServedError(f"{what}: {why}. Pass its class, or a function that makes one.")):
+    with raised_as(lambda why: NotServedError(f"{what}: {why}. Pass its class, or a function that creates one.")):
         with _COPYING, keras.saving.custom_object_scope(names):
             former = {cls: copyreg.dispatch_table[cls] for cls in rules if cls in copyreg.dispatch_table}
             try:

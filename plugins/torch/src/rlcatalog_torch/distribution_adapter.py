@@ -134,7 +134,7 @@ class AdaptedDistribution(TorchDistribution):
         return _served(cls, action, config)[1]
 
     def sample(self) -> Tensor:
-        """Draw raw actions, without gradient."""
+        """Draw raw actions, without gradients."""
         self.last_sample = drawn = self._raw(self.dist.sample())
         return drawn
 
@@ -152,7 +152,7 @@ class AdaptedDistribution(TorchDistribution):
             mode = self.dist.mode
         except NotImplementedError:
             raise NoClosedFormError(
-                f"{type(self).__name__} has no mode, which acting with explore=False takes. Register a subclass that"
+                f"{type(self).__name__} has no mode, which acting with explore=False needs. Register a subclass that"
                 " has the property `mode`, or act with explore=True."
             ) from None
         if mode.is_floating_point():

@@ -59,11 +59,11 @@ class DistributionView(Distribution):
         super().__init__(shape[:1], shape[1:], validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw `[*sample_shape, B, *event]`, without gradient."""
+        """Draw `[*sample_shape, B, *event]`, without gradients."""
         return self._draw(self.dist.sample, Size(sample_shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw like `sample`, with gradient."""
+        """Draw like `sample`, with gradients."""
         if not self.has_rsample:
             raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradient; use sample().")
         return self._draw(self.dist.rsample, Size(sample_shape))
