@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import gymnasium as gym
 import numpy as np
+from house_imports import ALLOWED
 
 import rlcatalog
 
-PICTURES = Path(__file__).resolve().parents[1] / "docs/pictures"
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs/pictures"
+_WIDTH, _TEXT, _LINE, _FILL = 720, "#374151", "#2b6cb0", "#e3f0fd"
+#: A benchmark's case that has another library beside rlcatalog → how the picture calls it.
+_PEERS = {
+    r"(\w+(?:\([^)]*\))?), torch, to torch.distributions, batch (\d+)": r"torch.distributions: \1, batch \2",
+    r"stepping Breakout, to Gymnasium's wrappers": r"Gymnasium's wrappers: a step of Breakout",
+    r"Stable-Baselines3's PPO, (.*), environments (\d+)": r"Stable-Baselines3's own policy: PPO, \1, \2 env",
+    r"RLlib PPO on CartPole, environment runners (\d+)": r"RLlib's own module: PPO, CartPole, \1 runners",
+}
 
 
 def pipeline() -> str:
@@ -26,7 +40,76 @@ def pipeline() -> str:
     return rlcatalog.explain(obs, gym.spaces.Discrete(3), config, "torch").svg()
 
 
-DRAWN = {"pipeline.svg": pipeline}
+def faster() -> Iterator[tuple[str, float]]:
+    """Yield what was measured beside another library, and how many times faster rlcatalog is."""
+    parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
+    cases = {
+        name: case for part in ("dists", "preprocessors", "sb3", "rllib") for name, case in parts[part]["cases"].items()
+    }
+    for pattern, text in _PEERS.items():
+        for name, case in cases.items():
+            if found := re.fullmatch(pattern, name):
+                yield found.expand(text), case["ratio"] if case["better"] == "higher" else 1 / case["ratio"]
+
+
+def speed() -> str:
+    """Return a bar for each measurement beside another library, on a logarithmic axis; 1 is equal speed."""
+    bars, left, step = list(faster()), 390, 20
+    scale = (_WIDTH - left - 70) / np.log(max(times for _, times in bars) / 0.5)
+    one, body = left + scale * np.log(2), []
+    for i, (name, times) in enumerate(bars):
+        y, end = 34 + step * i, left + scale * np.log(times / 0.5)
+        body.append(_box(min(one, end), y, abs(end - one), step - 6))
+        body += [_text(left - 8, y + 11, name, "end"), _text(max(one, end) + 4, y + 11, f"{times:.2g}")]
+    body.append(f'<path d="M{one:.1f},28V{34 + step * len(bars)}" stroke="{_TEXT}"/>')
+    body.append(_text(one, 20, "times as fast as the other library (1: equal)", "middle"))
+    return _svg(body, 44 + step * len(bars))
+
+
+def packages() -> str:
+    """Return the packages in layers: a package imports only packages below it, those that its box names."""
+    folders = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
+    built_in = [path.name for path in folders if path.parent.name != "plugins"]
+    others = [path.name for path in folders if path.parent.name == "plugins" and path.name != "example"]
+    below = {
+        name: sorted(part.removeprefix("rlcatalog_") for part in ALLOWED.get(f"rlcatalog_{name}", ()))
+        for name in others
+    }
+
+    def layer(name: str) -> int:
+        return 1 + max(map(layer, below[name]), default=0)
+
+    rows = [[name for name in others if layer(name) == depth] for depth in range(max(map(layer, others)), 0, -1)]
+    boxes = [[(name, " · ".join(below[name])) for name in row] for row in rows]
+    half = len(built_in) // 2
+    boxes += [[("built-in models and distributions", f"{', '.join(built_in[:half])},|{', '.join(built_in[half:])}")]]
+    boxes += [[("rlcatalog, the kernel", "spaces, plugins, config, choice, contracts")]]
+    body, high = [], 62
+    for i, row in enumerate(boxes):
+        wide = (_WIDTH - 8) / len(row)
+        for j, (name, text) in enumerate(row):
+            x, y = 4 + wide * j, 4 + high * i
+            body += [_box(x + 4, y + 4, wide - 8, high - 8), _text(x + wide / 2, y + 22, name, "middle", 13)]
+            body += [_text(x + wide / 2, y + 37 + 12 * k, line, "middle") for k, line in enumerate(text.split("|"))]
+    return _svg(body, 8 + high * len(boxes))
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect {place} rx="3" fill="{_FILL}" stroke="{_LINE}"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", size: int = 11) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
+
+
+def _svg(body: list[str], height: float) -> str:
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" fill="{_TEXT}">'
+    return "\n".join([head, f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>', *body, "</svg>"])
+
+
+DRAWN = {"pipeline.svg": pipeline, "packages.svg": packages, "speed.svg": speed}
 
 
 def main(check: bool) -> int:
