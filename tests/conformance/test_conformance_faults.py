@@ -62,7 +62,7 @@ def too_many(request):
 #: Check → the faulty parts that it finds, each with words of its message.
 FAULTS = {
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
-    "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a one-line description")],
+    "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "without a one-line description")],
     "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
     "answers_every_request": [(trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],
