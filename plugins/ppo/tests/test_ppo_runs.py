@@ -326,6 +326,13 @@ def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, mon
         assert "pass --import corr_env" in err
         assert not train("--resume", folder, "--steps", 100, "--import", "corr_env")
         assert not command("evaluate", folder, "--episodes", 1, "--quiet", "--import", "corr_env")
+        forget()
+        monkeypatch.setattr(PPOEngine, "learn", lambda engine, session: os.kill(os.getpid(), signal.SIGINT))
+        stopped, line = tmp_path / "stopped early", "To continue: rlcatalog train --resume '{}' --import corr_env\n"
+        for arguments in (["corr_env:Corr-v0", *SMALL], ["Corr-v0", "--import", "corr_env", *SMALL]):
+            assert train(*arguments, "--out", stopped, "--overwrite") == 130
+            assert line.format(stopped) in capsys.readouterr().err
+            forget()
     finally:
         forget()
 

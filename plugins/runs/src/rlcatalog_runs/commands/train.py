@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +18,7 @@ from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
 from rlcatalog_runs.commands.train_options import FIXED, engine_class, flag_of, own_options, parameters, refuse_foreign
-from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, engine_of, new_plan, resumed_plan
+from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan, engine_of, new_plan, resumed_plan
 from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
@@ -54,12 +55,12 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
         threads = getattr(plan.options, "threads", 1)
         folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
         train_seeds(context, seeds, out or default_folder(env_id, label, seeds), threads=threads, overwrite=overwrite,
-                    per_seed=folders, resume=partial(_resume_line, name, kind))  # fmt: skip
+                    per_seed=folders, resume=partial(_resume_line, plan, kind, modules))  # fmt: skip
         return
     if out is not None:
         refuse_taken(out, overwrite)  # report errors before building anything
     engine = kind(plan)
-    _run(engine, out or default_folder(env_id, label, plan.seed), options["quiet"], overwrite)
+    _run(engine, out or default_folder(env_id, label, plan.seed), modules, options["quiet"], overwrite)
 
 
 def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
@@ -84,12 +85,16 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
     print(f"resuming after {plan.steps:,} steps{why}")
-    _run(engine, folder, typed.get("quiet", False))
+    _run(engine, folder, modules, typed.get("quiet", False))
 
 
-def _resume_line(name: str, kind: type[Engine], folder: Path | str) -> str:
-    """Return the command that resumes a run."""
-    return f"rlcatalog train --resume {folder}" + (f" --engine {name}" if kind.trusts_checkpoints else "")
+def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: Path | str) -> str:
+    """Return the command that resumes a run, with the modules that the user named."""
+    words = ["rlcatalog", "train", "--resume", str(folder)]
+    words += ["--engine", plan.options.engine] if kind.trusts_checkpoints else []
+    for module in dict.fromkeys([*modules, *plan.env_id.split(":")[:-1]]):
+        words += ["--import", module]
+    return shlex.join(words)
 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
@@ -97,7 +102,7 @@ def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
         raise ConfigError(f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove {flag_of(name)}.")
 
 
-def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> None:
+def _run(engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False) -> None:
     """Train with progress, and print where the results are."""
     plan = engine.plan
     try:
@@ -110,7 +115,7 @@ def _run(engine: Engine, folder: Path, quiet: bool, overwrite: bool = False) -> 
     except Interrupted as interrupt:
         print(
             f"Interrupted by {interrupt}. The run up to step {engine.steps:,} is saved. To continue:"
-            f" {_resume_line(plan.options.engine, type(engine), folder)}",
+            f" {_resume_line(plan, type(engine), modules, folder)}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None
