@@ -215,7 +215,7 @@ REFUSED = {
     "an unknown initialiser": (
         {"conv_kernel_initializer": "xavier"}, "'conv_kernel_initializer': unknown initialiser 'xavier'"
     ),
-    "a matrix for a bias": ({"conv_bias_initializer": "orthogonal"}, "'orthogonal' needs a matrix and a bias is a"),
+    "a matrix for a bias": ({"conv_bias_initializer": "orthogonal"}, "'orthogonal' needs a matrix, but a bias is a"),
     "arguments without an initialiser": (
         {"conv_kernel_initializer_config": {"gain": 2.0}}, "needs 'conv_kernel_initializer'"
     ),
