@@ -141,7 +141,7 @@ def seed_all(framework: str, seed: int) -> None:
 
 
 def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000) -> list[float]:
-    """Return the returns of episodes with seeds that the records do not contain."""
+    """Return the episode returns for seeds that are not in the records."""
     returns = []
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)

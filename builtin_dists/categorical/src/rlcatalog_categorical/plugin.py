@@ -94,7 +94,7 @@ def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 
 def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
-    """Return the number of items, once for each place in a slate.
+    """Return the number of items, once for each position in a slate.
 
     Raises:
         UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or it allows no slates or too many.

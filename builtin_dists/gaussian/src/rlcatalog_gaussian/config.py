@@ -16,7 +16,7 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the Gaussian distributions."""
 
-    gaussian_log_std_min: Annotated[float | None, Meta(description="lower clip of the log standard deviation")] = None
+    gaussian_log_std_min: Annotated[float | None, Meta(description="lower bound of the log standard deviation")] = None
     gaussian_log_std_max: Annotated[float | None, Meta(description="upper clip of the log standard deviation")] = None
 
     def __post_init__(self) -> None:

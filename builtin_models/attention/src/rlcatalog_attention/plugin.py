@@ -1,4 +1,4 @@
-"""Plugin declarations: when the transformer follows a trunk, and its stages."""
+"""Plugin declarations: the condition for a transformer after the trunk, and its stages."""
 
 from __future__ import annotations
 

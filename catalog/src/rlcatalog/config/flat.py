@@ -40,7 +40,7 @@ class FlatConfig(dict[str, Any]):
             self.structs, self.names = {**values.structs}, values.names
 
     def fresh(self) -> FlatConfig:
-        """Return a config that shares no value with this one, so a model may keep and change it."""
+        """Return a config that shares no mutable state with this one, so that a model may keep and modify it."""
         config = FlatConfig(self)
         config.update(plain_values(self))
         return config

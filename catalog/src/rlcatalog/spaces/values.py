@@ -43,7 +43,7 @@ class RepeatedValues:
         return lists
 
     def unbatch_repeat_dim(self) -> Any:
-        """Return `max_len` padded tensors `[B, ...]`, one per place, as a list; a list at each leaf of a structure."""
+        """Return a list of `max_len` padded tensors `[B, ...]`, one per position; for a structure, a list at each leaf."""
         return _split(self.values, len(self.lengths.shape), self.max_len)
 
 

@@ -44,7 +44,7 @@ class Command(TyperCommand):
 
 
 def _is_single(parameter: Any) -> bool:
-    """Return whether a parameter is an option for one value; options such as `--help` end the command earlier."""
+    """Return whether a parameter is an option that takes one value and does not exit early, as `--help` does."""
     several = parameter.multiple or getattr(parameter, "count", False)
     return parameter.param_type_name == "option" and not several and not parameter.is_eager
 

@@ -58,7 +58,7 @@ def check_folder(folder: Path, name: str) -> bool:
     """Return whether a folder has a list of checksums. Raise an error if a file does not match.
 
     Raises:
-        SavedPolicyError: The folder contains something other than files, a file is missing or unknown, or a checksum
+        SavedPolicyError: The folder contains something other than files, a file is missing or unexpected, or a checksum
             differs.
     """
     check_files(folder)

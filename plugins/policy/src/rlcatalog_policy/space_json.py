@@ -1,4 +1,4 @@
-"""Gymnasium spaces as plain JSON data and back, for saved policies."""
+"""Convert Gymnasium spaces to plain JSON data and back, for saved policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Surroundings of a run: versions, code revision, machine.
+"""The setup that a run used: versions, code revision, machine.
 
 No module is imported to find its version, no repository hooks are run, and the names of the user and the machine are
 not recorded.

@@ -60,7 +60,7 @@ def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
-    """Convert a shape written as one number in parentheses to a tuple."""
+    """Convert a shape written as a single number in parentheses, such as `(4)`, to a tuple."""
     # A variable may already be a tuple, but parentheses around one number mean a tuple.
     is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
     if not (is_name or isinstance(shape, cst.Integer)):
