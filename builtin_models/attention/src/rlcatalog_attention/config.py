@@ -31,8 +31,8 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
     attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
-    attention_memory_inference: Annotated[Count, Meta(description="past steps visible to the model when acting")] = 50
-    attention_memory_training: Annotated[Count, Meta(description="past steps visible to the model in training")] = 50
+    attention_memory_inference: Annotated[Count, Meta(description="past steps visible to a unit when acting")] = 50
+    attention_memory_training: Annotated[Count, Meta(description="past steps visible to a unit in training")] = 50
     attention_position_wise_mlp_dim: Annotated[
         Size, Meta(description="width of the hidden dense layer inside a unit")
     ] = 32

@@ -33,7 +33,7 @@ def build(
         obs_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config.
-        framework: `"torch"` or `"tf"`; If None, a custom class decides; otherwise, the installed framework is used,
+        framework: `"torch"` or `"tf"`. If None, a custom class decides; otherwise, the installed framework is used,
             torch before tf.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
             or `keras.Layer` (its class, an instance or a function that creates one).
