@@ -139,7 +139,8 @@ def test_requirements_name_all_that_tasks_need():
 # --- training them ----------------------------------------------------------------------------------------------------
 
 STUB = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore it
 import benchmarks.learning.__main__ as runner
 from benchmarks.learning import engines
 from benchmarks.learning.records import Records

@@ -279,7 +279,7 @@ DISTS: dict[str, tuple[Any, ...]] = {
     "the constructor raises": (instead(__init__=fails), "ZeroDivisionError"),
     "another size than declared": (
         lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(lambda a, c=None: 7)}),
-        "takes 2 inputs .* says 7"),
+        "takes 2 inputs .* returns 7"),
     "required_model_output_shape raises": (
         lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(fails)}),
         "required_model_output_shape raised ZeroDivisionError"),

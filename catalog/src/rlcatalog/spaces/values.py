@@ -43,7 +43,7 @@ class RepeatedValues:
         return lists
 
     def unbatch_repeat_dim(self) -> Any:
-        """Return a list of `max_len` padded tensors `[B, ...]`, one per position; for a structure, a list at each leaf."""
+        """Return a list of `max_len` padded tensors `[B, ...]`, one per position; in a structure, one list per leaf."""
         return _split(self.values, len(self.lengths.shape), self.max_len)
 
 

@@ -247,7 +247,7 @@ class TorchBackend:
         """Check that samples carry no gradient, and that every weight that affects the result is a parameter.
 
         Raises:
-            ModelContractError: A sample carries a gradient, which means that training would miss an unregistered weight.
+            ModelContractError: A sample carries a gradient: training would miss an unregistered weight.
         """
         if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
