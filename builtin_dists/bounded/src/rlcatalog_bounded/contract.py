@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
@@ -19,7 +20,6 @@ class SharesContract(ActionDistribution):
     Attributes:
         ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
-        excess: Concentrations minus 1.
         log_norm: Log of the normaliser of the shares' density, `[B]`.
         expected_log: Expected logs of the shares, with the shape of the concentrations.
     """
@@ -28,9 +28,13 @@ class SharesContract(ActionDistribution):
     ops: TensorOps
     axis: ClassVar[int]
     concentration: Any
-    excess: Any
     log_norm: Any
     expected_log: Any
+
+    @cached_property
+    def excess(self) -> Any:
+        """Concentrations minus 1."""
+        return self.concentration - 1
 
     def sample(self) -> Any:
         """Sample as `rsample` does, but without gradients."""
@@ -104,7 +108,6 @@ class DirichletContract(SharesContract):
         components: n, the size of the simplex's last axis. If None, all values form one row.
     """
 
-    raw_kind = "values"
     axis = 2
 
     required_model_output_shape = staticmethod(sized_by(dirichlet_size))

@@ -21,10 +21,6 @@ class _Shares(TorchDistribution, SharesContract):
     concentration: Tensor
 
     @cached_property
-    def excess(self) -> Tensor:
-        return self.concentration - 1
-
-    @cached_property
     def total(self) -> Tensor:
         """Sum of the concentrations of each distribution."""
         return self.concentration.sum(dim=self.axis, keepdim=True)

@@ -56,6 +56,8 @@ def squashed_clipping(low: float | None, high: float | None) -> tuple[float, flo
     Raises:
         ConfigError: The requested limits are in the wrong order.
     """
+    if low is None and high is None:
+        return SQUASHED_LOG_STD
     least, most = SQUASHED_LOG_STD
     low, high = least if low is None else low, most if high is None else high
     return clipping(low, high, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)

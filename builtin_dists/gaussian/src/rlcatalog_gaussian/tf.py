@@ -8,7 +8,7 @@ from typing import Any
 from rlcatalog.actions import hashable_bound, interval
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
-from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
+from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_tf import OPS, draw_normal, tf, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -80,9 +80,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         mean, log_std = tf.split(parameters, 2, axis=-1)
-        least, most = SQUASHED_LOG_STD
-        if log_std_min is not None or log_std_max is not None:
-            least, most = squashed_clipping(log_std_min, log_std_max)
+        least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean = tf.clip_by_value(mean, -MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN)
         self.log_std = tf.clip_by_value(log_std, least, most)
         self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)

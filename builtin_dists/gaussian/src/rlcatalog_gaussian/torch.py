@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from rlcatalog.actions import hashable_bound
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
-from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
+from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -100,9 +100,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
     ) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         mean, log_std = to_float32_at_least(self.inputs).chunk(2, dim=-1)
-        least, most = SQUASHED_LOG_STD
-        if log_std_min is not None or log_std_max is not None:
-            least, most = squashed_clipping(log_std_min, log_std_max)
+        least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)

@@ -209,7 +209,7 @@ class ContractChecker:
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
         dist, options = unbind(self._policy.dist_class)
-        models = _chain(getattr(self._policy, "model", None))
+        models = model_chain(getattr(self._policy, "model", None))
         calls: list[tuple[str, Any, tuple[Any, ...], Any]] = [
             *((name_method(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
             *((name_method(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
@@ -239,7 +239,8 @@ class ContractChecker:
 _METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl": 1}
 
 
-def _chain(model: Any) -> list[Any]:
+def model_chain(model: Any) -> list[Any]:
+    """Return a model and all models inside it; empty for anything else."""
     models = [model] if isinstance(model, ModelV2) else []
     for one in models:
         models += [inner for inner in models_inside(one).values() if inner not in models]

@@ -13,9 +13,9 @@ from rlcatalog.choice import Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
-from rlcatalog.models import ModelV2, SeparateValue, copying_instances, models_inside
+from rlcatalog.models import ModelV2, SeparateValue, copying_instances
 from rlcatalog_policy.acting import take_step
-from rlcatalog_policy.contract_checker import ContractChecker, check_dists
+from rlcatalog_policy.contract_checker import ContractChecker, check_dists, model_chain
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, host_values, to_array
 from rlcatalog_policy.history import Views
@@ -113,9 +113,7 @@ class Policy:
 
     def overrides(self, method: str) -> bool:
         """Return whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
-        models: list[Any] = [self.model]
-        for model in models:
-            models += models_inside(model).values()
+        models = model_chain(self.model)
         return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
 
     # --- acting ----------------------------------------------------------------------------------------------------

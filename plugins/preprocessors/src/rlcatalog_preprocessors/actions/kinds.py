@@ -283,6 +283,7 @@ class SimplexCodec(_EntryByEntry):
     """Probability vectors, which distributions sample directly."""
 
     lowered = LoweredActions
+    stored_form = BoxCodec.stored_form
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)
@@ -290,10 +291,6 @@ class SimplexCodec(_EntryByEntry):
         inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # as in the space itself
         self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
         return given.reshape(len(given), self.width)
-
-    @property
-    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
-        return np.dtype(np.float32), (None, *(self.info.shape or ()))
 
 
 #: The highest float64 that is a uint64.
