@@ -190,7 +190,7 @@ def test_actions_as_inputs_have_the_width_they_say(kind):
 def test_rows_that_go_on_need_their_reward():
     policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeer})
     step = policy.act(np.zeros((2, 3), np.float32))
-    with pytest.raises(ModelContractError, match="TorchSeer requests past rewards: pass .* prev_reward="):
+    with pytest.raises(ModelContractError, match="TorchSeer requests past rewards: pass the last step's rewards"):
         policy.act(np.zeros((2, 3), np.float32), step.state)
     with pytest.raises(ModelContractError, match=r"state: expected the state of 3 rows, .* found 2 rows"):
         policy.act(np.zeros((3, 3), np.float32), step.state, prev_reward=np.zeros(3))

@@ -253,7 +253,8 @@ REFUSED = {
     "no_final_linear": (PAIR, {"no_final_linear": True}, ConfigError, r"use_autoregressive with no_final_linear: the"),
     "free_log_std": (PAIR, {"free_log_std": True}, ConfigError, r"free_log_std trains .*; autoregressive, for Tuple"),
     "another dist": (MultiDiscrete([3, 3]), {"custom_action_dist": "slate_multi_categorical"}, ConfigError,
-                     r"use_autoregressive: the distribution of the whole action is .*Slate.*the parts' distributions by path"),
+                     r"use_autoregressive: the distribution of the whole action is .*Slate.*choose the parts'"
+                     r" distributions by path"),
     "value without lstm": (PAIR, {**LSTM, "vf_share_layers": False, "vf_memory": "none"}, NotServedError,
                            r"vf_memory='none': AutoregressiveModel needs features of the same width .* The memory"
                            r" has 5, the trunk"),

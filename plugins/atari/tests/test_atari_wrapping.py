@@ -258,7 +258,7 @@ def test_a_subclass_of_the_game_is_a_game():
     [
         (lambda env: AtariPreprocessing(env, frame_skip=1), "AtariPreprocessing has already changed the observations"),
         (lambda env: MaxAndSkipObservation(env), "MaxAndSkipObservation has already changed the observations"),
-        (lambda env: TransformObservation(env, lambda obs: 255 - obs, None), "TransformObservation has already changed"),
+        (lambda env: TransformObservation(env, lambda obs: 255 - obs, None), "TransformObservation has already"),
         (lambda env: FrameStackObservation(env, 2), "FrameStackObservation has already changed the observations"),
     ],
 )
