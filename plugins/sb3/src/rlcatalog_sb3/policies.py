@@ -118,9 +118,10 @@ class CatalogBasePolicy(BasePolicy):
         Floats in a space of integers keep their dtype.
         """
         tensors, batched = super().obs_to_tensor(observation)
+        space: Any = self.observation_space
         if isinstance(tensors, dict):
-            return {key: _cast(part, self.observation_space[key]) for key, part in tensors.items()}, batched
-        return _cast(tensors, self.observation_space), batched
+            return {key: _cast(part, space[key]) for key, part in tensors.items()}, batched
+        return _cast(tensors, space), batched
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
