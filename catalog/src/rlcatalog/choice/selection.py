@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, raised_as, shown
+from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
@@ -196,8 +196,12 @@ def verdict(component: Component, request: Request) -> Match:
     by_framework = framework is not None and spec.targets_allowed is None
     if by_framework and framework not in spec.targets and framework not in component.extensions:
         return Match(None, f"has no code for framework {framework!r}")
-    with raised_as(lambda why: component.fault(f"its match function raised {why}.")):
+    try:
         answer: Any = spec.judge(request)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise component.fault(f"its match function raised {reason(error)}.") from error
     if type(answer) is Match and type(answer.why) is str:
         if answer.rank is None:
             return answer

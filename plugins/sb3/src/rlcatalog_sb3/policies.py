@@ -119,7 +119,6 @@ class CatalogBasePolicy(BasePolicy):
         """
         space: Any = self.observation_space
         tensors, batched = super().obs_to_tensor(observation)
-        space: Any = self.observation_space
         if isinstance(tensors, dict):
             return {key: _cast(part, space[key]) for key, part in tensors.items()}, batched
         return _cast(tensors, space), batched
