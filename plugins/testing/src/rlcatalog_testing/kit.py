@@ -219,7 +219,9 @@ def check_plugin(
         expected: Names of cases that are expected to fail, with the reason.
 
     Returns:
-        Result of each case. Raises:
+        The result of each case.
+
+    Raises:
         ConformanceError: A case failed unexpectedly, or passed although it was expected to fail.
         UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
 
