@@ -278,8 +278,7 @@ def _run(name: str, code: str) -> str:
 def _restored() -> Iterator[str]:
     """Work in a temporary folder, without output; restore modules and finders afterwards."""
     modules, folder, main = dict(sys.modules), os.getcwd(), sys.modules["__main__"]
-    file, main.__file__ = getattr(main, "__file__", None), ""  # or the processes of environments would import it
-    del main.__file__
+    file = vars(main).pop("__file__", None)  # or the processes of environments would import it
     with (
         tempfile.TemporaryDirectory() as temporary,
         contextlib.redirect_stdout(io.StringIO()),
@@ -290,8 +289,8 @@ def _restored() -> Iterator[str]:
             yield temporary
         finally:
             os.chdir(folder)
-    if file is not None:
-        main.__file__ = file
+            if file is not None:
+                main.__file__ = file
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") != NAMES["__name__"]]
     for name in ("tensorflow", "triton", "drawsvg"):
         sys.modules.pop(name, None)

@@ -7,17 +7,17 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import gymnasium as gym
 import numpy as np
 from house_imports import ALLOWED
+from svg import TEXT, box, picture, words
 
 import rlcatalog
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
-_WIDTH, _TEXT, _LINE, _FILL = 720, "#374151", "#2b6cb0", "#e3f0fd"
+_WIDTH = 720
 #: A benchmark's case that has another library beside rlcatalog → how the picture calls it.
 _PEERS = {
     r"(\w+(?:\([^)]*\))?), torch, to torch.distributions, batch (\d+)": r"torch.distributions: \1, batch \2",
@@ -59,15 +59,15 @@ def speed() -> str:
     one, body = left + scale * np.log(2), []
     for i, (name, times) in enumerate(bars):
         y, end = 34 + step * i, left + scale * np.log(times / 0.5)
-        body.append(_box(min(one, end), y, abs(end - one), step - 6))
-        body += [_text(left - 8, y + 11, name, "end"), _text(max(one, end) + 4, y + 11, f"{times:.2g}")]
-    body.append(f'<path d="M{one:.1f},28V{34 + step * len(bars)}" stroke="{_TEXT}"/>')
-    body.append(_text(one, 20, "times as fast as the other library (1: equal)", "middle"))
-    return _svg(body, 44 + step * len(bars))
+        body.append(box(min(one, end), y, abs(end - one), step - 6))
+        body += [words(left - 8, y + 11, name, "end"), words(max(one, end) + 4, y + 11, f"{times:.2g}")]
+    body.append(f'<path d="M{one:.1f},28V{34 + step * len(bars)}" stroke="{TEXT}"/>')
+    body.append(words(one, 20, "times as fast as the other library (1: equal)", "middle"))
+    return picture(body, _WIDTH, 44 + step * len(bars))
 
 
 def packages() -> str:
-    """Return the packages in layers: a package imports only packages below it, those that its box names."""
+    """Return the packages in layers: a package imports only packages below it, and its box names them."""
     folders = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
     built_in = [path.name for path in folders if path.parent.name != "plugins"]
     others = [path.name for path in folders if path.parent.name == "plugins" and path.name != "example"]
@@ -89,24 +89,9 @@ def packages() -> str:
         wide = (_WIDTH - 8) / len(row)
         for j, (name, text) in enumerate(row):
             x, y = 4 + wide * j, 4 + high * i
-            body += [_box(x + 4, y + 4, wide - 8, high - 8), _text(x + wide / 2, y + 22, name, "middle", 13)]
-            body += [_text(x + wide / 2, y + 37 + 12 * k, line, "middle") for k, line in enumerate(text.split("|"))]
-    return _svg(body, 8 + high * len(boxes))
-
-
-def _box(x: float, y: float, width: float, height: float) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect {place} rx="3" fill="{_FILL}" stroke="{_LINE}"/>'
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", size: int = 11) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
-
-
-def _svg(body: list[str], height: float) -> str:
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" fill="{_TEXT}">'
-    return "\n".join([head, f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>', *body, "</svg>"])
+            body += [box(x + 4, y + 4, wide - 8, high - 8), words(x + wide / 2, y + 22, name, "middle", 13)]
+            body += [words(x + wide / 2, y + 37 + 12 * k, line, "middle") for k, line in enumerate(text.split("|"))]
+    return picture(body, _WIDTH, 8 + high * len(boxes))
 
 
 DRAWN = {"pipeline.svg": pipeline, "packages.svg": packages, "speed.svg": speed}

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
-from xml.sax.saxutils import escape
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from svg import GRID, LINE, box, picture, words
 
 import rlcatalog
 from rlcatalog.spaces import Repeated
 
 Series = list[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 200, 112, 34, 18, 16
-_LINE, _TEXT, _GRID = "#2b6cb0", "#4b5563", "#d1d5db"
 #: Fewest points of a curve.
 FEWEST = 3
 _POINT = re.compile(r"^ *(\d+) (steps|updates), .*?(mean return|loss) (-?[\d.]+)", re.MULTILINE)
@@ -66,13 +65,13 @@ def _curve(what: str, curves: Sequence[Series]) -> tuple[str, str]:
         for curve in curves
     ]
     body = [
-        f'<path d="M{LEFT},{TOP}V{TOP + tall}H{LEFT + wide}" fill="none" stroke="{_GRID}"/>',
-        *(f'<polyline points="{line}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>' for line in lines),
-        _text(8, 12, quantity),
-        *(_text(LEFT - 4, y, f"{value:.3g}", "end") for y, value in ((TOP + 4, high), (TOP + tall, low))),
-        _text(WIDTH - 8, HEIGHT - 4, f"{last:,.0f} {unit}", "end"),
+        f'<path d="M{LEFT},{TOP}V{TOP + tall}H{LEFT + wide}" fill="none" stroke="{GRID}"/>',
+        *(f'<polyline points="{line}" fill="none" stroke="{LINE}" stroke-width="1.5"/>' for line in lines),
+        words(8, 12, quantity, size=9),
+        *(words(LEFT - 4, y, f"{value:.3g}", "end", 9) for y, value in ((TOP + 4, high), (TOP + tall, low))),
+        words(WIDTH - 8, HEIGHT - 4, f"{last:,.0f} {unit}", "end", 9),
     ]
-    return _svg(body), f"{quantity} over {last:,.0f} {unit}, between {low:.3g} and {high:.3g}"
+    return picture(body, WIDTH, HEIGHT) + "\n", f"{quantity} over {last:,.0f} {unit}, between {low:.3g} and {high:.3g}"
 
 
 def _explained(name: str) -> tuple[str, ...]:
@@ -93,18 +92,6 @@ def _pipeline(*parts: str) -> tuple[str, str]:
     for i, part in enumerate(parts):
         y = 4 + step * i
         if 0 < i < len(parts) - 1:
-            place = f'x="40" y="{y + 2:.1f}" width="{WIDTH - 80}" height="{step - 5:.1f}" rx="4"'
-            body.append(f'<rect {place} fill="#e3f0fd" stroke="{_LINE}"/>')
-        body.append(_text(WIDTH / 2, y + step / 2 + 3, part if len(part) < 36 else f"{part[:34]}…", "middle"))
-    return _svg(body), "pipeline: " + " → ".join(parts)
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _svg(body: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    font = f'font-family="system-ui, sans-serif" font-size="9" fill="{_TEXT}"'
-    frame = f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="6" fill="#fff" stroke="{_GRID}"/>'
-    return "\n".join([f"{head} {font}>", frame, *body, "</svg>", ""])
+            body.append(box(40, y + 2, WIDTH - 80, step - 5))
+        body.append(words(WIDTH / 2, y + step / 2 + 3, part if len(part) < 36 else f"{part[:34]}…", "middle", 9))
+    return picture(body, WIDTH, HEIGHT) + "\n", "pipeline: " + " → ".join(parts)

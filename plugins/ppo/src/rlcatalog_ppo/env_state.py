@@ -85,8 +85,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        index: Index of the environment among those that are stepped together.
-        count: Number of environments that are stepped together.
+        index: Index of the environment in the vector environment.
+        count: Number of environments in the vector environment.
         closes: Whether closing the wrapper closes the environment.
 
     Attributes:

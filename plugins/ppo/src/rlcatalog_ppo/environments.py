@@ -57,7 +57,7 @@ class EnvMaker:
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
-        """Return the environment with the given index among those that are stepped together."""
+        """Return the environment with the given index in the vector environment."""
         return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
 
     def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:

@@ -54,7 +54,7 @@ class Ahead:
 
     Args:
         policy: The policy, whose model need not request such views.
-        everything: Whether to store all columns instead of only those that the model requests.
+        everything: Whether to store all columns. By default, only the requested columns are stored.
 
     Attributes:
         last_obs: Whether the last observations of all episodes are needed.

@@ -22,7 +22,7 @@ CATALOG = "_rlcatalog_catalog"
 KEYS = "_rlcatalog_keys"
 #: Keys that Ray's algorithms add to a module's `model_config`, and which are not rlcatalog's.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
-#: Keys that Ray's algorithms set to the defaults of their own nets.
+#: Keys that Ray's algorithms set for their own networks.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 

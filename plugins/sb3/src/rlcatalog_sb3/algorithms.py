@@ -121,7 +121,7 @@ def enter_names(*, importing: bool) -> None:
     Algorithms that our policy rejects get its name too, because its error is more helpful than an unknown name.
 
     Args:
-        importing: Whether to import the algorithms. If False, only those that are already imported get the names.
+        importing: Whether to import the algorithms. If False, algorithms not imported yet do not get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:

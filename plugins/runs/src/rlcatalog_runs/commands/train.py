@@ -125,7 +125,7 @@ def _run(engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrit
     print(f"learning curve: {folder / CURVE}")
 
 
-# The options are the common options and those that the installed engines add.
+# Its options: the common ones, and the installed engines' own.
 _OPTIONS = parameters()
 _FIRST = list(inspect.signature(train, eval_str=True).parameters.values())[:2]
 train.__signature__ = inspect.Signature([*_FIRST, *_OPTIONS])  # type: ignore[attr-defined]

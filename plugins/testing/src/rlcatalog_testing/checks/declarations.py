@@ -169,7 +169,7 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
                 arguments = (request.action, request.config)
                 arguments += (3,) if getattr(declaration, "wraps_default", False) else ()
             if (name != "match" and not matches) or arguments[0] is None:
-                continue  # the kernel only asks those that match, or that the config names
+                continue  # the kernel does not ask it: it does not match, and no config names it
             try:
                 answer = getattr(declaration, name)(*arguments)
             except Exception as error:
