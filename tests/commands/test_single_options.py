@@ -37,11 +37,11 @@ def test_there_are_commands_and_options():
 
 @pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=False))
 def test_a_single_option_given_twice_is_refused_before_anything_runs(command, option, value, long, capsys):
-    for times, word in ((2, "twice"), (3, "3 times")):
+    for times in (2, 3):
         with pytest.raises(SystemExit) as ended:
             main([command, *([option, *value] * times)])
         assert ended.value.code == 2
-        assert f"{long} is given {word}" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert f"{long} is given {times} times" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=True))
@@ -50,11 +50,11 @@ def test_a_repeatable_option_may_be_given_again(command, option, value, long):
     assert ["a=1", "b=2"] in list(context.params.values())
 
 
-def test_yes_and_no_of_one_option_are_twice_the_same(capsys):
+def test_yes_and_no_of_one_option_are_the_same_option(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", "--explore", "--no-explore", "nowhere"])
     assert ended.value.code == 2
-    assert "--explore is given twice" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "--explore is given 2 times" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_help_is_shown_however_often_it_is_asked_for(capsys):

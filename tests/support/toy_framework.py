@@ -28,7 +28,7 @@ from rlcatalog import (
 from rlcatalog.actions import params_given
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.frameworks import Evaluation, TensorOps, tensor_ops
-from rlcatalog.models import OutputPlan, output_plan
+from rlcatalog.models import ModelInternals, OutputPlan, output_plan
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 
 Array = np.ndarray[Any, Any]
@@ -82,10 +82,21 @@ class Backend:
         BITS.state = {"bit_generator": "MT19937", "state": {"key": state["key"], "pos": int(state["pos"])}}
 
 
+class NetInternals(ModelInternals):
+    """How the kernel reads and sets a net's weights."""
+
+    def weights(self, model):
+        return dict(model.weights)
+
+    def set_weights(self, model, weights):
+        model.weights = {name: np.array(weights[name]) for name in model.weights}
+
+
 class Net(ModelV2):
     """A linear net."""
 
     framework_of_class = "toy"
+    _rlcatalog_internals = NetInternals
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name, "toy")
@@ -101,12 +112,6 @@ class Net(ModelV2):
 
     def value_function(self):
         return self.features @ self.weights["value"]
-
-    def get_weights(self):
-        return dict(self.weights)
-
-    def set_weights(self, weights):
-        self.weights = {name: np.array(weights[name]) for name in self.weights}
 
 
 class Choice(ActionDistribution):

@@ -90,8 +90,7 @@ class BetaContract(SharesContract):
     def kl(self, other: Any) -> Any:
         """Return the divergence `[B]`, summed over d; the bounds must be the same."""
         same_kind(self, other)
-        ours, theirs = self.bounds, other.bounds
-        if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
+        if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return super().kl(other)
 
@@ -129,8 +128,3 @@ class DirichletContract(SharesContract):
 def wrong_components(components: int, size: int) -> ConfigError:
     """Return the error for inputs that do not divide into rows."""
     return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two tensors or arrays are equal."""
-    return one.shape == other.shape and bool((one == other).all())

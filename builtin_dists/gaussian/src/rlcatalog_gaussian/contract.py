@@ -114,12 +114,6 @@ class SquashedGaussianContract(NormalsContract):
             ModelContractError: The other distribution has a different kind or different bounds.
         """
         same_kind(self, other)
-        ours, theirs = self.bounds, other.bounds
-        if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
+        if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("SquashedGaussian.kl() needs a distribution with the same bounds.")
         return self.divergence(other)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two tensors or arrays are equal."""
-    return one.shape == other.shape and bool((one == other).all())

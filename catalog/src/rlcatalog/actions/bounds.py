@@ -35,6 +35,11 @@ class Interval(NamedTuple):
     log_width: Any
     log_volume: Any
 
+    def has_bounds_of(self, other: Interval) -> bool:
+        """Return whether both bounds equal those of another interval."""
+        both = (self.low, other.low), (self.high, other.high)
+        return self is other or all(a.shape == b.shape and bool((a == b).all()) for a, b in both)
+
 
 def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     """Return the bounds of a Box of floats as two float32 arrays `[d]`.

@@ -2,9 +2,9 @@ from .assembly import assemble as assemble
 from .construction import ModelPart as ModelPart
 from .internals import (
     ModelInternals as ModelInternals,
+    RecurrentContract as RecurrentContract,
     check_time_major as check_time_major,
     get_submodel as get_submodel,
-    in_row_order as in_row_order,
     is_model as is_model,
     models_inside as models_inside,
     set_weights_of as set_weights_of,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError
@@ -75,11 +76,11 @@ class ModelInternals:
 
     def weights(self, model: ModelV2) -> dict[str, Any]:
         """Return all weights (see `ModelV2.get_weights`)."""
-        return model.get_weights()
+        raise NotImplementedError
 
     def set_weights(self, model: ModelV2, weights: Mapping[str, Any]) -> None:
         """Set all weights (see `ModelV2.set_weights`)."""
-        model.set_weights(weights)
+        raise NotImplementedError
 
     def as_tensors(self, model: ModelV2, obs: Any) -> Any:
         """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors are arrays."""
@@ -145,7 +146,31 @@ def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
     model._rlcatalog.set_weights(model, weights)
 
 
-def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
+class RecurrentContract:
+    """Framework-independent half of `RecurrentNetwork`, the base class for recurrent models."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := vars(cls).get("value_function"), FunctionType):
+            cls.value_function = _in_row_order(own)  # type: ignore[attr-defined]
+
+    def forward_rnn(self, inputs: Tensor, state: list[Any], seq_lens: Tensor) -> tuple[Any, list[Any]]:
+        """Compute a batch of sequences.
+
+        Args:
+            inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
+            state: State tensors `[B, ...]`.
+            seq_lens: Sequence lengths `[B]`.
+
+        Returns:
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
+            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
+            reorders outputs and values from `[T, B]` to the order of the batch.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
+
+
+def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the `value_function` of a recurrent model so that values are in the order of the caller's rows.
 
     After a time-major pass the model's values are in the order `[T, B]`; the caller's rows are `[B, T]`.

@@ -214,11 +214,11 @@ class ModelV2:
 
         Saving and loading use these weights, even if a class overrides `get_weights`.
         """
-        raise NotImplementedError
+        return self._rlcatalog.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all weights from the `get_weights()` result of a model with the same structure, in either framework."""
-        raise NotImplementedError
+        self._rlcatalog.set_weights(self, weights)
 
     # --- for the kernel: names that begin with _rlcatalog are reserved -----------------------------------------------
 

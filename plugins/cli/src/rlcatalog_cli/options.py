@@ -36,7 +36,7 @@ class Command(TyperCommand):
             for parameter in order:
                 if order.count(parameter) > 1 and _is_single(parameter):
                     name = max(parameter.opts, key=len)
-                    ctx.fail(f"{name} is given {_times(order.count(parameter))}, but takes one value. Pass it once.")
+                    ctx.fail(f"{name} is given {order.count(parameter)} times, but takes one value. Pass it once.")
             return found
 
         parser.parse_args = parse_once  # type: ignore[method-assign]
@@ -47,10 +47,6 @@ def _is_single(parameter: Any) -> bool:
     """Return whether a parameter is an option that takes one value and does not exit early, as `--help` does."""
     several = parameter.multiple or getattr(parameter, "count", False)
     return parameter.param_type_name == "option" and not several and not parameter.is_eager
-
-
-def _times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:

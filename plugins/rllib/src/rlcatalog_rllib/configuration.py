@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogError, ConfigError, UnreadKeysWarning, shown
+from rlcatalog.errors import ConfigError, UnreadKeysWarning, shown
 from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import EncodeObservations, EnvToModule, ModuleToEnv, behind, module_to_env
@@ -21,7 +21,7 @@ from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner,
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
-from rlcatalog_rllib.recipe import Recipe, choose_parts
+from rlcatalog_rllib.recipe import Recipe, choose_parts, prefix_errors
 from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.spaces import encoded_space
 from rlcatalog_rllib.tune_search import check_encoding, search_options
@@ -133,7 +133,7 @@ def _configure_agents(
             specs[name] = given
             continue
         model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
-        with _for_module(name):
+        with prefix_errors(f"policy {name!r}"):
             recipes[name], policy = choose_parts(
                 obs_space, action_space, model, catalog, ray_config.engine_defaults(config, action_space)
             )
@@ -170,16 +170,6 @@ def _with_check(callbacks: Any) -> list[Any]:
     """Return the user's callbacks for an event, followed by the check on remote runners."""
     given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
     return [*(callback for callback in given if callback is not check_runners), check_runners]
-
-
-@contextmanager
-def _for_module(name: str) -> Iterator[None]:
-    """Context manager that adds the policy's name to errors."""
-    try:
-        yield
-    except CatalogError as error:
-        error.args = (f"policy {name!r}: {error}",)
-        raise
 
 
 def _own(make: Any) -> Any:

@@ -15,10 +15,10 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.catalog import make_env
-from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Encoder, describe_env
 from rlcatalog_rllib.parcels import content_of, unpacked
-from rlcatalog_rllib.recipe import this_machine
+from rlcatalog_rllib.recipe import prefix_errors, this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
 
 #: Kinds of spaces whose observations a vector environment batches as arrays.
@@ -38,14 +38,11 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         catalog = content_of(config.get("catalog")) or default_catalog()
-        try:
+        with prefix_errors(this_machine()):
             model = unpacked(config["model"])
             env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), model)
             if not batches_as_arrays(env.observation_space):
                 env = EncodedInside(env, model, catalog)
-        except CatalogError as error:
-            error.args = (f"{this_machine()}: {error}",)
-            raise
         super().__init__(env)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +137,16 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         versions = ", ".join(f"{name} {version}" for name, version in (pins.versions if pins else {}).items())
         chosen = f" (They were chosen with {versions}.)" if versions else ""
         error.args = (f"{this_machine()}: the parts cannot be built here. {error}{chosen}",)
+        raise
+
+
+@contextmanager
+def prefix_errors(where: str) -> Iterator[None]:
+    """Context manager that adds a place, such as a policy's name, to the messages of errors."""
+    try:
+        yield
+    except CatalogError as error:
+        error.args = (f"{where}: {error}",)
         raise
 
 

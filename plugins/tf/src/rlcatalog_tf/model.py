@@ -7,10 +7,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 
-from rlcatalog.models import ModelV2, ModelWrapper, SeparateValue, check_time_major, in_row_order
+from rlcatalog.models import ModelV2, ModelWrapper, RecurrentContract, SeparateValue, check_time_major
 from rlcatalog_tf.dtypes import dtype_of
 from rlcatalog_tf.model_internals import TFInternals, variables_of
 from rlcatalog_tf.nn import OutputLayers, features_of
@@ -69,17 +68,9 @@ class TFModelV2(ModelV2):
         variables = {item.name: item.variable for item in variables_of(self) if item.trainable and not item.part}
         return variables if as_dict else list(variables.values())
 
-    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all variables as arrays, in canonical layouts (see `ModelV2.get_weights`)."""
-        return self._rlcatalog.weights(self)
-
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
         """Return, by name, the axes that transpose each variable into its canonical layout, or None."""
         return {item.name: item.layout.axes for item in variables_of(self)}
-
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all variables from arrays (see `ModelV2.set_weights`)."""
-        self._rlcatalog.set_weights(self, weights)
 
 
 def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,13 +82,8 @@ def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-class RecurrentNetwork(TFModelV2):
+class RecurrentNetwork(RecurrentContract, TFModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
-            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Add the time dimension and call `forward_rnn`."""
@@ -115,21 +101,6 @@ class RecurrentNetwork(TFModelV2):
             check_time_major(self, tuple(output.shape), *inputs.shape[:2])
             output = tf.transpose(tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2])
         return tf.reshape(output, [-1, output.shape[-1]]), list(new_state)
-
-    def forward_rnn(self, inputs: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute a batch of sequences.
-
-        Args:
-            inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
-            state: State tensors `[B, ...]`.
-            seq_lens: Sequence lengths `[B]`.
-
-        Returns:
-            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
-            reorders outputs and values from `[T, B]` to the order of the batch.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 
 
 RecurrentTFModelV2 = RecurrentNetwork

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import types
 from abc import ABCMeta
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelV2, ModelWrapper, SeparateValue, check_time_major, in_row_order
+from rlcatalog.models import ModelV2, ModelWrapper, RecurrentContract, SeparateValue, check_time_major
 from rlcatalog_torch.dtypes import dtype_of
 from rlcatalog_torch.model_internals import TorchInternals
 from rlcatalog_torch.nn import OutputLayers, features_of
@@ -73,14 +71,6 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
         return weights if as_dict else list(weights.values())
 
-    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers as arrays, with the names of `state_dict`."""
-        return self._rlcatalog.weights(self)
-
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all weights from arrays (see `ModelV2.set_weights`)."""
-        self._rlcatalog.set_weights(self, weights)
-
     def __getattr__(self, name: str) -> Any:
         # Layers first, because forward() mostly accesses these, and every microsecond of acting counts.
         try:
@@ -105,13 +95,8 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         return kept
 
 
-class RecurrentNetwork(TorchModelV2):
+class RecurrentNetwork(RecurrentContract, TorchModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
-            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
 
     def forward(
         self, input_dict: dict[str, Any], state: list[torch.Tensor], seq_lens: torch.Tensor | None
@@ -132,23 +117,6 @@ class RecurrentNetwork(TorchModelV2):
             check_time_major(self, tuple(output.shape), steps, sequences)
             output = output.reshape(steps, sequences, output.shape[-1]).transpose(0, 1)
         return output.reshape(rows, output.shape[-1]), list(new_state)
-
-    def forward_rnn(
-        self, inputs: torch.Tensor, state: list[torch.Tensor], seq_lens: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute a batch of sequences.
-
-        Args:
-            inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
-            state: State tensors `[B, ...]`.
-            seq_lens: Sequence lengths `[B]`.
-
-        Returns:
-            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
-            reorders outputs and values from `[T, B]` to the order of the batch.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 
 
 class TorchHost(ModelWrapper, TorchModelV2):
