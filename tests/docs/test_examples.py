@@ -80,9 +80,11 @@ BESIDES = {f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterat
            for path in sorted(HAND_WRITTEN.glob("*.py"))}  # fmt: skip
 #: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is quicker.
 IN_TENSORFLOW = ("batch_norm_model.py", "custom_model_api.py", "custom_loss.py", "lookup.py")
+#: These import or download large libraries.
+SLOW = ("pretrained_backbone.py", "torchrl_ppo.py")
 LEFT = {
     f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}" for name, runs in RUNS.items() if len(runs) == 2
-} | {f"pretrained_backbone.py {' '.join(run)}" for run in RUNS["pretrained_backbone.py"][1:]}
+} | {f"{name} {' '.join(run)}" for name in SLOW for run in RUNS[name]}
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,11 @@ def valid(case):
 
 
 CASES = pairwise(FACTORS, valid, seed=1)
-#: `make test` runs every second case of those in which each value occurs in PyTorch, and one in TensorFlow.
+#: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are slow, so it has two.
 _OF_TORCH = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
-IN_TEST = {_OF_TORCH[i] for i in sorted(covering([tuple(CASES[i].values()) for i in _OF_TORCH]))[::2]} | {
-    next(i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none")
-}
+_OF_TF = next(i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none")
+IN_TEST = {_OF_TF, *(_OF_TORCH[i] for i in covering([tuple(CASES[i].values()) for i in _OF_TORCH]))}
+EXPORTED_IN_TEST = {_OF_TF, next(i for i in sorted(IN_TEST) if CASES[i]["obs"] == "dict with mask")}
 
 
 def example_of(case):
@@ -91,14 +91,19 @@ def model_of(case, obs):
     return nets.PlainNet if case["form"] == "class" else functools.partial(nets.PlainNet, hidden=5)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id="-".join(map(str, case.values())), marks=() if i in IN_TEST else pytest.mark.attack)
-        for i, case in enumerate(CASES)
-    ],
-)
-def test_a_plain_module_goes_all_the_way(case, tmp_path):
+def cases(in_test):
+    """Return all cases as parameters; those not in a set are for `make attack`."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(case, id="-".join(map(str, case.values())), marks=() if i in in_test else pytest.mark.attack)
+            for i, case in enumerate(CASES)
+        ],
+    )
+
+
+@cases(IN_TEST)
+def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
     example = example_of(case)
     model = model_of(case, example.obs)
     config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
@@ -133,8 +138,18 @@ def test_a_plain_module_goes_all_the_way(case, tmp_path):
     again = model_of(case, example.obs) if case["form"] == "instance" else model
     loaded = rlcatalog.load(tmp_path / "policy", model=again)
     np.testing.assert_allclose(loaded.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-6)
+
+
+@cases(EXPORTED_IN_TEST)
+def test_an_exported_plain_module_acts_the_same(case, tmp_path):
     if case["framework"] == "tf":
         pytest.importorskip("tf2onnx")
+    example = example_of(case)
+    config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
+    config |= {} if case["share"] else {"vf_share_layers": False}
+    policy = rlcatalog.build(example.obs, example.action, config, case["framework"], model=model_of(case, example.obs))
+    observations = observations_of(example, 4)
+    step = policy.act(observations, explore=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what writes ONNX
         policy.export(tmp_path / "policy.onnx")  # compared with the policy on observations of its own
