@@ -124,9 +124,9 @@ def test_a_save_without_its_checksum_is_refused_under_any_version(saved):
 
 
 def test_crafted_saves_take_neither_memory_nor_time(tmp_path):
-    found = attack("crafted", tmp_path, "torch", 8, 15)
+    found = attack("crafted", tmp_path, "torch", 24, 15)
     assert found["raw"] == found["unbounded"] == []
-    assert found["refused"] > 200
+    assert found["refused"] > 60
 
 
 @full
@@ -140,8 +140,9 @@ def test_all_crafted_saves_take_neither_memory_nor_time(tmp_path, framework):
 # --- ends at any moment ----------------------------------------------------------------------------------------------
 
 
-def test_a_save_that_is_killed_at_any_of_its_calls_leaves_the_former_one(tmp_path):
-    found = attack("killed_at_every_call", tmp_path / "policy")["found"]
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=full)])
+def test_a_save_that_is_killed_at_any_of_its_calls_leaves_the_former_one(tmp_path, every):
+    found = attack("killed_at_calls", tmp_path / "policy", every)["found"]
     assert all(whole for *_, whole in found)
     over, into = ([loaded for there, _, _, loaded, _ in found if there is over] for over in (True, False))
     # The former save, until it is the later one; in an empty folder none until then.
@@ -150,7 +151,7 @@ def test_a_save_that_is_killed_at_any_of_its_calls_leaves_the_former_one(tmp_pat
     assert into == sorted(into, reverse=True)
     assert set(into) == {"none", "later"}
     assert [ended for _, _, ended, _, _ in found].count(0) == 2
-    assert len(found) > 40
+    assert len(found) > 40 // every
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(200, marks=full)])

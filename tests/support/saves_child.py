@@ -83,12 +83,12 @@ def in_child(work: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def killed_at_every_call(folder: Path) -> dict[str, Any]:
-    """Kill a save at each of its system calls, over a former save and into an empty folder."""
+def killed_at_calls(folder: Path, every: int) -> dict[str, Any]:
+    """Kill a save at one of so many system calls, over a former save and into an empty folder."""
     former, later = build([40]), build([30, 20])
     prints, found = {print_of(former): "former", print_of(later): "later"}, []
     for there in (True, False):
-        for at in range(1000):
+        for at in range(0, 1000, every):
             shutil.rmtree(folder, ignore_errors=True)
             if there:
                 former.save(folder)
