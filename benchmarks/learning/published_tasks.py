@@ -37,7 +37,7 @@ def _mujoco(**settings: Any) -> dict[str, Any]:
 
 
 def _recurrent(cells: int) -> dict[str, Any]:
-    """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1 %."""
+    """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1%."""
     own = {"net_arch": [64], "activation_fn": "ReLU", "ortho_init": False, "lstm_hidden_size": 64}
     trunk = {"fcnet_hiddens": [64], "fcnet_activation": "relu", "vf_share_layers": False}
     return {**_ppo(own, {**trunk, "use_lstm": True, "lstm_cell_size": cells}, lr=1e-3, gamma=0.98, gae=0.8, length=32,
@@ -48,7 +48,7 @@ def _recurrent(cells: int) -> dict[str, Any]:
 _MLP = {"net_arch": [64, 64]}
 _FCNET = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"}
 _LANDER = _ppo(_MLP, _FCNET, envs=16, length=1024, gae=0.98, gamma=0.999, epochs=4, entropy=0.01)
-_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3, and the same for the continuous one), half of its 1,000,000 steps"
+_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3, also used for the continuous task), half of its 1,000,000 steps"
 #: The net of the MinAtar paper (Young and Tian 2019): 16 kernels of 3 x 3, then a dense layer of 128.
 _MINATAR = _ppo(
     {"net_arch": [], "features_extractor_class": "MinAtarNet"},
@@ -58,14 +58,14 @@ _MINATAR = _ppo(
 )  # fmt: skip
 _PUREJAXRL = "https://github.com/luchris429/purejaxrl/blob/146b4856d593bcb4114b9c9fdb45798034696551/examples/"
 _MINATAR_SOURCE = (
-    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are the"
-    " one of the [MinAtar paper](https://arxiv.org/abs/1903.03176). Settings that"
+    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are from"
+    " the [MinAtar paper](https://arxiv.org/abs/1903.03176). The settings that"
     f" [PureJaxRL]({_PUREJAXRL}brax_minatar.ipynb) published for PPO on MinAtar are for 64 environments and 10,000,000"
     " steps"
 )
 _POPGYM = "https://github.com/proroklab/popgym/blob/0ad6b28fae7601b64bdca9a852aac4aa647aa815/popgym/baselines/ppo.py"
 _RECURRENT_SOURCE = (
-    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, a choice of a few, is not. The"
+    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, one of a few values, is not. The"
     f" [POPGym settings]({_POPGYM}) collect 65,536 steps per update, which is too many for 200,000 steps"
 )
 _SAC_NET = {"own": {"net_arch": [256, 256]}, "extractor": {"fcnet_hiddens": [256], "fcnet_activation": "relu"},
@@ -108,7 +108,7 @@ PUBLISHED = {
         _ppo(_MLP, {"post_fcnet_hiddens": [64, 64], "post_fcnet_activation": "tanh"}, envs=8, length=128, lr=2.5e-4,
              scaled=["rewards"]),
         TEN, nets=BOTH, views={"sb3/own": minigrid_numbers}, cost=140,
-        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), on the Dict of image and direction instead of a flat"
+        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), with a Dict of image and direction instead of a flat"
                " vector; rewards are normalised, observations are not",
         published=(Published("PPO of Stable-Baselines3, 100,000 steps of flat observations, one seed", 0.968, MARKS),),
     ),
