@@ -52,7 +52,7 @@ def tables() -> str:
     text = []
     for path, found in records().items():
         place = path.relative_to(ROOT).as_posix()
-        head = ("what", "seeds", "median", "lowest to highest", "mark", "chance")
+        head = ("what", "seeds", "median", "lowest to highest", "threshold", "chance")
         rows = [row(test, record) for test, record in sorted(found.items())]
         text += [f"[`{place}`](../{place})", "", table(head, *rows), ""]
     return "\n".join(text)

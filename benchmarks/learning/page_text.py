@@ -2,37 +2,37 @@
 
 #: What differs between engines and nets although the settings are equal.
 DIFFERS = (
-    "Initial weights. Stable-Baselines3 initialises its layers orthogonally, or like PyTorch where the zoo sets"
-    " `ortho_init: false`. rlcatalog uses its default initialisers.",
-    "Value loss. Stable-Baselines3 weights the mean squared error and rlcatalog-ppo half of it, so rlcatalog-ppo gets"
-    " twice the weight. On the easy tasks both have the weight 0.5, so the value counts half as much in rlcatalog-ppo.",
+    "Initial weights. Stable-Baselines3 initialises its layers orthogonally, or in the same way as PyTorch where the"
+    " zoo sets `ortho_init: false`. rlcatalog uses its default initialisers.",
+    "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it, so rlcatalog-ppo"
+    " gets twice the weight. In the easy tasks, both weights are 0.5, so rlcatalog-ppo's value loss counts half.",
     "Normalisation. Stable-Baselines3 uses `VecNormalize`. rlcatalog-ppo uses `MeanStdFilter` for observations and"
-    " `reward_scale` for rewards. Both clip at 10, and all evaluations use the statistics of training.",
-    "MiniGrid. rlcatalog's nets see the image and scale it by 1/255. Stable-Baselines3's own net sees it as 147"
-    " numbers, because its convolutions do not fit into 7 x 7. The mission is left out for all: Stable-Baselines3"
-    " does not support text, and the sentence never changes.",
-    "Masks. MaskablePPO asks the environment for them. rlcatalog-ppo finds them in the observation.",
-    "Memory. RepeatPreviousEasy compares nets of equal size, to within 1 %. rlcatalog's LSTM follows a dense layer;"
-    " sb3-contrib's LSTM reads the observation and is followed by a dense layer.",
-    "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action enters at the"
-    " second. DQN has the same layers in both.",
+    " `reward_scale` for rewards. Both clip at 10, and all evaluations use the statistics from training.",
+    "MiniGrid. rlcatalog's nets see the image and scale it by 1/255. Stable-Baselines3's own net receives it as 147"
+    " numbers, because its convolutions do not fit into 7 x 7. The mission is omitted for all engines:"
+    " Stable-Baselines3 does not support text, and the sentence never changes.",
+    "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the observation.",
+    "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%. rlcatalog's LSTM follows a dense"
+    " layer; sb3-contrib's LSTM reads the observation and is followed by a dense layer.",
+    "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action is an input of"
+    " the second layer. With DQN, both nets have the same layers.",
 )
 
 TEXT = """# Learning under each engine
 
 This page compares engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib train both
-their own network and the one that rlcatalog chooses. rlcatalog-ppo uses PPO to train the
-network that rlcatalog chooses, and is compared with Stable-Baselines3's own network.
+their own network and the one that rlcatalog chooses. rlcatalog-ppo trains the network that
+rlcatalog chooses, using PPO, and is compared with Stable-Baselines3's own network.
 
-Each trained policy plays 50 episodes. Under PPO, it samples its actions as in training. Under SAC, TD3 and DQN, it
-takes the most likely action. Tables show interquartile means over seeds with 95 % bootstrap intervals. Differences are
-paired by seed and given as a percentage of the task's range, from random actions to the best return. The claim is that
-the lower end is at least {mark} %. An interval that contains 0 and reaches below {mark} % is undecided; the table
-estimates the number of seeds that would decide it. With fewer than {fewest} seeds, no claim is made.
+Each trained policy plays 50 episodes. With PPO, it samples its actions as in training. With SAC, TD3 and DQN, it
+takes the most likely action. Tables show interquartile means over seeds with 95% bootstrap intervals. Differences are
+paired by seed and given as a percentage of the task's range, from random actions to the best return. The claim to be
+tested is that the lower end is at least {mark}%. An interval that contains 0 and reaches below {mark}% is undecided; the
+table estimates the number of seeds that would decide it. With fewer than {fewest} seeds, no claim is made.
 
-The probability of improvement follows Agarwal et al. (2021): the share of pairs of runs, of any seeds, in which
-rlcatalog has the higher return. A tie counts as half. Costs are CPU seconds per 1,000 steps of training with one
-thread, for the baseline and for rlcatalog.
+The probability of improvement is defined as in Agarwal et al. (2021): it is the share of pairs of runs, whatever their
+seeds, in which rlcatalog has the higher return. A tie counts as half. Costs are given in CPU seconds per 1,000
+training steps with one thread, for the baseline and for rlcatalog.
 
 ## Tasks with published settings
 
@@ -47,14 +47,14 @@ Conclusions:
 {conclusions}
 
 The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds; bands
-are their 95 % intervals:
+are their 95% intervals:
 
 {published_curves}
 
-### Published figures of the same tasks
+### Published results for the same tasks
 
 Here the policy takes the most likely action, as in the published evaluations. Environment versions and step counts are
-the same unless the last column names different ones. No published figure was found for RepeatPreviousEasy after 200,000
+the same unless the last column names different ones. No published result was found for RepeatPreviousEasy after 200,000
 steps.
 
 | task | steps | here | published | by |
@@ -63,18 +63,18 @@ steps.
 
 ### Settings and sources
 
-`value` is the weight of the mean squared error of the value. `decay` lists the settings that decrease linearly to 0.
+`value` is the weight of the mean squared value error. `decay` lists the settings that decrease linearly to 0.
 `scaled` lists the quantities that are divided by their running standard deviation. `own` contains the arguments of
 Stable-Baselines3's policy, and `model` or `extractor` contains rlcatalog's model config.
 
 {settings}
-Differences that remain although the settings are equal:
+Even with equal settings, these differences remain:
 
 {differs}
 
 ## Easy tasks
 
-The settings here are our own, and are the same for all engines.
+These settings do not come from published sources and are the same for all engines.
 
 {easy_differences}
 
@@ -87,9 +87,9 @@ The settings here are our own, and are the same for all engines.
 ## Continue the comparison
 
 ```console
-$ make compare                                # train what is missing, and write this page
-$ make compare COMPARE_ARGS=--list            # what is missing
-$ make compare COMPARE_ARGS=--required        # leave out the runs that are scheduled last
+$ make compare                                # train the missing runs, and write this page
+$ make compare COMPARE_ARGS=--list            # list the missing runs
+$ make compare COMPARE_ARGS=--required        # omit the runs that are scheduled last
 $ make compare COMPARE_ARGS=--unclaimed       # add the tasks that make no claim
 $ make compare COMPARE_ARGS=--report          # only write this page
 $ make compare COMPARE_ARGS='--try 4096'      # test whether each kind of run works here
@@ -97,9 +97,9 @@ $ make compare COMPARE_ARGS='--try 4096'      # test whether each kind of run wo
 
 Each finished run is one line of `benchmarks/learning/results.jsonl`, with its settings, seed, versions and CPU time.
 You can stop the command at any time: finished runs are kept, and the same command continues. An interrupted run starts
-again from the beginning; Stable-Baselines3 cannot resume exactly, so no engine resumes. Two commands that run at the
-same time never train the same run. The command runs at the lowest priority and prints how to pause it. Policies of
-rlcatalog-ppo are saved in `runs/learning`.
+again from the beginning; Stable-Baselines3 cannot resume exactly, so no engine resumes. Commands that run at the
+same time never train the same run. The command runs at the lowest priority and prints how to pause it. Policies trained
+with rlcatalog-ppo are saved in `runs/learning`.
 
 Versions in the records:
 

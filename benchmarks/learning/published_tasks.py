@@ -37,7 +37,7 @@ def _mujoco(**settings: Any) -> dict[str, Any]:
 
 
 def _recurrent(cells: int) -> dict[str, Any]:
-    """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1 %."""
+    """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1%."""
     own = {"net_arch": [64], "activation_fn": "ReLU", "ortho_init": False, "lstm_hidden_size": 64}
     trunk = {"fcnet_hiddens": [64], "fcnet_activation": "relu", "vf_share_layers": False}
     return {**_ppo(own, {**trunk, "use_lstm": True, "lstm_cell_size": cells}, lr=1e-3, gamma=0.98, gae=0.8, length=32,
@@ -48,7 +48,7 @@ def _recurrent(cells: int) -> dict[str, Any]:
 _MLP = {"net_arch": [64, 64]}
 _FCNET = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"}
 _LANDER = _ppo(_MLP, _FCNET, envs=16, length=1024, gae=0.98, gamma=0.999, epochs=4, entropy=0.01)
-_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3, and the same for the continuous one), half of its 1,000,000 steps"
+_LANDER_SOURCE = f"{PPO_YML} (LunarLander-v3, also used for the continuous task), half of its 1,000,000 steps"
 #: The net of the MinAtar paper (Young and Tian 2019): 16 kernels of 3 x 3, then a dense layer of 128.
 _MINATAR = _ppo(
     {"net_arch": [], "features_extractor_class": "MinAtarNet"},
@@ -58,14 +58,14 @@ _MINATAR = _ppo(
 )  # fmt: skip
 _PUREJAXRL = "https://github.com/luchris429/purejaxrl/blob/146b4856d593bcb4114b9c9fdb45798034696551/examples/"
 _MINATAR_SOURCE = (
-    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are the"
-    " one of the [MinAtar paper](https://arxiv.org/abs/1903.03176). Settings that"
+    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are from"
+    " the [MinAtar paper](https://arxiv.org/abs/1903.03176). The settings that"
     f" [PureJaxRL]({_PUREJAXRL}brax_minatar.ipynb) published for PPO on MinAtar are for 64 environments and 10,000,000"
     " steps"
 )
 _POPGYM = "https://github.com/proroklab/popgym/blob/0ad6b28fae7601b64bdca9a852aac4aa647aa815/popgym/baselines/ppo.py"
 _RECURRENT_SOURCE = (
-    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, a choice of a few, is not. The"
+    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, one of a few values, is not. The"
     f" [POPGym settings]({_POPGYM}) collect 65,536 steps per update, which is too many for 200,000 steps"
 )
 _SAC_NET = {"own": {"net_arch": [256, 256]}, "extractor": {"fcnet_hiddens": [256], "fcnet_activation": "relu"},
@@ -77,17 +77,17 @@ PUBLISHED = {
         _mujoco(minibatch=32, gamma=0.999, lr=9.80828e-05, entropy=0.00229519, epochs=5, gae=0.99, grad=0.7,
                 value=0.835671),
         FIVE, nets=BOTH, cost=2200, source=f"{PPO_YML} (Hopper-v4)",
-        published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of Hopper-v3, one seed", 2410.4, MARKS),),
+        published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in Hopper-v3, one seed", 2410.4, MARKS),),
     ),
     "MinAtar/Breakout-v1": Task(
         registered("MinAtar/Breakout-v1", "minatar.gym"), 0.4, 20, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), cost=200, source=_MINATAR_SOURCE,
-        published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 28.0, GYMNAX),),
+        published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 28.0, GYMNAX),),
     ),
     "LunarLander-v3": Task(
         registered("LunarLander-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",), later=("rllib",),
         cost=200, source=_LANDER_SOURCE,
-        published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of LunarLander-v2, one seed", 242.1, MARKS),),
+        published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in LunarLander-v2, one seed", 242.1, MARKS),),
     ),
     "RepeatPreviousEasy": Task(
         registered("popgym-RepeatPreviousEasy-v0", "popgym"), -0.5, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
@@ -97,10 +97,10 @@ PUBLISHED = {
     "InvalidActionEnvDiscrete": Task(
         masked, 5, 100, {"sb3": 40_960}, _ppo(_MLP, _FCNET, gamma=0.4), TEN, algorithm="MaskablePPO", nets=BOTH,
         views={"ours": lambda: MaskInObservation(masked())}, cost=130,
-        source="[documentation of sb3-contrib](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html) (80"
+        source="[sb3-contrib's documentation](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html) (80"
                " actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
         published=(Published(
-            "threshold in the documentation of MaskablePPO, 5,000 steps", 90.0,
+            "threshold in MaskablePPO's documentation, 5,000 steps", 90.0,
             "https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html"),),
     ),
     "MiniGrid-Empty-Random-5x5-v0": Task(
@@ -108,14 +108,14 @@ PUBLISHED = {
         _ppo(_MLP, {"post_fcnet_hiddens": [64, 64], "post_fcnet_activation": "tanh"}, envs=8, length=128, lr=2.5e-4,
              scaled=["rewards"]),
         TEN, nets=BOTH, views={"sb3/own": minigrid_numbers}, cost=140,
-        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), on the Dict of image and direction instead of a flat"
+        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), with a Dict of image and direction instead of a flat"
                " vector; rewards are normalised, observations are not",
-        published=(Published("PPO of Stable-Baselines3, 100,000 steps of flat observations, one seed", 0.968, MARKS),),
+        published=(Published("Stable-Baselines3's PPO, 100,000 steps with flat observations, one seed", 0.968, MARKS),),
     ),
     "Pendulum-v1, SAC": Task(
         registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000}, {"learning_rate": 1e-3, **_SAC_NET}, FIVE,
         algorithm="SAC", nets=ONLY_SB3, cost=450, source=f"{SAC_YML} (Pendulum-v1)",
-        published=(Published("SAC of Stable-Baselines3, 20,000 steps, one seed", -157.0, MARKS),),
+        published=(Published("Stable-Baselines3's SAC, 20,000 steps, one seed", -157.0, MARKS),),
     ),
     "CartPole-v1, DQN": Task(
         registered("CartPole-v1"), 22, 500, {"sb3": 50_000},
@@ -124,7 +124,7 @@ PUBLISHED = {
          "exploration_final_eps": 0.04, "own": {"net_arch": [256, 256]},
          "extractor": {"fcnet_hiddens": [256, 256], "fcnet_activation": "relu"}, "layers": []},
         TEN, algorithm="DQN", nets=ONLY_SB3, cost=140, source=f"{DQN_YML} (CartPole-v1)",
-        published=(Published("DQN of Stable-Baselines3, 50,000 steps, one seed", 500.0, MARKS),),
+        published=(Published("Stable-Baselines3's DQN, 50,000 steps, one seed", 500.0, MARKS),),
     ),
     # --- registered, and run after all others -------------------------------------------------------------------------
     "HalfCheetah-v5": Task(
@@ -132,18 +132,18 @@ PUBLISHED = {
         _mujoco(minibatch=64, gamma=0.98, lr=2.0633e-05, entropy=0.000401762, clip=0.1, epochs=20, gae=0.92, grad=0.8,
                 value=0.58096),
         FIVE, nets=BOTH, later=("sb3", "ours"), cost=4500, source=f"{PPO_YML} (HalfCheetah-v4)",
-        published=(Published("PPO of Stable-Baselines3, 1,000,000 steps of HalfCheetah-v3, one seed", 5819.1, MARKS),),
+        published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in HalfCheetah-v3, one seed", 5819.1, MARKS),),
     ),
     "MinAtar/SpaceInvaders-v1": Task(
         registered("MinAtar/SpaceInvaders-v1", "minatar.gym"), 4.8, 60, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), later=("sb3", "ours"), cost=200, source=_MINATAR_SOURCE,
-        published=(Published("PPO of gymnax-blines, 10,000,000 steps of a port to JAX", 131.0, GYMNAX),),
+        published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 131.0, GYMNAX),),
     ),
     "LunarLanderContinuous-v3": Task(
         registered("LunarLanderContinuous-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",),
         later=("sb3", "ours", "rllib"), cost=200, source=_LANDER_SOURCE,
         published=(Published(
-            "PPO of Stable-Baselines3, 1,000,000 steps of LunarLanderContinuous-v2, one seed", 270.9, MARKS),),
+            "Stable-Baselines3's PPO, 1,000,000 steps in LunarLanderContinuous-v2, one seed", 270.9, MARKS),),
     ),
     "CountRecallEasy": Task(
         registered("popgym-CountRecallEasy-v0", "popgym"), -0.93, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
@@ -160,6 +160,6 @@ PUBLISHED = {
          "extractor": {"fcnet_hiddens": [400], "fcnet_activation": "relu"}, "layers": [300]},
         FIVE, algorithm="TD3", nets=ONLY_SB3, later=("sb3",), cost=150,
         source=f"{TD3_YML} (Pendulum-v1)",
-        published=(Published("TD3 of Stable-Baselines3, 20,000 steps, one seed", -151.9, MARKS),),
+        published=(Published("Stable-Baselines3's TD3, 20,000 steps, one seed", -151.9, MARKS),),
     ),
 }  # fmt: skip

@@ -215,7 +215,7 @@ def _cost(rows: Sequence[Row], side: Side, task: str) -> str:
 def _percent(difference: Estimate, seeds: int) -> str:
     point, low, high = (round(percent, 1) + 0.0 for percent in difference)  # without a -0.0
     text = verdict(difference, seeds)
-    return f"{point:+.1f} % ({low:+.1f} to {high:+.1f}){f', **{text}**' if text else ''}"
+    return f"{point:+.1f}% ({low:+.1f} to {high:+.1f}){f', **{text}**' if text else ''}"
 
 
 def _interval(estimate: Estimate) -> str:

@@ -141,7 +141,7 @@ def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_th
     assert lines([row for row in rows if row["seed"] < 2])[1].endswith("| 2 of 5 seeds | | | | | |")
     text = page(rows)
     (ours,) = (line for line in lines(rows) if "rlcatalog-ppo | 1,000,000 | 3 |" in line)
-    assert "| +1.4 % (+1.4 to +1.4) |" in ours  # 50 of 3,580
+    assert "| +1.4% (+1.4 to +1.4) |" in ours  # 50 of 3,580
     assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
     assert "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |" in text
     assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in text
