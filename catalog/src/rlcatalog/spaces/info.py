@@ -113,7 +113,7 @@ class SpaceInfo:
     def without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
-            f"{self.path}: {self.describe()} holds no values, so {name} has nothing to choose. Remove it from the"
+            f"{self.path}: {self.describe()} has no values, so {name} has nothing to choose. Remove it from the"
             " action space, and add it again in an environment wrapper (gymnasium.wrappers.TransformAction)."
         )
 
