@@ -1,4 +1,4 @@
-"""Parsing of model configs with one table of all keys of the kernel and the installed packages.
+"""Parsing of model configs, with one table of all keys from the kernel and the installed packages.
 
 A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so that nothing is shared
 with the caller.
@@ -31,7 +31,7 @@ from rlcatalog.reporting import warn_deprecated
 
 
 class Schema:
-    """The table of all keys of one catalog."""
+    """Table of all config keys in one catalog."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -57,12 +57,13 @@ class Schema:
 
         Args:
             config: The config.
-            defaults: Defaults of the caller for keys that the config does not set.
+            defaults: The caller's defaults for keys that the config does not set.
 
         Raises:
-            UnknownConfigKeyError: No package declares the key; the message suggests the nearest or names the package.
+            UnknownConfigKeyError: No package declares the key; the message suggests the nearest key or names the
+                missing package.
             ConfigTypeError: A value has the wrong type.
-            ConfigError: A value is out of range, or a key is refused.
+            ConfigError: A value is out of range, or a key is rejected.
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
@@ -98,7 +99,7 @@ class Schema:
             return struct(**{field: plain(flat[key]) for field, key in keys.items()})
 
     def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
-        """Return the current keys for a key, none if it has no effect, and their value."""
+        """Return the current keys that a key stands for (none if it has no effect), and their value."""
         if not isinstance(key, str):
             raise UnknownConfigKeyError(
                 f"Unknown model config key {shown(key)}: keys are text, found {type(key).__name__}."

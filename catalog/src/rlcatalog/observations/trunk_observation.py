@@ -23,7 +23,7 @@ class TrunkObservation:
     Args:
         preprocessor: The preprocessor of the whole observation.
         claimed: The keys that the head reads itself.
-        who: The head's name, for messages.
+        who: The head's name, for error messages.
 
     Attributes:
         claimed: The keys that the head reads itself.

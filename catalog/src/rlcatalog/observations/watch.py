@@ -1,4 +1,4 @@
-"""Checks for third-party codecs: their declarations, and whether they write within their slice and bounds."""
+"""Checks on third-party codecs: their declarations, and whether they write only within their slices and bounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Check that a codec and its children only write into their slices; see `Preprocessor.is_watched`.
+    """Check that a codec and its children write only into their own slices; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
