@@ -44,7 +44,7 @@ class Leaf:
     """One leaf of a plan: its slice of the flat vector, and what the slice contains.
 
     Attributes:
-        path: Its path in the observation: `obs['camera'][0]`.
+        path: The leaf's path in the observation, such as `obs['camera'][0]`.
         kind: Kind of the space, or `"length"`, `"mask"` or `"tag"` for a slice with additional values.
         start: Index of its first value in the flat vector.
         stop: End index.
