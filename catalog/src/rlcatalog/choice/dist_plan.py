@@ -158,7 +158,7 @@ def _size(component: Component, action: SpaceInfo, config: Mapping[str, Any], *i
     """Return the number of inputs that a distribution needs for an action space."""
     if _spec(component).size is None:
         raise UnsupportedSpaceError(
-            f"{action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
+            f"{action.path}: {component.name} joins the distributions for the entries of a Tuple or Dict, but"
             f" {action.describe()} has none."
         )
     return component.ask("size", action, config, *inner, returns=_output_size)
@@ -188,7 +188,7 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     ]  # fmt: skip
     if None in unused:
         _size(names[None], plan.info, config)  # raises an error with the reason
-        raise UnsupportedSpaceError(f"{names[None].name} fits no part of {plan.info.describe()}.")
+        raise UnsupportedSpaceError(f"{names[None].name} does not fit any part of {plan.info.describe()}.")
     if unused:
         paths = ", ".join(node.path for node in plan.info.walk())
         raise ConfigError(

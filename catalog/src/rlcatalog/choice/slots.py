@@ -114,7 +114,7 @@ class Slots:
                     self.preprocessor(replace(request, obs=leaf), None)
             self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
-                f"{info.path}: no installed preprocessor takes {info.describe()}.{self._nearly(info)}"
+                f"{info.path}: no installed preprocessor supports {info.describe()}.{self._nearly(info)}"
                 f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
                 " Wrap the environment to change the space, or install a plugin that declares a codec for it."
             )
@@ -152,7 +152,7 @@ class Slots:
         if choice.component is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
-            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution supports {info.describe()} ({why}).")
         return choice
 
     def model(
@@ -213,5 +213,5 @@ def slot_of(component: Component) -> str:
 
 def _claimed(answer: Any) -> tuple[str, ...]:
     if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
-        raise TypeError("a list of keys of the observation was expected")
+        raise TypeError("a list of observation keys was expected")
     return tuple(answer)

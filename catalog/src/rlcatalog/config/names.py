@@ -61,7 +61,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
     if name in ACTIVATIONS:
         return name
     raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
-                      f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
+                      f" Known: {', '.join(ACTIVATIONS)}, None, or one of the framework's callables.")  # fmt: skip
 
 
 #: Initialisers that need a matrix, because they use its numbers of inputs and outputs.
@@ -92,7 +92,7 @@ def initializer_name(
     name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
         raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
-                          f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
+                          f" Known: {', '.join(INITIALIZERS)}, None, or one of the framework's callables.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
         raise ConfigError(f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}.")

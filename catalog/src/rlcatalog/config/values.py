@@ -44,7 +44,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
             for item in value:
                 left -= 1
                 if left < 0:
-                    raise ConfigError(f"{what}: it and its parts have more than {MOST_ENTRIES} entries.")
+                    raise ConfigError(f"{what}: it has, with everything in it, more than {MOST_ENTRIES} entries.")
                 if is_mapping:
                     items.append((item, walk(value[item], level + 1)))
                 else:

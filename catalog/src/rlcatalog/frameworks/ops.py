@@ -97,7 +97,7 @@ class TensorOps:
         if operation.startswith("__"):  # attributes that copying and pickling look up
             raise AttributeError(operation)
         raise NotServedError(
-            f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps leave it out."
+            f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps omit it."
         )
 
     def __reduce__(self) -> Any:

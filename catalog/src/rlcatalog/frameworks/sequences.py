@@ -35,7 +35,7 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
         raise ModelContractError(
             f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of {sequences} sequences,"
-            f" found the shapes {[tuple(part.shape) for part in memory]}."
+            f" found shapes {[tuple(part.shape) for part in memory]}."
         )
     return memory
 

@@ -59,7 +59,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     if (spec := frameworks().get(framework)) is None or not spec.is_installed:
         package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
         raise MissingFrameworkError(
-            f"framework={framework!r} needs the package {package}, which is not installed here"
+            f"framework={framework!r} needs the package {package}, which is not installed"
             f"{', or disabled' if spec is None else ''}."
             f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
         )

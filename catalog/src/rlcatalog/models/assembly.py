@@ -155,7 +155,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
         why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
         raise NotServedError(
-            f"{type(trunk).__name__} is recurrent itself ({why}); {outer.__name__} cannot be wrapped around it. Switch"
+            f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be wrapped around it. Turn"
             " the memory off in the config."
         )
     return trunk
@@ -187,7 +187,7 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
     if widths[0] != widths[1]:
         raise NotServedError(
             f"vf_memory='none': {head.__name__} needs features of the same width for the logits and the value. The"
-            f" memory has {widths[0]}, the trunk {widths[1]}. Remove vf_memory, or make both equally wide."
+            f" memory's have {widths[0]}, the trunk's {widths[1]}. Remove vf_memory, or make both equally wide."
         )
 
 
@@ -208,7 +208,7 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
         asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
         if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
-                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views with the name"
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views under the name"
                 f" {name!r}: {asked} and {inner}. Rename the view of the trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

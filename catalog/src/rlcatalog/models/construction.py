@@ -73,8 +73,8 @@ class ModelPart:
                         raise
                     given = ", ".join((*STANDARD, *kwargs, *held))
                     raise ModelContractError(
-                        f"{cls.__name__}.__init__ gets ({given}), but takes {signature}; a memory takes trunk=, a"
-                        " head also value_trunk= and action_dist=."
+                        f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}; a memory"
+                        " takes trunk=, a head also value_trunk= and action_dist=."
                     ) from error
             if not is_model(model):
                 raise ModelContractError(

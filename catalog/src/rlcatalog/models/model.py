@@ -278,7 +278,7 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
     """
     if width != trunk.num_outputs:
         raise ModelContractError(
-            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs}, but its forward() returned {width}"
+            f"{type(trunk).__name__} declared num_outputs={trunk.num_outputs}, but its forward() returned {width}"
             f" values per row{part_of(trunk)}."
         )
 

@@ -81,7 +81,7 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
     if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
             f"{key} with vf_share_layers=False: this memory class does not support a separate memory for the value."
-            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which can, or leave vf_share_layers"
-            " out."
+            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which support it, or omit"
+            " vf_share_layers."
         )
     return output_plan(config, width, [], num_outputs)

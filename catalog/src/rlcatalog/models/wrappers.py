@@ -124,6 +124,6 @@ def _check_no_views_of_states(model: ModelV2) -> None:
     if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
         raise NotServedError(
             f"{type(model).__name__}{part_of(model)} requests the view {asked[0]!r} of its state; with"
-            " vf_share_layers=False the value would have a second such memory, with views of the same name. Leave"
-            " vf_share_layers out, or carry the window in the state that forward() returns."
+            " vf_share_layers=False the value would have a second such memory, with views of the same name. Omit"
+            " vf_share_layers, or carry the window in the state that forward() returns."
         )

@@ -96,7 +96,7 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         _same_lengths(observations, info.shape[0])
         stacked = np.concatenate(observations)
     if stacked.shape[1:] != info.shape[1:]:
-        raise ValueError(f"observations whose shape is not {info.shape}")
+        raise ValueError(f"observations with a shape other than {info.shape}")
     return stacked.reshape(len(observations), *info.shape)
 
 

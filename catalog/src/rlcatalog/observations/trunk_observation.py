@@ -49,8 +49,8 @@ class TrunkObservation:
         kept = [child for key, child in zip(whole.keys, preprocessor.children, strict=True) if key in self._keys]
         if not sum(child.size for child in kept):
             raise UnsupportedSpaceError(
-                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves nothing of {whole.describe()}"
-                " for the trunk to see. Add an entry with the state of the environment."
+                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of {whole.describe()}"
+                " for the trunk to see. Add an entry with the environment's state."
             )
         if len(kept) == 1:
             self.preprocessor = kept[0]

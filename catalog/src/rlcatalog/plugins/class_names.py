@@ -34,7 +34,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
             raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names.")
         if len(owners) > 1:
             raise AmbiguousChoiceError(
-                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."
+                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one that you mean."
             )
         (owner,) = owners
     return owners[owner].load(framework)

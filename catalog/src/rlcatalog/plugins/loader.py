@@ -88,7 +88,7 @@ def refuse_while_loading() -> None:
     if (name := _LOADING.get()) is not None:
         raise PluginError(
             f"plugin {name!r} requests a catalog while it is being loaded, but there is none until all plugins are"
-            " loaded. Request it later: as request.catalog in a match function, or when a part is used."
+            " loaded. Request it later: as request.catalog in a match function, or when a component is used."
             " `from rlcatalog import *` needs a catalog for MODEL_DEFAULTS; import the names that you need."
         )
 
@@ -189,9 +189,9 @@ def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginMana
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(
-                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
+                f"plugin {name!r}: {key!r} is not one of rlcatalog's hooks.{nearest(key, HOOK_RETURNS)}"
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
         if key not in hooks:
-            raise DeclarationError(f"plugin {name!r}: {key}() lacks @rlcatalog.hookimpl.")
+            raise DeclarationError(f"plugin {name!r}: {key}() is not decorated with @rlcatalog.hookimpl.")
     return hooks

@@ -87,7 +87,7 @@ def _unbatch(values: Any) -> Any:
         try:
             length = float(values.lengths)
         except TypeError as error:
-            raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
+            raise ValueError("unbatch_all() needs values: inside a tf.function, the lengths are unknown.") from error
         # A branch of a OneOf that was not taken can hold any number.
         count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
     return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]

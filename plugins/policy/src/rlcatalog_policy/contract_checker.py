@@ -310,7 +310,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
-            raise component.fault(f"{cls.__name__}.__init__ gets ({given}), but takes {signature}.")
+            raise component.fault(f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}.")
         shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue
