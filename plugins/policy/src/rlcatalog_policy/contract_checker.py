@@ -65,7 +65,7 @@ class ContractChecker:
         """Raise the error for a model that has written into one of its inputs."""
         raise ModelContractError(
             f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
-            " shares its memory with the caller's observations or state, which would change with it. Write into a copy"
+            " shares memory with the caller's observations or state, which would also change. Write into a copy"
             " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
@@ -78,7 +78,7 @@ class ContractChecker:
         who, shape = self._dist(method), shape_of(sample)
         if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
             raise ModelContractError(
-                f"{who} returned {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
+                f"{who} returned {shape[1]} values per action; {self._policy.action_space} needs {self.width}."
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
@@ -132,10 +132,10 @@ class ContractChecker:
         choices = self._policy.masks.by_choice(mask[row : row + 1])
         allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
         raise ActionMaskError(
-            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, and the mask allows {allowed}."
+            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, but the mask allows {allowed}."
             f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} overrides that. Leave masking"
-            " to rlcatalog. If the entry of the observation means something else, set the model config key"
-            " 'action_mask_key' to another name, and no mask is applied."
+            " to rlcatalog. If the observation entry means something else, set the model config key"
+            " 'action_mask_key' to another name; then no mask is applied."
         )
 
     def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
@@ -144,7 +144,7 @@ class ContractChecker:
         if not fits(numbers, (rows,)):
             raise ModelContractError(
                 f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
-                f" {_describe(numbers)}. Sum over the values of an action."
+                f" {_describe(numbers)}. Sum over each action's values."
             )
 
     def refuse_gradient(self, method: str) -> NoReturn:
@@ -205,7 +205,7 @@ class ContractChecker:
                 raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
         # The parts' caller raised it, because of a value that a part returned.
         whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
-        raise PartError(f"{whose}: the policy fails on this part or on its return value: {reason(error)}") from error
+        raise PartError(f"{whose}: the policy failed on this part or its return value: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()

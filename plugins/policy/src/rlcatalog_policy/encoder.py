@@ -45,7 +45,7 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
         raise ObservationError(
             f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
             f" Policy.preprocess returns them, found shape {tuple(given)}."
-            + (f" This is a single one: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
+            + (f" This is a single observation: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
         )
 
 

@@ -131,7 +131,7 @@ class RegularFile:
         self.size, self._file = status.st_size, os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
-            raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; at most {most} are allowed.")
+            raise SavedPolicyError(f"{path}: is too large: it has {self.size} bytes; at most {most} are allowed.")
 
     def read(self, size: int | None = None) -> bytes:
         """Return the first bytes of the file, or all of it if `size` is None.

@@ -283,7 +283,7 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     if column not in known and row.used_for_compute_actions:
         raise NotServedError(
             f"{who} requests the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
-            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts work, too."
+            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts also work."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(

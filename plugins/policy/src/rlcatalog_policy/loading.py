@@ -157,7 +157,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
                 continue
             yield manifest, files
             return
-    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read. Load it later.")
+    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was being read. Try again later.")
 
 
 @contextmanager
@@ -197,8 +197,8 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
         given = ", ".join(f"{name}={value!r}" for name, value in code.items())
         call = f"functools.partial({config.get('custom_model')}, {given})" if _own_slots(manifest.parts) else code
         raise ConfigError(
-            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, and files"
-            f" contain none. Pass it: model={call}."
+            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, but code"
+            f" is not saved. Pass it: model={call}."
         )
     if is_options and (others := [name for name in model if name not in code]):
         held = ", ".join(map(repr, code)) or "none"
@@ -282,7 +282,7 @@ def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> Non
     names = sorted(name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all())
     if names:
         warn_caller(
-            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with this policy fails,"
+            f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with this policy fails,"
             " or its actions are meaningless.",
             SavedPolicyWarning,
         )

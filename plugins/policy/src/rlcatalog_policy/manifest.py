@@ -102,7 +102,7 @@ def decode(file: RegularFile) -> Manifest:
     with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError):
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
+        raise SavedPolicyError(f"{path}: not written by rlcatalog (it does not say format {FORMAT!r}).")
     version = data.get("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
@@ -127,7 +127,7 @@ def _check_files(manifest: Manifest, path: Path) -> None:
     if missing := [file_name(role, "") for role, name in names.items() if name is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
     if unknown := sorted(set(manifest.files) - set(names.values())):
-        raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
+        raise SavedPolicyError(f"{path}: it names an unknown file, {unknown[0]!r}.")
 
 
 # --- config values as JSON, which has no infinity --------------------------------------------------------------------

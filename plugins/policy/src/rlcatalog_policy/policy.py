@@ -125,7 +125,7 @@ class Policy:
         """Choose actions for a batch of observations.
 
         Args:
-            obs: A vector environment's observations (a batch), or a list of single ones.
+            obs: A vector environment's observations (a batch), or a list of single observations.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see `ActionMasks.matrix`).
@@ -199,7 +199,7 @@ class Policy:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
 
         Args:
-            obs: A batch of observations, or a list of single ones.
+            obs: A batch of observations, or a list of single observations.
             update: Whether the filter first learns from the observations; booleans `[B]` select rows.
 
         Raises:
@@ -222,7 +222,7 @@ class Policy:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there are none.
 
         Args:
-            obs: A batch of observations, or a list of single ones.
+            obs: A batch of observations, or a list of single observations.
             idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything is allowed.
         """
         return self.masks.of(obs, idle)
@@ -246,7 +246,7 @@ class Policy:
         """
         if self._states.carries:
             raise NotServedError(
-                f"as_module: {self.model_name} has a memory or reads past steps, and a module sees one step. Act"
+                f"as_module: {self.model_name} has a memory or reads past steps, but a module sees one step. Act"
                 " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
             )
         return load_extension(self.framework, "policy_module")(self)
@@ -463,5 +463,5 @@ def load_extension(framework: str, what: str) -> Any:
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")
         hint = "" if owner is None else f"; install it with: pip install '{owner}[{framework}]'"
-        raise MissingPluginError(f"no installed package does this for framework={framework!r}{hint}")
+        raise MissingPluginError(f"no installed package supports this for framework={framework!r}{hint}")
     return frameworks()[framework].load(what)

@@ -118,7 +118,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             )
         if _defines(codec, "adapt") < _defines(codec, "invert"):
             raise NotServedError(
-                f"{codec.info.path}: {who} has no inverse: it defines adapt() and not invert(); {keep}."
+                f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert(); {keep}."
             )
         raise component.fault(
             f"{type(codec).__name__}.invert() of {shown(one, 120)} gives {shown(raw[row].tolist(), 120)}, which adapt()"

@@ -81,7 +81,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
             _remove(folder, there - arrays.keys())
     except OSError as error:
         raise SavedPolicyError(
-            f"{folder}: cannot be written: {error}. A policy saved there before is unchanged."
+            f"{folder}: cannot be written: {error}. A policy saved there earlier is unchanged."
         ) from error
 
 

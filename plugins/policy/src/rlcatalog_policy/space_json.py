@@ -40,7 +40,7 @@ def space_from_json(data: Any) -> Any:
         raise ValueError("its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)")
     if (entries := _entries(data)) > MOST_ENTRIES:
         raise ValueError(
-            f"it has {entries} entries, and at most {MOST_ENTRIES} are read from a file; pass it to"
+            f"it has {entries} entries, but at most {MOST_ENTRIES} are read from a file; pass it to"
             " load(observation_space=…, action_space=…)"
         )
     return _from_json(data)

@@ -248,8 +248,8 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
         raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}.")
     if max(shifts) > -1:
         raise NotServedError(
-            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known once the model has run, so every"
-            " shift must be -1 or less."
+            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after the model has run, so"
+            " every shift must be -1 or less."
         )
     single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)
     return None if single and shifts == [-1] else Window(-min(shifts), shifts[0] if single else shifts)
