@@ -163,8 +163,7 @@ class NonFiniteError(CatalogError, FloatingPointError):
     """An observation, reward, model output or loss is NaN or infinite.
 
     Attributes:
-        row: The row in the batch, counted from 0, which is also the environment's index in a vector environment; None
-            if no single row is affected.
+        row: The row in the batch, counted from 0 (in a vector environment, the environment's index), or None.
     """
 
     def __init__(self, message: str = "", row: int | None = None) -> None:
