@@ -103,19 +103,19 @@ BROKEN = {
     ),
     "misspelt": Case(
         hook("return []", "rlcatalog_model()"),
-        ("'broken_misspelt'", "'rlcatalog_model' is not a hook", "Did you mean 'rlcatalog_models'?"),
+        ("'broken_misspelt'", "'rlcatalog_model' is not one of rlcatalog's hooks", "Did you mean 'rlcatalog_models'?"),
     ),
     "invented": Case(
         hook("return []", "rlcatalog_something_else()"),
-        ("'rlcatalog_something_else' is not a hook", "rlcatalog_preprocessors, rlcatalog_filters"),
+        ("'rlcatalog_something_else' is not one of rlcatalog's hooks", "rlcatalog_preprocessors, rlcatalog_filters"),
     ),
     "unmarked": Case(
         "def rlcatalog_models():\n    return []\n",
-        ("'broken_unmarked'", "rlcatalog_models() lacks @rlcatalog.hookimpl"),
+        ("'broken_unmarked'", "rlcatalog_models() is not decorated with @rlcatalog.hookimpl"),
     ),
     "unmarked-misspelt": Case(
         "def rlcatalog_action_dist():\n    return []\n",
-        ("'rlcatalog_action_dist' is not a hook", "Did you mean 'rlcatalog_action_dists'?"),
+        ("'rlcatalog_action_dist' is not one of rlcatalog's hooks", "Did you mean 'rlcatalog_action_dists'?"),
     ),
     "returns-text": Case(
         hook("return 'fcnet'"), ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",)

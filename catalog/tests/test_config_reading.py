@@ -73,7 +73,7 @@ def test_a_key_and_its_alias_at_once_are_refused(shared, order):
     both = dict([("custom_options", {"a": 1}), ("custom_model_config", {"a": 2})][::order])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        with pytest.raises(ConfigError, match="'custom_options' is another name of 'custom_model_config'"):
+        with pytest.raises(ConfigError, match="'custom_options' is another name for 'custom_model_config'"):
             shared.parse_config(both)
 
 
@@ -85,7 +85,7 @@ def test_keys_without_effect_warn_and_change_nothing(shared, key):
 
 @pytest.mark.parametrize("key", sorted(REFUSED))
 def test_refused_keys_say_what_to_do_instead(shared, key):
-    with pytest.raises(ConfigError, match=re.escape(f"{key!r} is refused: {REFUSED[key]}")):
+    with pytest.raises(ConfigError, match=re.escape(f"{key!r} is not supported: {REFUSED[key]}")):
         shared.parse_config({key: 1})
 
 

@@ -162,7 +162,7 @@ def test_a_key_and_its_alias_at_rllibs_default_are_no_conflict(full):
      ("squash_to_range", True), ("channel_major", 0), ("downscale_factor", False)],
 )  # fmt: skip
 def test_other_values_of_refused_keys_stay_errors(shared, key, value):
-    with pytest.raises(ConfigError, match=f"{key!r} is refused: "):
+    with pytest.raises(ConfigError, match=f"{key!r} is not supported: "):
         shared.parse_config({**model_dict("1.4.0"), key: value})
 
 

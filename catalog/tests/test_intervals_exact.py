@@ -112,13 +112,13 @@ def test_bounds_with_numbers_in_between_are_taken_and_no_others(low, high, fine)
         found = of(low, high)
         assert low < found.lowest[0] <= found.highest[0] < high
     else:
-        with pytest.raises(ConfigError, match="low must lie below high, both finite, found low="):
+        with pytest.raises(ConfigError, match="low must be below high and both finite; found low="):
             of(low, high)
 
 
 def test_one_dimension_without_room_is_enough_to_refuse_the_bounds():
     for low, high in (([0, 1], [1, 1]), ([1, 0], [1, 1]), ([0, 0], [np.inf, 1])):
-        with pytest.raises(ConfigError, match="low must lie below high, both finite, found low="):
+        with pytest.raises(ConfigError, match="low must be below high and both finite; found low="):
             of(low, high)
 
 
@@ -139,5 +139,5 @@ def test_bounds_of_a_space_that_cannot_be_are_refused_by_their_place():
     with pytest.raises(UnsupportedSpaceError, match=r"found \[-inf, inf\] at \[0\]"):
         read_bounds(wide, "Beta")
     for space in (spaces.Box(0, 5, (2,), np.int32), spaces.Discrete(3)):
-        with pytest.raises(UnsupportedSpaceError, match="Beta takes a Box of floats, found "):
+        with pytest.raises(UnsupportedSpaceError, match="Beta supports only a Box of floats, found "):
             read_bounds(SpaceInfo.read(space), "Beta")

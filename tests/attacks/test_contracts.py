@@ -164,7 +164,7 @@ def fault(entry_points, kind, seed):
             use(catalog, kind, rng)
     except CatalogError as error:
         said = str(error)
-        if not any(name in said for name in (*NAMES, "holds no values")):
+        if not any(name in said for name in (*NAMES, "no values")):
             return f"{kind} {seed}: names nobody: {said}"
     except BaseException as error:
         return f"{kind} {seed}: {type(error).__name__} is raw: {error!r}"

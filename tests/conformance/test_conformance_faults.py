@@ -98,9 +98,9 @@ FAULTS = {
     "undeclared_keys_have_none": [(trunk("ReadsAnothersKey"), r"'fcnet_hiddens': .* changes the model")],
     "works_inside_memories": [
         (trunk("SaysNoWidth"), "did not set self.num_outputs"),
-        (trunk("SaysAnotherWidth"), "announced num_outputs=7"),
+        (trunk("SaysAnotherWidth"), "declared num_outputs=7"),
     ],
-    "works_under_heads": [(trunk("SaysAnotherWidth"), "announced num_outputs=7")],
+    "works_under_heads": [(trunk("SaysAnotherWidth"), "declared num_outputs=7")],
     "works_for_a_part_of_an_observation": [(trunk("OneSize"), r"faulty_parts.py:\d+")],
     "works_around_trunks": [(memory("OneTrunkOnly"), r"faulty_parts.py:\d+")],
     "shows_the_trunk_its_input": [

@@ -248,9 +248,9 @@ FAULTS = {
     "nested_is_alone": Fault("heading", "its slice, compared with its", {"writer": _unlike_alone,
         "batch_writer": lambda self, start: lambda batch, out: [
             _unlike_alone(self, start)(one, row) for one, row in zip(batch, out, strict=True)]}),
-    "writes_only_its_slice": Fault("heading", r"its batch_writer\(start\) writes to place start\+2", {
+    "writes_only_its_slice": Fault("heading", r"its batch_writer\(start\) writes to position start\+2", {
         "batch_writer": _beyond}),
-    "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], the range that its bounds\(\) returns", {
+    "encodes_within_its_bounds": Fault("heading", r"outside \[0.0, 1.0\], the range that its bounds\(\) returns", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
     "tells_observations_apart": Fault("heading", "obs have the same encoding", {
         "writer": lambda self, start: lambda obs, out: None,

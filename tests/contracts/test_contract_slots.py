@@ -187,7 +187,7 @@ def test_a_recurrent_trunk_is_refused_by_a_memory(recall):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
-    with pytest.raises(NotServedError, match=r"Trunk is recurrent itself \(get_initial_state\(\) is not em"):
+    with pytest.raises(NotServedError, match=r"Trunk is itself recurrent \(get_initial_state\(\) is not em"):
         rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_cell": 5}, catalog=recall)
     # A head takes it.
     policy = rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_head": True}, catalog=recall)

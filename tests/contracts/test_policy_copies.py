@@ -148,9 +148,9 @@ def test_a_single_observation_gets_a_hint(space, obs):
             assert len(policy.act([obs]).logp) == 1  # from here on, observations are not checked any more
     encoded = policy.preprocess([obs])[0]
     for call in (policy.act_encoded, policy.values):
-        with pytest.raises(ObservationError, match=r"This is a single one: add an axis, encoded\[None\]"):
+        with pytest.raises(ObservationError, match=r"This is a single observation: add an axis, encoded\[None\]"):
             call(encoded)
-    with pytest.raises(ObservationError, match=r"This is a single one: add an axis, obs\[None\]"):
+    with pytest.raises(ObservationError, match=r"This is a single observation: add an axis, obs\[None\]"):
         policy.evaluate({"obs": encoded, "raw_action": np.zeros((1, 1), np.int64)})
 
 

@@ -173,7 +173,7 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
             self.num_outputs = 2
             self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
 
-    with pytest.raises(NotServedError, match="Trunk is recurrent itself"):
+    with pytest.raises(NotServedError, match="Trunk is itself recurrent"):
         rlcatalog.build(OBS, Discrete(2), {"custom_model": Trunk, "use_lstm": True}, "torch")
 
 

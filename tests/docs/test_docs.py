@@ -515,10 +515,10 @@ def test_ignored(key):
 
 @pytest.mark.parametrize("key", keys_of_status("refused"))
 def test_refused(key):
-    with pytest.raises(ConfigError, match=f"{key!r} is refused: ") as caught:
+    with pytest.raises(ConfigError, match=f"{key!r} is not supported: ") as caught:
         parse({key: True})
     assert not isinstance(caught.value, UnknownConfigKeyError)
-    advice = str(caught.value).partition("is refused: ")[2].rstrip(".")
+    advice = str(caught.value).partition("is not supported: ")[2].rstrip(".")
     assert advice in key_rows()[key][3]
 
 

@@ -125,7 +125,7 @@ def test_a_model_that_reads_the_mask_as_it_is_meant_or_ignores_it_is_served(fram
 def test_a_model_that_goes_against_the_mask_is_refused(framework):
     policy = rlcatalog.build(SPACE, FIVE, {"custom_model": reading(framework, -1)}, framework)
     text = (
-        r"mask: row \d+: the raw action \[[013]\] was drawn, and the mask allows \{'action': \[2, 4\]\}\. rlcatalog"
+        r"mask: row \d+: the raw action \[[013]\] was drawn, but the mask allows \{'action': \[2, 4\]\}\. rlcatalog"
         r" masks the outputs of the model itself \(True or 1 allows\); Reading\.forward\(\) or .* overrides that\."
     )
     with pytest.raises(ActionMaskError, match=text):

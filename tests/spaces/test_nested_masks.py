@@ -150,7 +150,7 @@ def test_another_name_says_that_it_is_none():
 
 
 def test_a_path_that_leads_nowhere_is_refused():
-    text = r"'action_mask_key': 'p\.mask' leads to no entry of obs, Dict\(p: Dict\(action_mask"
+    text = r"'action_mask_key': 'p\.mask' is not in obs, Dict\(p: Dict\(action_mask"
     with pytest.raises(ConfigError, match=text):
         rlcatalog.build(NESTED, FOUR, PATH | {"action_mask_key": "p.mask"}, "torch")
 

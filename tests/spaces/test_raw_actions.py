@@ -271,7 +271,7 @@ def test_a_plugin_s_codec_is_inverted_where_it_can_be(monkeypatch, angle):
 
 
 REFUSED = {
-    Turning: (NotServedError, r"defines adapt\(\) and not invert\(\).*step\.raw_action"),
+    Turning: (NotServedError, r"defines adapt\(\) but not invert\(\).*step\.raw_action"),
     Refuses: (NotServedError, r"has no inverse: turns are not counted\. So store"),
     Unwritten: (NotServedError, r"has no inverse; store"),
     Wrong: (PartError, r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180"),

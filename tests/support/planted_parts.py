@@ -182,7 +182,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
         instead(forward=lambda self, input_dict: None), r"forward\(\).*it takes \(input_dict"),
     "forward raises": (instead(forward=fails), "ZeroDivisionError"),
     "the constructor takes two arguments": (
-        instead(__init__=lambda self, obs_space, action_space: None), r"__init__ gets .* but takes \(obs_space"),
+        instead(__init__=lambda self, obs_space, action_space: None), r"is called with .* but takes \(obs_space"),
     "the constructor does not call its base's": (
         instead(__init__=lambda self, *args, **kwargs: None), "must call its base's __init__"),
     "the constructor raises": (instead(__init__=fails), "cannot be built: ZeroDivisionError"),
@@ -210,7 +210,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
         written_into("obs_flat"), r"forward\(\).* must not write into its inputs; input_dict\['obs'\]", IN_TORCH),
     "a trunk that announces another width": (
         over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", 9))[0]),
-        r"announced num_outputs=9.*returned 4", BEYOND),
+        r"declared num_outputs=9.*returned 4", BEYOND),
 }  # fmt: skip
 
 MEMORIES: dict[str, tuple[Any, ...]] = {
@@ -275,7 +275,7 @@ DISTS: dict[str, tuple[Any, ...]] = {
     "kl raises": (instead(kl=fails), "ZeroDivisionError"),
     "logp takes no action": (instead(logp=lambda self: None), r"logp\(\).*it takes \(self\)"),
     "the constructor takes the inputs alone": (
-        instead(__init__=lambda self, inputs: None), r"__init__ gets \(inputs, model"),
+        instead(__init__=lambda self, inputs: None), r"__init__ is called with \(inputs, model"),
     "the constructor raises": (instead(__init__=fails), "ZeroDivisionError"),
     "another size than declared": (
         lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(lambda a, c=None: 7)}),
@@ -358,11 +358,11 @@ def in_rllibs_form(**methods: Any) -> Broken:
 INSIDE = spaces.Dict({"a": spaces.Box(-1, 1, (2, 2), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)})
 
 CODECS: dict[str, tuple[Any, ...]] = {
-    "writes behind its slice": (over(**writing(4, 5)), r"writer\(start\) writes to place start\+4"),
-    "writes before its slice": (over(**writing(-1, 0)), r"writer\(start\) writes to place start-1"),
-    "writes a batch behind its slice": (over(**batch_writing(4, 5)), r"batch_writer\(start\) writes to place start\+4"),
-    "writes everywhere, inside a Dict": (over(**batch_writing(-99, 99)), "writes to place", {"obs": INSIDE}),
-    "outside of its bounds": (over(**batch_writing(0, 4, 3.0)), "outside of", {"check": "always"}),
+    "writes behind its slice": (over(**writing(4, 5)), r"writer\(start\) writes to position start\+4"),
+    "writes before its slice": (over(**writing(-1, 0)), r"writer\(start\) writes to position start-1"),
+    "writes a batch behind its slice": (over(**batch_writing(4, 5)), r"_writer\(start\) writes to position start\+4"),
+    "writes everywhere, inside a Dict": (over(**batch_writing(-99, 99)), "writes to position", {"obs": INSIDE}),
+    "outside of its bounds": (over(**batch_writing(0, 4, 3.0)), "outside \\[", {"check": "always"}),
     "outside of its bounds, inside a Dict": (
         over(**batch_writing(0, 4, 3.0)), r"obs\['a'\] is encoded as 3.0", {"check": "always", "obs": INSIDE}),
     "changes the observation": (over(batch_writer=harmful), "modifies its observations"),

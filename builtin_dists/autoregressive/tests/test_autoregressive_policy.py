@@ -152,7 +152,7 @@ def test_a_trunk_that_lies_about_its_width_is_named(ar, framework):
             super().__init__(*args)
             self.num_outputs = 9
 
-    with pytest.raises(ModelContractError, match=r"Lying announced num_outputs=9, but its forward\(\) returned 4"):
+    with pytest.raises(ModelContractError, match=r"Lying declared num_outputs=9, but its forward\(\) returned 4"):
         ar.build(PAIR, framework, {"custom_model": Lying}).act(ar.observations(2))
 
 

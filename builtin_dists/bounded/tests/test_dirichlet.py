@@ -322,5 +322,5 @@ def test_dirichlet_refuses_what_it_cannot_serve_with_typed_errors(cls):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match="Dirichlet does not support action masks, but found a mask of 4 columns"):
+    with pytest.raises(NotServedError, match="Dirichlet does not support action masks, but got a mask with 4 columns"):
         cls.masked(inputs, np.ones((ROWS, 4), bool))

@@ -149,7 +149,7 @@ def test_a_recurrent_trunk_is_refused():
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
     for trunk in (Trunk, "gtrxl"):
-        with pytest.raises(NotServedError, match=r"is recurrent itself.*AttentionWrapper cannot be"):
+        with pytest.raises(NotServedError, match=r"is itself recurrent.*AttentionWrapper cannot be"):
             rlcatalog.build(BOX, TWO, {**SMALL, "custom_model": trunk}, "torch")
 
 

@@ -115,7 +115,7 @@ def test_the_old_key_for_both_still_means_both():
     assert policy.config["lstm_use_prev_reward"]
     assert set(policy.model.view_requirements) == {"obs", "past_actions", "past_rewards"}
     with (
-        pytest.raises(ConfigError, match=r"'lstm_use_prev_action_reward' is another name of 'lstm_use_prev_reward'"),
+        pytest.raises(ConfigError, match=r"'lstm_use_prev_action_reward' is another name for 'lstm_use_prev_reward'"),
         pytest.warns(DeprecationWarning, match="split"),
     ):
         rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True})
@@ -237,7 +237,7 @@ def test_a_recurrent_trunk_is_refused(lstm):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
-    with pytest.raises(NotServedError, match=r"Trunk is recurrent itself .* LSTMWrapper cannot be wrapped around it"):
+    with pytest.raises(NotServedError, match=r"Trunk is itself recurrent .* LSTMWrapper cannot be wrapped around it"):
         lstm.policy("torch", {"custom_model": Trunk})
 
 
@@ -249,7 +249,7 @@ def test_a_trunk_that_announced_another_width_is_named(framework, lstm):
             super().__init__(*args)
             self.num_outputs = 6
 
-    with pytest.raises(ModelContractError, match=r"Wrong announced num_outputs=6, but its forward\(\) returned 3 val"):
+    with pytest.raises(ModelContractError, match=r"Wrong declared num_outputs=6, but its forward\(\) returned 3 val"):
         lstm.policy(framework, {"custom_model": Wrong}).act(batch(OBS))
 
 

@@ -52,7 +52,7 @@ class TFMemory(TFModelV2):
 @pytest.mark.parametrize("cls", [TorchMemory, TFMemory])
 def test_a_model_with_a_memory_of_its_own_gets_no_second_one(cls):
     config = {"custom_model": cls, "use_lstm": True, "lstm_cell_size": 4}
-    with pytest.raises(NotServedError, match=f"{cls.__name__} is recurrent itself .*LSTMWrapper cannot be wrapped"):
+    with pytest.raises(NotServedError, match=f"{cls.__name__} is itself recurrent .*LSTMWrapper cannot be wrapped"):
         rlcatalog.build(OBS, ACTIONS, config)
 
 

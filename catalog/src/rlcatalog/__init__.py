@@ -1,8 +1,8 @@
 """rlcatalog: a plugin-oriented model catalog for reinforcement learning.
 
-One lookup turns an observation space, an action space, a model config and a framework into parts that fit together:
-preprocessor, filter, model and action distribution. Every name in `__init__.pyi` is imported at its first use, so that
-`import rlcatalog` is fast.
+One lookup turns an observation space, an action space, a model config and a framework into components that fit
+together: preprocessor, filter, model and action distribution. Every name in `__init__.pyi` is imported on first use,
+which keeps `import rlcatalog` fast.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def __dir__() -> list[str]:
 
 
 def _bring(package: str, name: str, asked: str) -> Any:
-    """Return a name that another package provides.
+    """Return an attribute that another package provides.
 
     Raises:
         MissingPluginError: The package is not installed.

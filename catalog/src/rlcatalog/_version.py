@@ -1,3 +1,3 @@
-"""The version, in a separate file that the build backend reads."""
+"""The version, kept in a separate file for the build backend."""
 
 __version__ = "0.1.0"

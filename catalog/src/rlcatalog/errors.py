@@ -1,6 +1,6 @@
 """The errors of rlcatalog.
 
-All derive from `CatalogError` and from the built-in type a caller would expect, so that both `except CatalogError` and
+All derive from `CatalogError` and from the built-in exception a caller would expect, so both `except CatalogError` and
 `except KeyError` work. A message says what is wrong, what was expected and found, and what to do.
 """
 
@@ -37,14 +37,14 @@ class PluginWarning(CatalogWarning):
 
 
 class UnreadKeysWarning(CatalogWarning):
-    """Changed keys of the model config that no chosen part reads.
+    """The model config sets keys that no chosen component reads.
 
-    Also issued for keys of `custom_model_config` that a class in RLlib's form does not accept.
+    Also issued for keys in `custom_model_config` that a class in RLlib's style does not accept.
     """
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """A possible action mask is not used: either an entry of the observation or an environment's `action_masks()`."""
+    """A possible action mask is not used: either an observation entry or an environment's `action_masks()`."""
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
@@ -67,7 +67,7 @@ class PluginError(CatalogError, ImportError):
 
 
 class PartError(PluginError):
-    """A plugin's part raised an error or broke its contract while it was used.
+    """A plugin's component raised an error or broke its contract while in use.
 
     Attributes:
         part: The component.
@@ -91,7 +91,7 @@ class DuplicateNameError(PluginError, ValueError):
 
 
 class MissingPluginError(CatalogError, LookupError):
-    """The package of a named part is not installed, is disabled, or failed to load."""
+    """The package of a named component is not installed, is disabled, or failed to load."""
 
 
 class MissingFrameworkError(CatalogError, ImportError):
@@ -99,7 +99,7 @@ class MissingFrameworkError(CatalogError, ImportError):
 
 
 class MissingExtraError(CatalogError, ImportError):
-    """An optional extra of a distribution is needed but not installed."""
+    """A required optional extra of a distribution is not installed."""
 
 
 # --- choosing ------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class ConfigError(CatalogError, ValueError):
 
 
 class UnknownConfigKeyError(ConfigError, KeyError):
-    """A config key that no installed package declares."""
+    """No installed package declares this config key."""
 
 
 class ConfigTypeError(ConfigError, TypeError):
@@ -163,7 +163,7 @@ class NonFiniteError(CatalogError, FloatingPointError):
     """An observation, reward, model output or loss is NaN or infinite.
 
     Attributes:
-        row: The row in the batch, counted from 0, which is the index in a vector environment; None if there is none.
+        row: The row in the batch, counted from 0 (in a vector environment, the environment's index), or None.
     """
 
     def __init__(self, message: str = "", row: int | None = None) -> None:
@@ -176,11 +176,11 @@ class StaleOutputError(CatalogError, RuntimeError):
 
 
 class NoClosedFormError(CatalogError, NotImplementedError):
-    """A distribution has no closed form for an entropy or divergence; use an estimate."""
+    """A distribution has no closed form for its entropy or divergence; use an estimate."""
 
 
 class NotServedError(CatalogError, NotImplementedError):
-    """A known combination of settings that rlcatalog does not support."""
+    """This combination of settings is known but not supported."""
 
 
 class EnvironmentFaultError(CatalogError, RuntimeError):
@@ -192,7 +192,7 @@ class WorkerError(CatalogError, RuntimeError):
 
 
 class SavedPolicyError(CatalogError, ValueError):
-    """A saved file is damaged or foreign, or cannot be read or written."""
+    """A saved file is damaged, was not written by rlcatalog, or cannot be read or written."""
 
 
 class FolderTakenError(CatalogError, FileExistsError):
@@ -200,7 +200,7 @@ class FolderTakenError(CatalogError, FileExistsError):
 
 
 class RunFolderError(CatalogError, FileExistsError):
-    """The folder for a training run already contains a run, or another run is writing into it."""
+    """The folder for a training run already contains a run, or another run is writing to it."""
 
 
 class FailedRunsError(CatalogError, RuntimeError):
@@ -219,10 +219,10 @@ _LONGEST = 300
 
 
 class _Brief(reprlib.Repr):
-    """Python's own repr for short values; for long, deep or endless values, as much of it as fits into a message."""
+    """Python's own repr for short values; for long, deep or endless values, as much as fits into a message."""
 
     def repr1(self, x: Any, level: int) -> str:
-        """Return a value's repr; for a subclass of str, the repr of the plain text."""
+        """Return a value's repr; for an instance of a str subclass, the repr of the plain str."""
         return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
@@ -265,11 +265,11 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
 
 @contextmanager
 def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> Iterator[None]:
-    """Return a context that converts everything a plugin's code raises into one error, even a `BaseException`.
+    """Return a context manager that converts anything a plugin's code raises into one error, even a `BaseException`.
 
     Args:
-        error: A function that creates the error from the `reason` of the original one.
-        *ours: Errors that pass unchanged; the user's KeyboardInterrupt also passes.
+        error: A function that creates the new error from the `reason` of the original error.
+        *ours: Errors that propagate unchanged, as does the user's KeyboardInterrupt.
     """
     try:
         yield
@@ -280,7 +280,7 @@ def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> 
 
 
 def one_line(text: str, length: int = _LONGEST) -> str:
-    """Return a text on one line, cut to a length, with unprintable characters escaped."""
+    """Return a text as one line, cut to a maximum length, with unprintable characters escaped."""
     if len(text) > length:
         text = text[: length - 3] + "..."
     if not text.isprintable():

@@ -1,4 +1,4 @@
-"""Kernel names for rlcatalog's own library packages; other packages use the rooms' doors.
+"""Kernel names for rlcatalog's own library packages; all other packages use the public names.
 
 The library packages are rlcatalog-policy, rlcatalog-export, rlcatalog-testing, rlcatalog-runs and rlcatalog-cli. They
 are released together with the kernel, so these names may change in any version.

@@ -14,7 +14,7 @@ from rlcatalog.spaces.info import Space
 
 
 def get_preprocessor(space: Space, include_multi_binary: bool = False) -> type:
-    """Return the class of the preprocessor for a space.
+    """Return the preprocessor class for a space.
 
     Args:
         space: Any Gymnasium space.

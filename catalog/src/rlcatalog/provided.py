@@ -1,6 +1,6 @@
-"""Objects that higher rooms create and lower rooms use, so that lower rooms do not import higher ones.
+"""Objects that higher-level subpackages create and lower-level ones use, so that no import goes upwards.
 
-These are functions that the top of the kernel sets, and the frameworks and action codecs that plugins declare. All
+They are functions that the kernel's top level sets, and the frameworks and action codecs that plugins declare. All
 catalogs of a process share them.
 """
 
@@ -41,8 +41,8 @@ _changing = threading.RLock()
 class _Declarations(dict[str, Mapping[str, Any]]):
     """Kind of declaration → entry → declaration.
 
-    The first access enters the declarations of installed packages in the public index, in its order; third-party ones
-    follow. Tables are replaced, never changed, because other threads may iterate over them.
+    The first access enters the declarations of those installed packages that are in the public index, in its order;
+    third-party declarations follow. Tables are replaced, never changed, because other threads may iterate over them.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def enter(spec: Declaration) -> bool:
     """Enter a declaration that all catalogs share; return whether it is new.
 
     Raises:
-        DuplicateNameError: Another declaration has one of its entries.
+        DuplicateNameError: Another declaration already has one of its entries.
     """
     if not spec.entries:
         return False

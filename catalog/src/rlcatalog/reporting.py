@@ -1,4 +1,4 @@
-"""Warnings about plugins and about user code, shown at the user's line."""
+"""Warnings about plugins and user code, attributed to the user's line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rlcatalog.errors import PluginWarning
 
 
 def tell(text: str, stacklevel: int = 3) -> None:
-    """Show a warning, even with `-W error`, because the plugin is at fault, not the user.
+    """Show a warning without raising it, even with `-W error`, because the plugin is at fault, not the user.
 
-    `RLCATALOG_STRICT_PLUGINS=1` turns problems of plugins into errors.
+    `RLCATALOG_STRICT_PLUGINS=1` turns problems with plugins into errors.
     """
     try:
         warnings.warn(text, PluginWarning, stacklevel=stacklevel)

@@ -70,7 +70,7 @@ def test_without_the_plugin_the_space_is_refused_by_name():
     from rlcatalog.errors import UnsupportedSpaceError
 
     space = gym.spaces.Dict({"heading": Compass(8)})
-    with pytest.raises(UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor takes")):
+    with pytest.raises(UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor supports")):
         rlcatalog.build(space, ACTIONS, catalog=isolated_catalog(*INSTALLED))
 
 
@@ -107,7 +107,7 @@ def test_broken_variant_is_reported_and_harms_nobody():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     entry = PluginEntryPoint(module, "example-compass")
-    with pytest.warns(PluginWarning, match="'rlcatalog_model' is not a hook of rlcatalog. Did you mean"):
+    with pytest.warns(PluginWarning, match="'rlcatalog_model' is not one of rlcatalog's hooks. Did you mean"):
         found = isolated_catalog(entry, *INSTALLED)
     assert [r.status for r in found.plugins if r.distribution == "example-compass"] == ["failed"]
     assert rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found).act(

@@ -76,7 +76,7 @@ def test_a_file_is_read_up_to_its_limit(folder):
     path = folder / "file"
     path.write_bytes(b"x" * 10)
     assert read_file(path, 10) == b"x" * 10
-    with pytest.raises(SavedPolicyError, match="file: is not read: it has 10 bytes; at most 9 are allowed"):
+    with pytest.raises(SavedPolicyError, match="file: is too large: it has 10 bytes; at most 9 are allowed"):
         read_file(path, 9)
     with path.open("wb") as file:
         file.truncate(1 << 40)  # holes alone: it takes no room on the disk

@@ -204,7 +204,7 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
 
 def test_a_long_checkpoint_is_not_read(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "_LONGEST", 1_000)
-    with pytest.raises(SavedPolicyError, match=r"training\.json: is not read: it has \d+ bytes; at most 1000"):
+    with pytest.raises(SavedPolicyError, match=r"training\.json: is too large: it has \d+ bytes; at most 1000"):
         PPO.restore(run)
 
 

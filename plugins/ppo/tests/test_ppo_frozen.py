@@ -106,7 +106,7 @@ def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
     declarations["framework"]["torch: freeze"].leave()
-    with pytest.warns(ResumeWarning, match="not possible here: no installed package does this"):
+    with pytest.warns(ResumeWarning, match="not possible here: no installed package supports this"):
         PPO.restore(tmp_path / "checkpoint", Drift)
 
 

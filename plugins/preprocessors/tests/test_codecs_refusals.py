@@ -207,7 +207,7 @@ def test_a_kind_nobody_serves_names_the_leaf(space, path):
     with pytest.raises(UnsupportedSpaceError) as caught:
         make(space, {"sequence_max_len": 4})
     said = str(caught.value)
-    assert said.startswith(f"{path}: no installed preprocessor takes ")
+    assert said.startswith(f"{path}: no installed preprocessor supports ")
     assert "Installed: dict, " in said
     assert "tuple. Wrap the environment" in said
 

@@ -138,7 +138,7 @@ def test_a_config_with_nonsense_does_not_go_on(run, changes):
 
 def test_a_config_that_is_too_long_is_not_read(run):
     edit(run, notes="x" * (1 << 22))
-    with pytest.raises(SavedPolicyError, match=r"is not read: it has \d+ bytes; at most 4194304 are allowed"):
+    with pytest.raises(SavedPolicyError, match=r"is too large: it has \d+ bytes; at most 4194304 are allowed"):
         resume(run)
 
 

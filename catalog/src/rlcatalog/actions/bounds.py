@@ -1,4 +1,4 @@
-"""Bounds of a Box of actions, as arrays that the bounded distributions of both frameworks read."""
+"""Bounds of a Box action space, as arrays for the bounded distributions of both frameworks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Interval(NamedTuple):
-    """Bounds `[d]` of raw actions and derived quantities.
+    """Bounds `[d]` of raw actions, and quantities derived from them.
 
     Attributes:
         low: Lower bounds.
         high: Upper bounds.
         width: `high - low`, rounded down so that `low + width` is at most `high`.
-        lowest: The smallest float32 numbers above `low`. The density uses them for an action at the bound.
+        lowest: The smallest float32 numbers above `low`. The density of an action at the bound is computed from them.
         highest: The largest float32 numbers below `high`.
         log_width: Logs of the widths.
         log_volume: Their sum.
@@ -42,11 +42,11 @@ class Interval(NamedTuple):
 
 
 def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
-    """Return the bounds of a Box of floats as two float32 arrays `[d]`.
+    """Return a float Box's bounds as two float32 arrays `[d]`.
 
     Args:
         action: The action space.
-        name: Name of the distribution, for messages.
+        name: Name of the distribution, for error messages.
 
     Raises:
         UnsupportedSpaceError: The space is not a Box of floats, or a dimension lacks finite bounds with float32 numbers
@@ -55,7 +55,7 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     if action.is_empty:
         raise action.without_values(name)
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: {name} takes a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: {name} supports only a Box of floats, found {action.describe()}.")
     with np.errstate(over="ignore"):
         low, high = (np.array(bound, np.float32).reshape(-1) for bound in (action.low, action.high))
     fine = _fine(low, high)
@@ -63,14 +63,14 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
         where = int(np.argmin(fine))
         index = [int(i) for i in np.unravel_index(where, action.shape or (1,))]
         raise UnsupportedSpaceError(
-            f"{action.path}: {name} needs finite bounds, low below high as float32, in every dimension; found"
-            f" [{low[where]}, {high[where]}] at {index}. Bound the space, or use another distribution."
+            f"{action.path}: {name} needs finite bounds with low < high (as float32) in every dimension; found"
+            f" [{low[where]}, {high[where]}] at {index}. Bound the space, or use a different distribution."
         )
     return low, high
 
 
 def hashable_bound(bound: float | Array) -> bytes | float:
-    """Return a bound in a form that `interval` can remember: a number, or the bytes of a float32 array."""
+    """Return a bound in hashable form, for the cache of `interval`: a number, or the bytes of a float32 array."""
     return bound if isinstance(bound, float | int) else np.asarray(bound, np.float32).tobytes()
 
 
@@ -81,18 +81,18 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     Args:
         low: Lower bounds, each a `hashable_bound`.
         high: Upper bounds, each a `hashable_bound`.
-        size: Number of values of an action.
-        dtype: NumPy name of the dtype of the constants.
+        size: Number of values in an action.
+        dtype: NumPy dtype name of the constants.
 
     Raises:
-        ConfigError: The bounds are not finite, in the wrong order, or not of this size.
+        ConfigError: The bounds are not finite, are in the wrong order, or have the wrong size.
     """
     bounds = [np.frombuffer(b, np.float32) if isinstance(b, bytes) else np.float32(b) for b in (low, high)]
     if any(bound.size not in (1, size) for bound in bounds):
-        raise ConfigError(f"low and high must be numbers or have {size} values, found {[b.size for b in bounds]}.")
+        raise ConfigError(f"low and high must be numbers or have {size} values; found {[b.size for b in bounds]}.")
     below, above = (np.broadcast_to(bound, (size,)).copy() for bound in bounds)
     if not _fine(below, above).all():
-        raise ConfigError(f"low must lie below high, both finite, found low={below.tolist()}, high={above.tolist()}.")
+        raise ConfigError(f"low must be below high and both finite; found low={below.tolist()}, high={above.tolist()}.")
     width = above - below
     width = np.where(below + width > above, np.nextafter(width, np.float32(0)), width)
     logs = np.log(above.astype(np.float64) - below)
@@ -102,7 +102,7 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
 
 
 def _inside(low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the outermost float32 numbers inside the bounds whose distances to the bounds are normal numbers."""
+    """Return the outermost float32 numbers inside the bounds whose distances to the bounds are not subnormal."""
     tiny = np.finfo(np.float32).tiny
     below, above = np.nextafter(low, high) - low, high - np.nextafter(high, low)
     return low + np.maximum(below, tiny), high - np.maximum(above, tiny)

@@ -1,8 +1,8 @@
-"""Action codecs: conversion between the raw actions of a distribution and the actions of the environment.
+"""Action codecs, which convert between a distribution's raw actions and the environment's actions.
 
-A codec also reads action masks, and encodes past actions for models. The table `rlcatalog.spaces.action_codecs` has one
-class for each kind of space; plugins add theirs with the hook `rlcatalog_action_codecs`. The codec of a Tuple or Dict
-concatenates the codecs of its children.
+A codec also reads action masks, and encodes past actions for models. The table `rlcatalog.spaces.action_codecs` maps
+each kind of space to a codec class; plugins extend it through the hook `rlcatalog_action_codecs`. The codec of a Tuple
+or Dict concatenates the codecs of its children.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | 
 
 
 class ActionCodec:
-    """The codec of one action space; B is the number of rows of a NumPy array.
+    """Codec for one action space; in shapes, B is the number of rows.
 
     This class supports any space with a fixed shape. Raw values are the values of the action in C order, and no value
-    can be masked. Subclasses for a kind of space override what differs.
+    can be masked. Subclasses for other kinds of space override what differs.
 
     Args:
-        info: The action space, or a part of it.
+        info: The action space, or a subspace of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: Rule that maps floats into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
+        bounds: How floats are mapped into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
             and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 
     Attributes:
         info, raw_kind, bounds, children: See above.
-        width: Number of raw values of one action.
-        input_width: Number of values of one action as a model input.
+        width: Number of raw values per action.
+        input_width: Number of values that represent one action as a model input.
         scalar: Whether raw actions have the shape `[B]`, as for a single Discrete.
         whole: Whether raw values are choices, which are stored as int64.
         clips: Whether `adapt` maps all finite raw values into the space.
-        paths: Path of each part that a distribution may draw separately: one per choice, otherwise the path of the
-            space.
-        counts: Number of choices of each raw value, which is an integer from 0; None for floats.
-        choices: Path and number of values of every choice that a mask can restrict, in the order of its columns.
+        paths: Paths of the parts of an action that a distribution may draw separately: one per choice, or else only the
+            space's path.
+        counts: Number of choices for each raw value, an integer counted from 0; None for floats.
+        choices: Path and number of values for every choice that a mask can restrict, in column order.
 
     Raises:
-        UnsupportedSpaceError: Actions of the space have no fixed size.
+        UnsupportedSpaceError: Actions in the space have no fixed size.
     """
 
     scalar = False
     whole = False
     clips = False
-    #: The same as tensor operations, for exported policies; None if a class has no such form.
+    #: The codec's tensor operations, for exported policies; None if the class has none.
     lowered: ClassVar[type[LoweredActions] | None] = LoweredActions
     counts: tuple[int, ...] | None = None
     choices: Sequence[tuple[str, int]] = ()
@@ -72,7 +72,7 @@ class ActionCodec:
 
     @classmethod
     def of(cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]) -> ActionCodec:
-        """Return the codec of a space. An override may return another class for some spaces or distributions."""
+        """Return the codec for a space. An override may return a different class for some spaces or distributions."""
         return cls(info, raw_kind, bounds, children)
 
     def _size(self) -> int:
@@ -88,7 +88,7 @@ class ActionCodec:
 
     @property
     def leaves(self) -> Iterator[ActionCodec]:
-        """The codecs of the parts without children, depth first; this codec itself if it has no children."""
+        """The codecs of all leaves, depth first; only this codec if it has no children."""
         yield self
 
     # --- raw actions and environment actions -----------------------------------------------------------------------
@@ -103,18 +103,18 @@ class ActionCodec:
     def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` that `adapt` converts into these environment actions.
 
-        Unscaled floats keep the precision of the action, but have at least float32. Scaled floats are float64, because
-        fewer digits would give a different action.
+        Unscaled floats keep the action's precision, but are at least float32. Scaled floats are float64, because lower
+        precision would give a different action.
 
         Raises:
             ActionError: The argument is not a batch of actions of the space.
-            NotServedError: The codec has no inverse. All codecs of rlcatalog have one.
+            NotServedError: The codec has no inverse. All of rlcatalog's codecs have one.
         """
         array = self._given(action)
         return array.reshape(len(array), self.width)
 
     def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
-        """Yield the codec of each leaf with its part of a batch of environment actions."""
+        """Yield each leaf's codec with the environment actions for that leaf, from a batch."""
         yield self, action
 
     def _given(self, action: Actions) -> Array:
@@ -156,7 +156,7 @@ class ActionCodec:
         return np.dtype(self.info.dtype or "float32"), (None, *(self.info.shape or ()))
 
     def check_raw(self, raw: Array) -> None:
-        """Check that a distribution could draw these raw actions `[B, width]`. Floats outside the bounds pass.
+        """Check that a distribution could draw these raw actions `[B, width]`. Floats outside the bounds are accepted.
 
         Raises:
             ActionError: A value is NaN or infinite, or is not one of the integers that `counts` allows.
@@ -178,15 +178,15 @@ class ActionCodec:
                 expected = f"an integer from 0 to {self.counts[column] - 1}"
             raise ActionError(
                 f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in row {row}, column"
-                f" {column}. Store what Policy.act returned as step.raw_action."
+                f" {column}. Store the step.raw_action that Policy.act returned."
             )
 
     # --- actions as a model sees them ------------------------------------------------------------------------------
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw actions `[B, width]` as model inputs `[B, input_width]`, float32; here unchanged.
+        """Return raw actions `[B, width]` as model inputs `[B, input_width]`, float32; unchanged by default.
 
-        Override it for choices, whose numbers have no order, and return one-hots.
+        Override it to return one-hot vectors for choices, whose numbers have no order.
         """
         return raw.astype(np.float32, copy=False)
 
@@ -199,18 +199,18 @@ class ActionCodec:
 
     @cached_property
     def mask_width(self) -> int:
-        """Number of columns of a mask: one per value that can be forbidden."""
+        """Number of mask columns: one per value that can be forbidden."""
         return sum(count for _, count in self.choices)
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
-        """For each column, its position in a mask in Gymnasium's format, in C order, and the value that forbids."""
+        """For each column, its position in a Gymnasium mask, in C order, and the mask value that means forbidden."""
         return [(column, 0) for column in range(self.mask_width)]
 
     def mask_taken(self, raw: Array) -> Array | None:
         """Return the mask columns that raw actions `[B, width]` use, `[B, k]`; None if unknown.
 
-        Here each raw value is one choice. Override it if `choices` differ from `counts`.
+        By default, each raw value is one choice. Override it if `choices` differ from `counts`.
         """
         counts = [count for _, count in self.choices]
         if not counts:
@@ -220,15 +220,15 @@ class ActionCodec:
         return np.cumsum(counts) - counts + raw.astype(np.int64)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
-        """Return the place of each column in an encoded mask, and the value that forbids.
+        """Return each column's position in an encoded mask, and the mask value that means forbidden.
 
         Args:
-            shown: The mask's entry of the observation space, in any form that `mask_columns` accepts; None if there is
-                no mask, and nothing is forbidden.
-            start: Place of its first value.
+            shown: The mask's entry in the observation space, in any form that `mask_columns` accepts; None if there is
+                no mask, so nothing is forbidden.
+            start: Position of its first value.
 
         Returns:
-            For each column, its position, in C order over all values of the mask, and the value that forbids.
+            For each column, its position, in C order over all mask values, and the mask value that means forbidden.
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
@@ -236,7 +236,7 @@ class ActionCodec:
         return [(start + place, forbidding) for place, forbidding in places]
 
     def mask_columns(self, mask: Mask, rows: int | None = None) -> Array | None:
-        """Return a mask in Gymnasium's format, batched, as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
+        """Return a batched mask in Gymnasium's format as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
 
         Args:
             mask: The mask, or a list with one mask per row; None allows everything.
@@ -273,11 +273,11 @@ class ActionCodec:
         return allowed
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Mask:
-        """Concatenate the masks of the parts into one array."""
+        """Concatenate the children's masks into one array."""
         return masks
 
     def _mask_rows(self, array: Array) -> Array:
-        """Return an array of masks as rows of columns."""
+        """Flatten an array of masks `[B, ...]` into columns `[B, m]`."""
         return array.reshape(len(array), -1) if array.ndim > 2 else array
 
     def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
@@ -287,9 +287,9 @@ class ActionCodec:
 
     @staticmethod
     def space_to_json(space: Space) -> dict[str, Any] | None:
-        """Return the parameters of a space as plain data, for saved policies; None if the space cannot be saved.
+        """Return a space's parameters as plain data, for saved policies; None if the space cannot be saved.
 
-        Only space classes of plugins need it. rlcatalog-policy saves Gymnasium's spaces.
+        Only space classes that plugins define need it. rlcatalog-policy saves Gymnasium's spaces.
         """
         return None
 
@@ -322,13 +322,13 @@ def first_row(actions: Actions) -> Any:
 
 
 def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None) -> ActionCodec:
-    """Return the codec of an action space.
+    """Return the codec for an action space.
 
     Args:
         info: The action space.
         bounds: The model config's `action_bounds`.
-        raw_kinds: Path → `ActionDistribution.raw_kind` of each leaf's distribution, `"values"` by default; None before
-            distributions are chosen.
+        raw_kinds: The `ActionDistribution.raw_kind` of each leaf's distribution, by path; `"values"` by default; None
+            before distributions are chosen.
 
     Raises:
         UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf next to floats has more integers

@@ -23,7 +23,7 @@ class ActionDistribution:
 
     Args:
         inputs: Model output `[B, size]`.
-        model: The model that computed it, or None.
+        model: The model that computed `inputs`, or None.
     """
 
     #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
@@ -73,9 +73,9 @@ class ActionDistribution:
         )
 
     def kl(self, other: ActionDistribution) -> Any:
-        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats, exact."""
+        """Return the exact Kullback-Leibler divergence `KL(self || other)` in nats, `[B]`."""
         raise NoClosedFormError(
-            f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, such as"
+            f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, as with"
             " kl_coeff=0 or use_kl_loss=False; or average self.logp(x) - other.logp(x) over samples x from self."
         )
 
@@ -88,8 +88,8 @@ class ActionDistribution:
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the constructor that depend on the action space, such as bounds.
 
-        A composite also takes `children`: distribution class and size of each child of the space, in order; a class
-        that wraps another distribution takes the class and size of that distribution.
+        A composite also takes `children`: the distribution class and size for each child space, in order. A class that
+        wraps another distribution takes the class and size of that distribution.
 
         Args:
             action: The action space.
@@ -116,10 +116,11 @@ class ActionDistribution:
         Its raw actions are the concatenated raw actions of the members.
 
         Args:
-            members: Options and number of inputs for each part.
+            members: Options and number of inputs for each member.
 
         Returns:
-            The class, or a `BoundDistribution`, and slices of inputs: index of the member, first column, end column.
+            The class, or a `BoundDistribution`, and the slices of the inputs, each a tuple of member index, first
+            column and end column.
         """
         raise NotImplementedError(f"{cls.__name__} has a family and must implement side_by_side(members).")
 
@@ -130,7 +131,8 @@ class ActionDistribution:
         Args:
             inputs: Model output `[B, size]`.
             mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of `ActionMasks`; a Box has none.
-                This method accepts no column, or one per input. A forbidden input gets the dtype's lowest finite value.
+                This method accepts a mask with no columns, or with one per input. A forbidden input gets the dtype's
+                lowest finite value.
             **options: The result of `options_for`.
 
         Raises:
@@ -141,22 +143,22 @@ class ActionDistribution:
             return inputs
         if not cls.maskable:
             raise NotServedError(
-                f"{cls.__name__} does not support action masks, but found a mask of {mask.shape[-1]} columns."
+                f"{cls.__name__} does not support action masks, but got a mask with {mask.shape[-1]} columns."
             )
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
-                f"{cls.__name__} has {inputs.shape[-1]} inputs, but gets a mask of {mask.shape[-1]} columns; to take"
+                f"{cls.__name__} has {inputs.shape[-1]} inputs, but got a mask with {mask.shape[-1]} columns; to use"
                 " it, the class must define masked(inputs, mask)."
             )
         return ops_of(inputs).fill_forbidden(inputs, mask)
 
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
-        """Draw like `sample`, without a distribution object for further calls. Override it with a faster way.
+        """Draw like `sample`, without creating a distribution object for further calls. Override it to save time.
 
         Args:
             inputs: Model output `[B, size]`.
-            model: The model that computed it, or None.
+            model: The model that computed `inputs`, or None.
             **options: The result of `options_for`.
         """
         return cls(inputs, model, **options).sample()
@@ -164,14 +166,14 @@ class ActionDistribution:
     def params_given(self, actions: Any) -> Any:
         """Return the parameters `[B, n]` that score `actions`, which engines store with the actions.
 
-        These are `inputs`, except if the parts of an action depend on one another: then they are the parameters of each
+        These are `inputs`, unless the parts of an action depend on one another: then they are the parameters of each
         part given the earlier parts of `actions`. `stored` rebuilds a distribution from them.
         """
         return self.inputs
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:
-        """Return the class that rebuilds a distribution from `params_given`; None: this class itself.
+        """Return the class that rebuilds a distribution from `params_given`; None means this class.
 
         Args:
             options: The result of `options_for`.
@@ -188,8 +190,8 @@ class ActionDistribution:
             options: The result of `options_for`.
 
         Returns:
-            The parts. Each is a node of the action space, a callable `(inputs, model)` that creates its distribution,
-            and the number of its inputs. The node of one choice of a MultiDiscrete is a Discrete.
+            The parts. Each entry consists of a node of the action space, a callable `(inputs, model)` that creates its
+            distribution, and the number of inputs. The node for one choice of a MultiDiscrete is a Discrete.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
@@ -219,7 +221,7 @@ class ActionDistribution:
 
 
 class BoundDistribution:
-    """Distribution class with its options for an action space; called like the class.
+    """Distribution class with its options for an action space; call it like the class.
 
     Args:
         cls: The class.
@@ -230,7 +232,7 @@ class BoundDistribution:
         self.cls, self.options = cls, dict(options)
 
     def __call__(self, inputs: Tensor, model: ModelV2 | None = None) -> Any:
-        """Return the distribution of a batch."""
+        """Return the distribution for a batch."""
         return self.cls(inputs, model, **self.options)
 
     def masked(self, inputs: Tensor, mask: Tensor) -> Any:
@@ -247,7 +249,7 @@ class BoundDistribution:
 
 
 def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
-    """Return the `required_model_output_shape` of a class whose declaration has this `size`."""
+    """Return the method `required_model_output_shape` for a class whose declaration has this `size`."""
 
     def required_model_output_shape(action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
@@ -277,13 +279,13 @@ def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
 
 
 def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
-    """Check that `other` is a distribution of the same kind, as a divergence needs.
+    """Check that `other` is a distribution of the same kind, as a divergence requires.
 
     Raises:
         ModelContractError: `other` is of a different kind.
     """
     if not isinstance(other, type(dist)):
-        raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
+        raise ModelContractError(f"{type(dist).__name__}.kl() expects a {type(dist).__name__}, found {other!r}.")
 
 
 def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tuple[Any, str]:
@@ -292,7 +294,7 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     Args:
         dist: The distribution. Its entropy is estimated if it has no closed form, or if its class does not define
             `entropy`.
-        flat: A function that converts a sample into the stored form that `logp` takes.
+        flat: A function that converts a sample into the stored form that `logp` accepts.
         asked: Whether to compute the entropy; otherwise it is None, and the kind is the `entropy_kind` of the class.
     """
     kind = getattr(dist, "entropy_kind", "exact")

@@ -27,7 +27,7 @@ class ActionMasks:
         action: The action space.
         key: Key of the mask in Dict observations, or None if observations have no mask.
         steps: The keys that lead to the mask if `key` is a path; see `mask_steps`.
-        codec: The codec of the action space, if it exists already.
+        codec: The codec of the action space, if it already exists.
 
     Attributes:
         size: Number of columns.
@@ -47,7 +47,7 @@ class ActionMasks:
         self._starts = np.cumsum(counts) - counts
 
     def by_choice(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
-        """Yield the path of every choice with its columns `[B, n]` of a matrix, an array or a tensor `[B, size]`."""
+        """Yield the path of every choice with its columns `[B, n]` from a matrix `[B, size]` (array or tensor)."""
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
 
@@ -78,18 +78,18 @@ class ActionMasks:
         return [_without(one, self.steps) for one in obs] if isinstance(obs, list) else _without(obs, self.steps)
 
     def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
-        """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
+        """Return batched masks in Gymnasium's format as one boolean matrix `[B, size]`.
 
         Args:
             mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like `nvec`; for MultiBinary
                 `[B, *shape]` with values 0, 1 or 2, where 2 means either. For Tuple and Dict, a tuple or dict of the
-                children's masks; a child without a mask is None or left out. The columns `[B, m]` can replace a mask
-                or a part of it. A list with one mask per row is accepted, too.
+                children's masks; a child without a mask is None or omitted. Columns `[B, m]` can be passed in place of
+                a mask or a part of it. A list with one mask per row is also accepted.
             batch_size: Number of rows, if known.
-            idle: Rows in which no action will be taken, booleans `[B]`. Everything is allowed in them.
+            idle: Rows in which no action will be taken, booleans `[B]`. These rows allow everything.
 
         Raises:
-            NotServedError: The action space has nothing that could be masked.
+            NotServedError: Nothing in the action space can be masked.
             ActionMaskError: The mask has the wrong format, or allows nothing in some row.
         """
         if not self.size:
@@ -113,14 +113,15 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
 
     Args:
-        obs: The observation space. A key of the space that contains a dot is read as a key, not as a path.
+        obs: The observation space. If the space itself has a key with a dot in it, that key takes precedence over a
+            path.
         key: The model config's `action_mask_key`.
     """
     return (key,) if key in obs.keys else tuple(key.split("."))
 
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
-    """Return the entry of an observation space under a key, or a path of keys; None if there is none."""
+    """Return the entry at a key, or a path of keys, in an observation space; None if there is none."""
     entry = obs
     for step in mask_steps(obs, key):
         if entry.kind != "dict" or step not in entry.keys:
@@ -135,7 +136,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     Args:
         obs: The observation space.
         action: The action space.
-        key: The key, or a path of keys, `"part.mask"`.
+        key: The key, or a path of keys such as `"part.mask"`.
 
     Raises:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action space.
@@ -155,15 +156,15 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
 
 
 def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]:
-    """Return the paths of entries that are named like an action mask, if the space uses none.
+    """Return the paths of entries that are named like an action mask, if none is used as one.
 
     Raises:
         ConfigError: The key is a path without an entry.
     """
     if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
         raise ConfigError(
-            f"model config key 'action_mask_key': {key!r} leads to no entry of {obs.path}, {obs.describe()}. Write the"
-            " keys of nested Dicts separated by dots."
+            f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}. Join the"
+            " keys of nested Dicts with dots."
         )
     name = f"[{key.rpartition('.')[2]!r}]"
     return tuple(node.path for node in obs.walk() if node.path.endswith(name))

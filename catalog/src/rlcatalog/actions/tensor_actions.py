@@ -28,14 +28,14 @@ class LoweredActions:
         self.codec, self.ops = codec, ops
 
     def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
-        """Yield the codec of each leaf with its environment actions `[B, ...]`, for raw actions `[B, width]`.
+        """Yield each leaf's codec with its environment actions `[B, ...]`, computed from raw actions `[B, width]`.
 
         The actions have the space's dtype, or int64 for unsigned integers of more than 8 bits.
         """
         yield self.codec, self.leaf(raw)
 
     def leaf(self, raw: Tensor) -> Any:
-        """Return the environment actions of a space without parts."""
+        """Return the environment actions of a space without children."""
         return self.typed(self.ops.rows(raw, self.codec.info.shape or ()))
 
     def inputs(self, raw: Tensor) -> Any:

@@ -39,12 +39,12 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """Installed and registered parts, and the lookups that choose from them.
+    """Installed and registered components, and the lookups that choose among them.
 
     Args:
         entry_points: Entry points of the plugins to load; None loads all that are installed, an empty list loads none.
-        environ: Environment variables that disable or allow plugins; None uses the environment of the process.
-        prefer: Distributions whose parts count as listed and win ties, most preferred first; added to
+        environ: Environment variables that disable or allow plugins; None uses the process's environment.
+        prefer: Distributions whose components count as listed and win ties, most preferred first; added to
             `RLCATALOG_PREFER_PLUGINS`.
 
     Attributes:
@@ -109,8 +109,8 @@ class Catalog:
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
 
-        Registered parts remain, and built parts keep working. Python does not import a module twice, so a new version
-        of a loaded plugin needs a new process.
+        Registered components remain, and objects that are already built keep working. Python does not import a module
+        twice, so a new version of a loaded plugin needs a new process.
 
         Returns:
             The status of each new plugin.
@@ -129,7 +129,7 @@ class Catalog:
                     registry.add_in_process(component, struct)
                 except DuplicateNameError as error:  # one of its config keys now belongs to a plugin
                     who = f"{component.kind} {component.name!r}, which this program registered,"
-                    tell(f"{who} is left out: {error}")
+                    tell(f"{who} is omitted: {error}")
             self._hold(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
@@ -142,7 +142,7 @@ class Catalog:
             config: The struct that the declaration names as `config`, if no plugin provides it.
 
         Raises:
-            DuplicateNameError: A config key belongs to another part.
+            DuplicateNameError: A config key belongs to a different component.
             DeclarationError: The struct's keys cannot be read, or the component names an undeclared key.
         """
         if isinstance(component, Declaration):
@@ -196,7 +196,7 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
-        """Choose a part for every slot, without building a model or importing a framework.
+        """Choose a component for every slot, without building a model or importing a framework.
 
         Results are cached by the identity of the spaces, the config and the framework.
 
@@ -207,16 +207,16 @@ class Catalog:
             framework: `"torch"` or `"tf"`; None selects the framework of a custom class, or otherwise the first
                 installed one: torch, then tf.
             pins: The choices of an earlier lookup, which this lookup repeats.
-            defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a part does
-                not support one, the catalog's default applies.
+            defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a component
+                does not support one, the catalog's default applies.
 
         Raises:
-            CatalogError: The config is invalid, or no part fits a slot; see `rlcatalog.errors`.
+            CatalogError: The config is invalid, or no component fits a slot; see `rlcatalog.errors`.
 
         Warns:
-            UnreadKeysWarning: Keys differ from their defaults, and no chosen part reads them. One warning lists all of
-                them; a cached result does not repeat the warning.
-            UnusedMaskWarning: An entry of the observation is named like an action mask, but is not used as one.
+            UnreadKeysWarning: Some keys differ from their defaults, but no chosen component reads them. One warning
+                lists all of them; a cached result does not repeat the warning.
+            UnusedMaskWarning: An observation entry is named like an action mask, but is not used as one.
         """
         return self.build_from_lookup(
             lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
@@ -233,7 +233,7 @@ class Catalog:
     ) -> Explanation:
         """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
-        The explanation lists keys that no part reads; no warning is issued.
+        The explanation lists the keys that no component reads, without issuing a warning.
 
         Args:
             obs_space: The environment's observation space.
@@ -270,9 +270,10 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Look up parts and build an object from them. `rlcatalog.build` calls it.
+        """Look up components and build an object from them. `rlcatalog.build` calls it.
 
-        If the lookup or `build` fails with the defaults, it is retried without each of them, then without all of them.
+        If the lookup or `build` fails with the defaults, it is retried without each default in turn, then without any
+        of them.
 
         Args:
             build: A function that builds the result.
@@ -308,7 +309,7 @@ class Catalog:
         """Choose the trunk for a part of an observation, for a model that contains other models.
 
         Args:
-            request: `obs` is the part, and `encoded_shape` is the shape of its tensor.
+            request: `obs` is that part, and `encoded_shape` is the shape of its tensor.
             name: Name of a model; None selects the best match.
 
         Raises:
@@ -325,16 +326,16 @@ class Catalog:
     # --- environments ----------------------------------------------------------------------------------------------
 
     def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> tuple[Any, Any, str, list[Verdict]]:
-        """Return the observation and action space of an environment after `wrap_env`.
+        """Return an environment's observation space and action space after `wrap_env`.
 
         Args:
-            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an environment that is created
-                here is closed again.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an environment created here is
+                closed again.
             config: The model config.
 
         Returns:
-            The two spaces, the environment's name, and the answer of each candidate wrapper; there are no answers for
-            a vector environment.
+            The two spaces, the environment's name, and each candidate wrapper's answer; a vector environment has no
+            such answers.
 
         Raises:
             CatalogError: `env` is neither an environment nor an id or callable that creates one.
@@ -372,6 +373,6 @@ class Catalog:
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Do the same as `wrap_env`, but return the environment with the answer of each candidate wrapper."""
+        """Do the same as `wrap_env`, but return each candidate wrapper's answer together with the environment."""
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

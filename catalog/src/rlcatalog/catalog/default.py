@@ -23,10 +23,10 @@ def _default() -> Catalog:
 
 
 def default_catalog() -> Catalog:
-    """Return the catalog of the process. The first call creates it; concurrent first calls create one.
+    """Return the default catalog of this process. The first call creates it; concurrent first calls create only one.
 
     Raises:
-        PluginError: A plugin calls it while it is being loaded.
+        PluginError: A plugin calls this function while it is being loaded.
     """
     refuse_while_loading()
     with _making:
@@ -38,7 +38,7 @@ default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]
 
 
 def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
-    """Return a method of `Catalog` as a function on the default catalog."""
+    """Return a `Catalog` method as a function that uses the default catalog."""
 
     @wraps(method)
     def function(*args: P.args, **kwargs: P.kwargs) -> T:

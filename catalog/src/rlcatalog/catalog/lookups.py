@@ -1,4 +1,4 @@
-"""Lookup of a whole pipeline before a model is built, with its warnings and its cache."""
+"""Lookup of a whole pipeline before the model is built, with warnings and a cache."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_resolution(
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Resolution:
-    """Choose a part for every slot, from observation to action; see `Catalog.resolve`."""
+    """Choose a component for every slot, from observation to action; see `Catalog.resolve`."""
     # The config, the framework and the two spaces.
     slots, values = catalog.slots, catalog.schema.parse(config, defaults)
     custom_model = slots.named("model", values["custom_model"])
@@ -61,7 +61,7 @@ def find_resolution(
     preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=choices["preprocessor"].component)
     if not preprocessor.size:
         raise UnsupportedSpaceError(
-            f"{seen.path}: {seen.describe()} holds no values, so a model has no input. Add a value to the"
+            f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a value to the"
             " observation, such as a constant (gymnasium.wrappers.TransformObservation)."
         )
     request = replace(request, encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
@@ -82,7 +82,7 @@ def find_resolution(
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
-    """Return the framework of a lookup: the given one, otherwise a registered class's, otherwise the default."""
+    """Return a lookup's framework: the one given, or a registered class's, or the default."""
     if framework is not None:
         return framework_name(framework)
     custom = (c for c in named if c is not None and c.in_process and len(c.frameworks) == 1)
@@ -92,7 +92,7 @@ def framework_for(framework: str | None, *named: Component | None) -> str:
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     """Return the preprocessor whose structure models restore from their observations.
 
-    A codec in RLlib's form may create its observation space and set its `original_space` to the space of a different
+    A codec in RLlib's style may create its observation space and set its `original_space` to the space of a different
     preprocessor.
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
@@ -105,7 +105,7 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
-    """Warn about keys that no chosen part reads, in one warning, and about unused action masks."""
+    """Warn once about all keys that no chosen component reads, and about unused action masks."""
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():
@@ -136,7 +136,7 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
     """Return the cached result of a lookup, or None.
 
     Args:
-        slots: The object that contains the cache; a catalog that changes gets new slots.
+        slots: The object that contains the cache; a catalog that changes gets a new one.
         what: The request, and everything else that the result depends on.
         spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
         config: The config, compared by values and types.

@@ -54,13 +54,13 @@ class ModelCatalog:
 
         Args:
             action_space: The action space.
-            framework: Accepted for RLlib's signature; the result is a NumPy dtype.
+            framework: Accepted for compatibility with RLlib's signature; the result is a NumPy dtype.
 
         Returns:
-            For Tuple and Dict, the flat form `[B, width]`: int32 if all parts are Discrete, otherwise float32.
+            For Tuple and Dict, the flat form `[B, width]`: int32 if all children are Discrete, otherwise float32.
 
         Raises:
-            UnsupportedSpaceError: Actions of this kind have no fixed size.
+            UnsupportedSpaceError: Actions in this space have no fixed size.
         """
         return action_codec(SpaceInfo.read(action_space, "action")).stored_form
 
@@ -112,7 +112,8 @@ class ModelCatalog:
         Args:
             observation_space: Any Gymnasium space.
             options: The model config.
-            include_multi_binary: Accepted for RLlib's signature; MultiBinary always has a preprocessor.
+            include_multi_binary: Accepted for compatibility with RLlib's signature; MultiBinary always has a
+                preprocessor.
         """
         catalog = default_catalog()
         return catalog.preprocessor_for(observation_space, catalog.parse_config(options))

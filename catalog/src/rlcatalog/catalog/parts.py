@@ -1,4 +1,4 @@
-"""Lookup and construction of single parts: methods of `Catalog`."""
+"""Lookup and construction of individual components: methods of `Catalog`."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def preprocessor_for(
     Args:
         space: The space, or its SpaceInfo.
         options: A complete model config.
-        check: When to check observations; None takes it from the options.
+        check: When to check observations; None takes this setting from the options.
         pins: The choices of an earlier lookup to repeat, including the choices for children.
-        chosen: The component if it is already chosen; None looks it up.
+        chosen: The component, if it has already been chosen; None looks it up.
 
     Raises:
         UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
@@ -95,7 +95,7 @@ def action_dist(
     """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
 
     Raises:
-        UnsupportedSpaceError: No distribution supports the space or a part of it; the message names the leaf.
+        UnsupportedSpaceError: No distribution supports the space or one of its subspaces; the message names the leaf.
     """
     slots = catalog.slots
 
@@ -179,7 +179,7 @@ def model(
     unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
-    """Build a model from the components of its slots; see also `rlcatalog.models.assemble`.
+    """Build a model from the components for its slots; see also `rlcatalog.models.assemble`.
 
     Args:
         choices: The component for each slot, or None.

@@ -31,15 +31,16 @@ def register_model(
 
     Args:
         name: The name.
-        cls: The class, or a plain module: its class, an instance or a function that creates one. None: return a
+        cls: The model class, or a plain module as a class, an instance or a function that creates one. None: return a
             decorator.
         slot: `"trunk"`, `"memory"` or `"head"`; None takes it from the class.
-        match: A function that returns whether, how well and why the class fits a request. None: it is only chosen by
-            name, or by its switch.
-        switch: The config key that turns it on.
-        describe: A function that returns its stages with their shapes for a request.
-        config: A msgspec struct that defines its config keys.
-        reads: Other config keys that it reads. Without `reads` and `config` it counts as reading every key.
+        match: A function that returns whether, how well and why the class fits a request. If None, the class is chosen
+            only by name or by its switch.
+        switch: Config key that turns the class on.
+        describe: A function that returns the model's stages and their shapes for a request.
+        config: A msgspec struct that defines the class's config keys.
+        reads: Other config keys that the class reads. Without `reads` and `config`, rlcatalog assumes that it reads
+            every key.
 
     Returns:
         The class, or a decorator that returns it.
@@ -70,7 +71,7 @@ def register_action_dist(
 
     A class of `torch.distributions` is accepted if its `arg_constraints` define how model outputs become parameters.
     For other classes pass `num_inputs`: the number of model outputs, or a function of the action space that returns it.
-    The class, or a function instead, is called with the outputs `[B, num_inputs]` and returns the distribution.
+    The class, or a function in its place, is called with the outputs `[B, num_inputs]` and returns the distribution.
 
     Example:
         >>> rlcatalog.register_action_dist("laplace", torch.distributions.Laplace)
@@ -136,11 +137,11 @@ _RESTORING = threading.RLock()
 def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function that recreates the catalog in another process, and its arguments.
 
-    The arguments are the catalog's arguments and the registered parts. In a process that has the catalog, the function
-    returns the same object.
+    The arguments are the catalog's own arguments and the registered components. In a process that already has the
+    catalog, the function returns the same object.
 
     Args:
-        used: Names of the registered parts to include; None includes all.
+        used: Names of the registered components to include; None includes all.
     """
     with catalog._changing:
         _ALIVE[catalog._name] = catalog

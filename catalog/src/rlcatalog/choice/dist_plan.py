@@ -29,7 +29,7 @@ class DistPlan:
     Attributes:
         info: The node.
         choice: The choice and its reason.
-        size: Number of model outputs that it needs, children included.
+        size: Number of model outputs that it needs, including its children's.
         children: The plans of the node's children if the distribution joins them; or, if it wraps another
             distribution, the inner one's plan for the same node.
         place: Its place in the plan, for saved policies: the node's path, marked if it is inside another distribution.
@@ -48,7 +48,7 @@ class DistPlan:
         return self.choice.component
 
     def walk(self) -> Iterator[DistPlan]:
-        """Yield this node and all below it, depth first."""
+        """Yield this node and all nodes below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -75,11 +75,11 @@ class DistPlan:
 def named_dists(
     slots: Slots, custom: str | type | Mapping[str, Any] | None, dist_type: str | type | None = None
 ) -> Names:
-    """Return the distributions that a caller names.
+    """Return the distributions that the caller names.
 
     Args:
         slots: Resolves the names.
-        custom: `custom_action_dist`: a name, a class, a dict of path → name or class, or None.
+        custom: `custom_action_dist`: a name, a class, a dict from path to name or class, or None.
         dist_type: A name or class to use if `custom` is None.
     """
     by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
@@ -98,8 +98,8 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
         pins: The choices of an earlier lookup, which this lookup repeats.
 
     Raises:
-        UnsupportedSpaceError: No distribution takes the space or a part of it, or a named distribution fits no part;
-            the message names the leaf.
+        UnsupportedSpaceError: No distribution supports the space or one of its subspaces, or a named distribution fits
+            none of them; the message names the leaf.
         ConfigError: A path does not exist; or `free_log_std` is set for a distribution without log standard deviations.
     """
     repeated = {} if pins is None else pins.action_dists
@@ -158,7 +158,7 @@ def _size(component: Component, action: SpaceInfo, config: Mapping[str, Any], *i
     """Return the number of inputs that a distribution needs for an action space."""
     if _spec(component).size is None:
         raise UnsupportedSpaceError(
-            f"{action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
+            f"{action.path}: {component.name} joins the distributions for the entries of a Tuple or Dict, but"
             f" {action.describe()} has none."
         )
     return component.ask("size", action, config, *inner, returns=_output_size)
@@ -180,7 +180,7 @@ def _spec(component: Component) -> ActionDistSpec:
 
 
 def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> None:
-    """Check that the plan uses each name."""
+    """Check that the plan uses every name."""
     nodes = list(plan.walk())
     unused = [
         path for path, component in names.items()
@@ -188,7 +188,7 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     ]  # fmt: skip
     if None in unused:
         _size(names[None], plan.info, config)  # raises an error with the reason
-        raise UnsupportedSpaceError(f"{names[None].name} fits no part of {plan.info.describe()}.")
+        raise UnsupportedSpaceError(f"{names[None].name} does not fit any part of {plan.info.describe()}.")
     if unused:
         paths = ", ".join(node.path for node in plan.info.walk())
         raise ConfigError(

@@ -26,7 +26,7 @@ _MARK = "_rlcatalog_wrapper"
 
 
 def look_here(module: str) -> None:
-    """Make a module in the working folder importable, as `python` does; other modules with this name come first."""
+    """Make a module in the working folder importable, as `python` does, unless the name is already importable."""
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
         return
@@ -43,7 +43,7 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
             parameters with these names, gets the config itself as its only argument.
 
     Raises:
-        UnknownNameError: Gymnasium does not know the id, or cannot make it.
+        UnknownNameError: Gymnasium does not know the id, or cannot make the environment.
         ConfigError: `env` is something else.
     """
     import gymnasium
@@ -85,7 +85,7 @@ def wrap(
 
     Args:
         components: The environment wrappers.
-        env: A single environment. Wrappers that are already there are not applied again.
+        env: A single environment. Wrappers that are already applied are not applied again.
         config: The model config, complete.
 
     Returns:
@@ -124,7 +124,7 @@ def wrap(
 
 
 def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
-    """Return a wrapper's answer about an environment; a wrapper that is already applied does not match.
+    """Return a wrapper's answer for an environment; a wrapper that is already applied does not match.
 
     Args:
         component: The wrapper.
@@ -141,7 +141,7 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
-    """Check that no wrapper is missing in the members of a vector environment, which cannot be wrapped any more.
+    """Check that no wrapper is missing from the members of a vector environment, which can no longer be wrapped.
 
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.

@@ -1,4 +1,4 @@
-"""Explanation of a lookup: plain data, and the sections that text, HTML and picture show."""
+"""Explanation of a lookup: plain data, and the sections shown as text, as HTML and in the picture."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Reasons for the choices of a lookup; shown as text, or as HTML in notebooks.
+    """Reasons for a lookup's choices; shown as text, or as HTML in notebooks.
 
     Attributes:
         resolution: The choices.
-        frozen: For a frozen policy: that it acts faster, or why it does not. Otherwise empty.
+        frozen: For a frozen policy, whether it acts faster and, if not, why. Otherwise None.
         env: Name of the environment; empty if two spaces were given.
-        wrappers: The answer of each installed environment wrapper.
+        wrappers: Each installed environment wrapper's answer.
     """
 
     resolution: Resolution
@@ -47,12 +47,13 @@ class Explanation:
         """Return the explanation as text, which `rlcatalog explain` prints.
 
         Args:
-            all: Also show the parts that were not chosen, the config keys that each part reads, and complete lists.
+            all: Also show the components that were not chosen, the config keys that each component reads, and complete
+                lists.
         """
         return explanation_sheet(self.as_dict(), all=all).text()
 
     def svg(self) -> str:
-        """Return a picture of the pipeline from observation to action, with the part and the candidates of each slot.
+        """Return a picture of the pipeline from observation to action, with each slot's component and candidates.
 
         Raises:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
@@ -61,7 +62,7 @@ class Explanation:
         return provided.pipeline_svg(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, the `--json` form, from which all other forms are made."""
+        """Return the explanation as plain data, as printed by `--json`. All other output formats are made from it."""
         resolution, steps = self.resolution, self.resolution.mask_steps
         return {
             "env": self.env or None,
@@ -119,15 +120,15 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Section:
-    """Section of an explanation: a slot, the observation or the action. All output formats show the same sections.
+    """Section of an explanation, for a slot, the observation or the action. All output formats show the same sections.
 
     Attributes:
-        title: Slot and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
+        title: Slot and component, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
         shape: The shape of its output; empty if the lines show it.
         why: The reason for the choice.
         lines: Its components: name, shape, and a note.
-        owner: Distribution and version of the part; empty for the environment.
-        others: The parts that were not chosen: name and reason.
+        owner: Distribution and version of the component; empty for the environment.
+        others: The name of each component that was not chosen, and the reason.
     """
 
     title: str
@@ -145,8 +146,8 @@ def outline(
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        whole: Whether to show long lists completely.
-        keys: Whether the notes include the config keys that each part reads.
+        whole: Whether to show long lists in full.
+        keys: Whether the notes include the config keys that each component reads.
     """
     plan = [
         (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"])) for leaf in data["plan"]
@@ -180,7 +181,7 @@ def outline(
 
 
 def explanation_html(data: Mapping[str, Any]) -> str:
-    """Return an explanation as HTML: the short sheet, and the full one in a section that opens with a click."""
+    """Return an explanation as HTML: the short sheet, followed by the full one in a collapsible section."""
     everything = explanation_sheet(data, all=True).html()
     return f"{explanation_sheet(data).html()}<details><summary>everything</summary>{everything}</details>"
 
@@ -190,7 +191,8 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        all: Also show the parts that were not chosen, the config keys that each part reads, and complete lists.
+        all: Also show the components that were not chosen, the config keys that each component reads, and complete
+            lists.
     """
     title, sections, notes = outline(data, whole=all, keys=all)
     rows = [row for section in sections for row in _rows(section, all)]
@@ -210,7 +212,7 @@ def _rows(section: Section, all: bool) -> Iterator[Row]:
 
 
 def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return the section of a slot: the given lines, then the stages of its part. It shows at most `most` of each."""
+    """Return a slot's section: the given lines, then the stages of its component. It shows at most `most` of each."""
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
@@ -231,7 +233,7 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the names and reasons of the candidates that were not chosen, which is all except the first one."""
+    """Return name and reason for each candidate that was not chosen, which means all except the first."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 

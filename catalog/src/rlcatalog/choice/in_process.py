@@ -1,4 +1,4 @@
-"""Components of the running program: classes that it registers by name or puts into a config."""
+"""Components of the running program: classes that it registers under a name or puts into a config."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
 
 
 def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Create the component of a class of the running program, or of a plain module.
+    """Create the component for a class of the running program, or for a plain module.
 
     Args:
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
-        cls: The class; for a model also an instance or a factory of a plain module.
-        name: Its name; None takes the name of the class.
-        **fields: Additional fields of its declaration; None means the default.
+        cls: The class; for a model, also an instance of a plain module or a factory for one.
+        name: The component's name; None uses the name of the class.
+        **fields: Additional fields of the component's declaration; None means the default.
 
     Raises:
         ModelContractError: The class is not of this kind.
@@ -75,7 +75,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
 def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:
     """Return an action-distribution class for a framework's distribution class, or for a function that returns one.
 
-    Anything else, and classes that no installed framework adapts, are returned unchanged.
+    Anything else, including a class that no installed framework adapts, is returned unchanged.
     """
     own = framework_of(cls) if isinstance(cls, type) and not hasattr(cls, "logp") else None
     if not callable(cls) or (own is None and num_inputs is None):
@@ -87,7 +87,7 @@ def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] 
 
 
 def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
-    """Return the number of model outputs that a class needs."""
+    """Return the number of model outputs that a distribution class needs."""
     return cls.required_model_output_shape(action.space, dict(config))
 
 

@@ -1,4 +1,4 @@
-"""Result of a lookup before a model is built, with the names of its parts and the stages of its model."""
+"""Result of a lookup before a model is built, with the names of its components and the stages of its model."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rlcatalog.spaces import SpaceInfo
 
 @dataclass(frozen=True)
 class Pins:
-    """Addresses of chosen parts, each `"distribution/name"`.
+    """Addresses of the chosen components, each in the form `"distribution/name"`.
 
     Attributes:
-        parts: Slot → address. An empty slot is left out and stays empty.
-        preprocessors: Path → address of the codecs of an observation space and its parts.
-        action_dists: Place → address of the distributions of an action space and its parts.
-        versions: Distribution → version at the time of the choice.
+        parts: Slot → address. An empty slot is omitted and stays empty.
+        preprocessors: Path → address, for the codecs of an observation space and its subspaces.
+        action_dists: Place → address, for the distributions of an action space and its subspaces.
+        versions: Distribution → its version at the time of the choice.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Pins:
 
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
-        """Return the addresses of all parts that a lookup chose."""
+        """Return the addresses of all components that a lookup chose."""
         parts = resolution.components("filter", *MODEL_SLOTS)
         preprocessors = dict(resolution.preprocessor.components())
         action_dists = {node.place: node.component for node in resolution.dists.walk()}
@@ -56,11 +56,11 @@ class Pins:
         return asdict(self)
 
     def check(self, registry: Registry) -> None:
-        """Check that each part is available.
+        """Check that each component is available.
 
         Raises:
-            MissingPluginError: The package of a part is missing, disabled or failed to load.
-            UnknownNameError: The package has no such part.
+            MissingPluginError: A component's package is missing, is disabled, or failed to load.
+            UnknownNameError: The package has no such component.
         """
         for slot, name in self.parts.items():
             registry.get("model" if slot in MODEL_SLOTS else slot, name)
@@ -79,13 +79,13 @@ class Resolution:
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
         preprocessor: A preprocessor for the observation space, which defines the shapes.
-        dists: The distributions of the action space and its parts.
+        dists: The distributions for the action space and its subspaces.
         layers: The stages of the model.
         pins: The earlier choices that the lookup repeated, or None for a new choice.
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
-        unclaimed: The part of the observation that the head leaves to trunk and memory; None if it leaves the whole
+        unclaimed: The part of the observation that the head leaves to the trunk and memory; None if it leaves the whole
             observation.
-        beside: Components that read keys without filling a slot: networks for parts of the observation, and the
+        beside: Components that read config keys but fill no slot: networks for parts of the observation, and
             environment wrappers.
         mask_steps: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
@@ -121,7 +121,7 @@ class Resolution:
         return self.request.action or self.request.obs  # a resolution has one
 
     def components(self, *slots: str) -> dict[str, Component]:
-        """Return the parts in these slots, or in all, without slots that are empty."""
+        """Return the components in these slots, or in all slots; empty slots are omitted."""
         parts = {slot: self.choices[slot].component for slot in slots or self.choices}
         return {slot: part for slot, part in parts.items() if part is not None}
 
@@ -150,15 +150,15 @@ class Resolution:
 
     @property
     def model_parts(self) -> tuple[str, ...]:
-        """The names of the model's parts, from the inside out."""
+        """The names of the model's components, from the inside out."""
         return tuple(part.name for part in self.components(*MODEL_SLOTS).values())
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults and that no part reads: key → condition for it to be read.
+        """The config keys that differ from their defaults but that nothing reads: key → condition for it to be read.
 
-        Keys are in the order of the config. The text is empty if no chosen component has the key. A registered class
-        without `config` and `reads`, such as RLlib's custom classes, counts as reading all keys.
+        Keys are in the config's order. The condition is empty if no chosen component has the key. A registered class
+        without `config` and `reads`, such as RLlib's custom classes, is assumed to read all keys.
         """
         # The choice itself reads a switch that is off, because the part is not chosen.
         switches = {component.switch for choice in self.choices.values() for component, _ in choice.verdicts}
@@ -188,13 +188,13 @@ class Resolution:
         return {key: left[key] for key in given if key in left}
 
     def parts(self) -> Iterator[Component]:
-        """Yield all chosen parts, including those for the spaces' parts."""
+        """Yield all chosen components, including the ones for subspaces."""
         yield from self.components().values()
         yield from (component for _, component in self.preprocessor.components())
         yield from (node.component for node in self.dists.walk())
 
     def pinned_keys(self) -> dict[str, Any]:
-        """Return config keys with the models that the model's parts chose; see `ModelSpec.pinned_keys`."""
+        """Return config keys with the models that the model's components chose; see `ModelSpec.pinned_keys`."""
         keys: dict[str, Any] = {}
         for slot, component in self.components(*MODEL_SLOTS).items():
             if getattr(component.declaration, "pinned_keys", None) is not None:
@@ -205,7 +205,7 @@ class Resolution:
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
-        """Return the entries of a model's input: name, shape without the batch axis, dtype."""
+        """Return the entries of a model's input, each with its name, shape (without the batch axis) and dtype."""
         made = make_filter(self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed)
         space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
         return model_views(self.preprocessor, space.dtype)

@@ -1,13 +1,13 @@
-"""Selection rule: which part fills a slot. The first step that finds a part decides.
+"""Selection rule: which component fills a slot. The first step that finds a component decides.
 
-1. The part that the config names, by its name or by a switch that is on.
-2. A part that the running program registered with a `match` function, regardless of its rank.
-3. The listed part with the best rank. The listed parts are the parts in the public index and of preferred
+1. The component that the config names, by its name or by a switch that is on. 2. A component that the running program
+registered with a `match` function, regardless of its rank. 3. The listed part with the best rank. The listed parts are
+the parts in the public index and of preferred
    distributions, which win ties. A part for a space class that its package defines competes with them.
 4. The best rank of all other parts, only in slots that cannot stay empty.
 
-Therefore, installing an unlisted package never changes what a config builds. A part for a more derived class of the
-space comes before a part with a better rank.
+Therefore, installing an unlisted package never changes what a config builds. A component for a more derived space class
+takes precedence over one with a better rank.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Verdict = tuple[Component, Match]
 
 @dataclass(frozen=True)
 class Choice:
-    """Part chosen for a slot, with the reason.
+    """Component chosen for a slot, with the reason.
 
     Attributes:
         component: The chosen component, or None for an empty slot.
         why: The reason.
-        verdicts: All candidates with their answers: the chosen one first, then the others that were considered, then
-            the rest.
+        verdicts: All candidates with their answers: the chosen one first, then the others considered, then those not
+            considered.
     """
 
     component: Component | None
@@ -49,7 +49,7 @@ class Choice:
     verdicts: tuple[Verdict, ...] = ()
 
     def reasons(self, none: str = "none installed") -> str:
-        """Return each candidate's answer, for messages."""
+        """Return each candidate's answer, for error messages."""
         return "; ".join(f"{component.name}: {answer.why}" for component, answer in self.verdicts) or none
 
 
@@ -61,7 +61,7 @@ def choose(
     named: Component | None = None,
     prefer: Sequence[str] = (),
 ) -> Choice:
-    """Choose a part for one slot, by the rule of this module.
+    """Choose a component for one slot, by this module's selection rule.
 
     Args:
         slot: Name of the slot.
@@ -71,8 +71,8 @@ def choose(
         prefer: Distributions that count as listed and win ties, most preferred first.
 
     Raises:
-        AmbiguousChoiceError: Two candidates match equally well, or two switches of a slot are on.
-        NoMatchError: A switch is on, and its part does not fit.
+        AmbiguousChoiceError: Two candidates match equally well, or two of a slot's switches are on.
+        NoMatchError: A switch is on, but its component does not fit.
         PartError: A candidate's match function raises, or does not return a Match.
     """
     candidates, asked = list(components), list[Verdict]()
@@ -100,7 +100,7 @@ def choose(
 def _in_order(
     slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
 ) -> list[list[Component]]:
-    """Return the candidates by step: registered parts, listed parts, and all others if the slot cannot stay empty."""
+    """Return the candidates by step: registered ones, listed ones, and all others if the slot cannot stay empty."""
     program, listed, others = list[Component](), list[Component](), list[Component]()
     for c in candidates:
         spec = c.declaration
@@ -136,14 +136,14 @@ def _best(
 
 
 def _distance(component: Component, request: Request) -> int:
-    """Return how many of the space's classes come before one of the part's kinds; all of them if it has none."""
+    """Return how many of the space's classes precede the first of the component's kinds; all of them if it has none."""
     space = request.space_for(component.kind)
     distance = space.distance(component.declaration.kinds)
     return len(space.classes) if distance is None else distance
 
 
 def _is_at_home(component: Component, request: Request) -> bool:
-    """Return whether a part is for a space class that the same package defines."""
+    """Return whether a component is for a space class that the same package defines."""
     space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = component.declaration.kinds
@@ -151,7 +151,7 @@ def _is_at_home(component: Component, request: Request) -> bool:
 
 
 def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[Component, Match]:
-    """Return the part whose switch is on, and its match."""
+    """Return the component whose switch is on, and its match."""
     if len(on) > 1:
         raise _two_switches(slot, on)
     component, answer = on[0], verdict(on[0], request)
@@ -167,7 +167,7 @@ def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[
 def _unasked(
     slot: str, chosen: Component | None, candidates: Iterable[Component], asked: Sequence[Verdict]
 ) -> Iterator[Verdict]:
-    """Yield why each of the other candidates was not considered, and how to name it."""
+    """Yield, for each of the other candidates, why it was not considered and how to choose it by name."""
     known = {id(component) for component, _ in asked}
     for c in candidates:
         if id(c) in known:
@@ -187,10 +187,10 @@ def _unasked(
 
 
 def verdict(component: Component, request: Request) -> Match:
-    """Return the answer of one candidate.
+    """Return one candidate's answer.
 
     Raises:
-        PartError: The part's match function raises, or does not return a Match.
+        PartError: The component's match function raises, or does not return a Match.
     """
     spec, framework = component.declaration, request.framework
     by_framework = framework is not None and spec.targets_allowed is None
@@ -232,7 +232,7 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
 
 
 def _in_config(slot: str, component: Component, request: Request) -> list[str]:
-    """Return how to resolve a tie in the config; parts inside a space have no config key."""
+    """Return how to resolve a tie in the config; components for subspaces have no config key."""
     name, key = component.address, KEYS.get(slot)
     if slot == "action_dist" and request.action is not None and request.action.path != "action":
         return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
@@ -242,7 +242,7 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
 
 
 def _about_plugins(best: Sequence[Component]) -> list[str]:
-    """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin has all the parts."""
+    """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides all of them."""
     distributions = [c.distribution for c in best]
     single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []

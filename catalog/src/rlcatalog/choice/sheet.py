@@ -1,4 +1,4 @@
-"""Sheets of facts, tables and notes, shown as text and as HTML."""
+"""Sheets of facts, tables and notes, shown as text or HTML."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Sheet:
 
     Attributes:
         title: The title.
-        facts: Name and text of each line above the tables.
+        facts: Label and text of each line above the tables.
         tables: Title → rows. The first row names the columns; it is empty for a table without column names. A table
             without other rows is left out.
-        notes: Name and text of each line below the tables.
+        notes: Label and text of each line below the tables.
         most: Maximum number of rows shown per table.
     """
 
@@ -57,7 +57,7 @@ class Sheet:
         return f"<div><p><b>{_escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
 
     def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
-        """Yield title, header and rows of each table: single lines, cut to a readable number."""
+        """Yield each table's title, header and rows, as single lines and cut to a readable number of rows."""
         for title, (header, *rows) in self.tables.items():
             shown = [
                 (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))

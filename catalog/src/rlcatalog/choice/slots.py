@@ -1,4 +1,4 @@
-"""Slots of a pipeline and their candidates: preprocessor, filter, trunk, memory, head, action distribution."""
+"""A pipeline's slots and their candidates: preprocessor, filter, trunk, memory, head, action distribution."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Slots:
 
     Args:
         registry: The components; if they change, create new Slots.
-        prefer: Distributions whose parts count as listed and win ties.
+        prefer: Distributions whose components count as listed and win ties.
     """
 
     def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
@@ -69,19 +69,19 @@ class Slots:
         ]  # fmt: skip
 
     def named(self, kind: str, value: str | type | None) -> Component | None:
-        """Return the component that a config names, by its name or as a class; None for None."""
+        """Return the component that a config value names or, as a class, contains; None for None."""
         if isinstance(value, str):
             return self.registry.get(kind, value)
         return None if value is None else in_process(kind, value)
 
     def repeat(self, slot: str, name: str) -> Choice:
-        """Return the choice of an earlier lookup without asking candidates."""
+        """Return the choice of an earlier lookup, without asking the candidates."""
         component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
         why = "chosen before, when the policy was saved or its run began"
         return Choice(component, why, ((component, Match(None, why)),))
 
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
-        """Raise an error if the index lists a part for a slot whose package is unusable; `among` limits these parts."""
+        """Raise an error if a slot has a component in the index whose package is unusable; `among` limits them."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
@@ -95,7 +95,7 @@ class Slots:
                 self.registry.explain_missing(what, owner)
 
     def _choose(self, slot: str, request: Request, named: Component | None, candidates: Iterable[Component]) -> Choice:
-        """Choose a part for a slot, unless an unusable package would have been asked as well."""
+        """Choose a component for a slot, unless an unusable package also has candidates for it."""
         if named is None and self._failed:
             self._refuse_missing(slot, request, self._failed)
         return choose(slot, candidates, request, named=named, prefer=self.prefer)
@@ -114,14 +114,14 @@ class Slots:
                     self.preprocessor(replace(request, obs=leaf), None)
             self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
-                f"{info.path}: no installed preprocessor takes {info.describe()}.{self._nearly(info)}"
+                f"{info.path}: no installed preprocessor supports {info.describe()}.{self._nearly(info)}"
                 f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
                 " Wrap the environment to change the space, or install a plugin that declares a codec for it."
             )
         return choice
 
     def _nearly(self, info: SpaceInfo) -> str:
-        """Return a hint if codecs are declared for a class of the same name in another module, outside Gymnasium."""
+        """Return a hint if codecs are declared for a class of the same name in another (non-Gymnasium) module."""
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
@@ -152,13 +152,13 @@ class Slots:
         if choice.component is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
-            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution supports {info.describe()} ({why}).")
         return choice
 
     def model(
         self, request: Request, custom: Component | None, pins: Pins | None
     ) -> tuple[dict[str, Choice], TrunkObservation | None]:
-        """Choose the model's parts, first the head, which may leave only a part of the observation to the others."""
+        """Choose the model's components: first the head, which may leave only part of the observation to the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
         inner = request if unclaimed is None else unclaimed.request(request)
@@ -207,11 +207,11 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
 
 
 def slot_of(component: Component) -> str:
-    """Return the slot of a component: for a model its declared slot, otherwise its kind."""
+    """Return a component's slot: its declared slot for a model, otherwise its kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 
 def _claimed(answer: Any) -> tuple[str, ...]:
     if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
-        raise TypeError("a list of keys of the observation was expected")
+        raise TypeError("a list of observation keys was expected")
     return tuple(answer)

@@ -1,4 +1,4 @@
-"""The flat config that parts receive, and its typed structs."""
+"""The flat config that components receive, and its typed structs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class FlatConfig(dict[str, Any]):
-    """Model config, key → value, that caches its structs; otherwise an ordinary dictionary.
+    """Model config: an ordinary dictionary, except that it caches its typed structs.
 
-    A struct is created once, and again if a value has changed. Models written for RLlib can also read a key by its old
-    names (`OLD_NAMES`).
+    Each struct is created once, and again whenever a value has changed. Models written for RLlib can also read a key
+    under its old names (`OLD_NAMES`).
 
     Args:
         values: The keys with their values; a copy of another FlatConfig shares its structs.
 
     Attributes:
-        given: In a parsed config, the keys whose value is not the catalog's default.
+        given: In a parsed config, the keys whose values differ from the catalog's defaults.
         explicit: In a parsed config, the keys that the caller gave, under their current names.
         structs: Cached structs of these values.
-        names: Struct → field → key, if the key differs from the field.
+        names: Struct → field → key, for keys that differ from their field's name.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -49,7 +49,7 @@ class FlatConfig(dict[str, Any]):
         return self[OLD_NAMES[key]]  # raises a KeyError if there is none
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, by its current or an old name, or the default."""
+        """Return the value of a key under its current or an old name, or the default."""
         return super().get(OLD_NAMES.get(key, key) if key not in self else key, default)
 
     def read_only(self) -> ReadOnlyConfig:
@@ -61,10 +61,10 @@ class FlatConfig(dict[str, Any]):
 
 
 class ReadOnlyConfig(Mapping[str, Any]):
-    """A view of a config for plugin functions. It returns copies, so they cannot change it.
+    """Read-only view of a config, for plugin functions. It returns copies of mutable values.
 
     Args:
-        config: The config that it was read from.
+        config: The config that this is a view of.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """Return one component's typed config, taken from a flat model config.
 
     Args:
-        config: A `model_config` as models receive it; missing keys take their defaults, other keys are left alone.
+        config: A `model_config` as models receive it; missing keys get their defaults, and other keys are ignored.
         struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Keys of the model config that the kernel and several parts read."""
+"""Keys of the model config that the kernel and several components read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlcatalog.config.names import activation_name, read_initializers
 #: Annotation of a config key that takes a name, a callable or None.
 NameOrCallable = Any
 #: Annotation of a config key with the arguments of the preceding initialiser.
-InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments of that initialiser")]
+InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments for that initialiser")]
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys that several parts read. Packages declare additional keys."""
+    """Keys that several components read. Packages declare additional keys."""
 
     custom_model: Annotated[Any, Meta(description="name or class of the model to use")] = None
     custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
@@ -27,7 +27,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         "NoFilter"
     )
     action_mask_key: Annotated[
-        str, Meta(description='key of the action mask in Dict observations; "part.mask" in nested ones')
+        str, Meta(description='key of the action mask in Dict observations; "part.mask" for nested ones')
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[
         bool,
@@ -36,16 +36,16 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     _disable_action_flattening: Annotated[
-        bool, Meta(description="pass past actions of a Tuple or Dict to the model as that structure, not as one vector")
+        bool, Meta(description="pass past Tuple or Dict actions to the model as structures, not as one vector")
     ] = False
     image_layout: Annotated[
-        Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
+        Literal["hwc", "chw"], Meta(description="whether an image's channels are its last axis or its first")
     ] = "hwc"
     module_images: Annotated[
         Literal["framework", "as_is"],
         Meta(
-            description="how a plain module receives images: channels where its framework expects them, uint8 scaled"
-            " to [0, 1], or as the environment returns them"
+            description="how a plain module receives images: with its framework's channel order and uint8 scaled to"
+            " [0, 1], or as the environment returns them"
         ),
     ] = "framework"
     check_observations: Annotated[
@@ -66,8 +66,8 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     no_final_linear: Annotated[
         bool,
         Meta(
-            description="make the last hidden layer the output, num_outputs wide with its activation; no effect with"
-            " a memory"
+            description="use the last hidden layer, num_outputs wide and with its activation, as the output; no effect"
+            " with a memory"
         ),
     ] = False
     post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the"
@@ -77,7 +77,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     post_fcnet_weights_initializer_config: InitConfig = None
     post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="bias initialiser")] = None
     post_fcnet_bias_initializer_config: InitConfig = None
-    max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
+    max_seq_len: Annotated[int, Meta(ge=1, description="maximum length of training sequences, in time steps")] = 20
     _time_major: Annotated[
         bool, Meta(description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]")
     ] = False

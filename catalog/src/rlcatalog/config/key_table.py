@@ -1,4 +1,4 @@
-"""Keys of a config struct: types, defaults, meanings, and conversion of values."""
+"""A config struct's keys: types, defaults, meanings, and conversion of values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Key:
 
 @cache
 def keys_of(struct: type) -> tuple[Key, ...]:
-    """Read the keys of a config struct once, with types, defaults and meanings; default factories run plugin code."""
+    """Read a config struct's keys once, with types, defaults and meanings; default factories run plugin code."""
     rows = []
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
@@ -43,7 +43,7 @@ def default_of(struct: type) -> Any:
     """Return a config struct with its defaults; its keys are read and checked once.
 
     Raises:
-        DeclarationError: A key has no default or an invalid one, or the struct cannot be created from its defaults.
+        DeclarationError: A key has no default or an invalid default, or the struct cannot be created from its defaults.
     """
     where, what = f"config struct {struct.__name__}", "its keys cannot be read"
 
@@ -68,7 +68,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     Args:
         value: The value, already `plain`.
         row: The key.
-        what: Description of the key in messages.
+        what: Description of the key, for error messages.
 
     Raises:
         ConfigTypeError: The value has the wrong type.
@@ -92,7 +92,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
 
 
 def _choices(kind: type) -> list[Any]:
-    """Return the values that a type with a Literal allows."""
+    """Return the values allowed by a type that contains a Literal."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:
         return list(arguments)

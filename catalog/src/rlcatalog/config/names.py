@@ -1,4 +1,4 @@
-"""Framework-neutral names of activations and initialisers, and their checks.
+"""Framework-neutral names of activations and initialisers, and checks on them.
 
 `rlcatalog_torch.nn` and `rlcatalog_tf.nn` contain one implementation for each name listed here; a test compares the
 tables.
@@ -46,8 +46,8 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
     """Return the neutral name of an activation, or `value` itself if it is callable.
 
     Args:
-        value: A name in any case, None for "linear", or a callable of the framework.
-        key: The config key, for messages.
+        value: A name in any letter case, None for "linear", or one of the framework's callables.
+        key: The config key, for error messages.
 
     Raises:
         ConfigError: The name is unknown.
@@ -61,7 +61,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
     if name in ACTIVATIONS:
         return name
     raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
-                      f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
+                      f" Known: {', '.join(ACTIVATIONS)}, None, or one of the framework's callables.")  # fmt: skip
 
 
 #: Initialisers that need a matrix, because they use its numbers of inputs and outputs.
@@ -76,9 +76,9 @@ def initializer_name(
     """Return the neutral name of an initialiser, or `value` itself if it is None or callable.
 
     Args:
-        value: A name; torch's trailing underscore and Keras' "glorot"/"he" names are understood.
+        value: A name; torch's names with a trailing underscore and Keras's "glorot" and "he" names are also accepted.
         config: Keyword arguments for it.
-        key: The config key, for messages.
+        key: The config key, for error messages.
 
     Raises:
         ConfigError: The name, or one of its arguments, is unknown.
@@ -92,7 +92,7 @@ def initializer_name(
     name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
         raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
-                          f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
+                          f" Known: {', '.join(INITIALIZERS)}, None, or one of the framework's callables.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
         raise ConfigError(f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}.")
@@ -113,10 +113,10 @@ def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> di
     """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments, by kind.
 
     Args:
-        get: Returns the value of a key.
+        get: A function that returns the value of a key.
         prefix: Beginning of the keys.
         *kinds: Kinds of variables to initialise, such as `"weights"` and `"bias"`. Kinds without an initialiser are
-            left out.
+            omitted.
 
     Raises:
         ConfigError: A name, or one of its arguments, is unknown.
@@ -131,11 +131,11 @@ def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> di
 
 
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:
-    """Return the fan-in of a weight or a bias.
+    """Return the fan-in of a weight or bias.
 
     Args:
         shape: The shape, `[out, in, ...]`.
-        inputs: The fan-in for a bias, whose shape does not show it.
+        inputs: The fan-in of a bias, which its shape does not show.
 
     Raises:
         ConfigError: `inputs` is missing for a bias.
@@ -146,10 +146,10 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
 
 
 def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None]:
-    """Return a context that converts errors of a user's initialiser into config errors.
+    """Return a context manager that converts errors from a user's initialiser into config errors.
 
     Args:
-        value: The initialiser, for the message.
+        value: The initialiser, for the error message.
 
     Raises:
         ConfigError: The initialiser raised an error that does not come from rlcatalog.

@@ -30,12 +30,12 @@ _NOT_GIVEN = -1
 
 
 def translate(key: str, value: Any) -> Any:
-    """Return the current key's value for a value of an old key."""
+    """Return the value of the current key that corresponds to an old key's value."""
     return value if key != "always_check_shapes" else "always" if value else "first"
 
 
 def asks_nothing(key: str, value: Any) -> bool:
-    """Return whether an unknown RLlib key has no effect: it holds RLlib's default, or a marker for "not given".
+    """Return whether an unknown RLlib key has no effect: its value is RLlib's default, or a marker for "not given".
 
     Args:
         key: The key.

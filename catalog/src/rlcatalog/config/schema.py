@@ -1,4 +1,4 @@
-"""Parsing of model configs with one table of all keys of the kernel and the installed packages.
+"""Parsing of model configs, with one table of all keys from the kernel and the installed packages.
 
 A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so that nothing is shared
 with the caller.
@@ -31,7 +31,7 @@ from rlcatalog.reporting import warn_deprecated
 
 
 class Schema:
-    """The table of all keys of one catalog."""
+    """Table of all config keys in one catalog."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -57,12 +57,13 @@ class Schema:
 
         Args:
             config: The config.
-            defaults: Defaults of the caller for keys that the config does not set.
+            defaults: The caller's defaults for keys that the config does not set.
 
         Raises:
-            UnknownConfigKeyError: No package declares the key; the message suggests the nearest or names the package.
+            UnknownConfigKeyError: No package declares the key; the message suggests the nearest key or names the
+                missing package.
             ConfigTypeError: A value has the wrong type.
-            ConfigError: A value is out of range, or a key is refused.
+            ConfigError: A value is out of range, or a key is rejected.
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
@@ -76,7 +77,7 @@ class Schema:
             for name in names:
                 if spellings.setdefault(name, key) != key:
                     alias = key if key != name else spellings[name]
-                    raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
+                    raise ConfigError(f"model config: {alias!r} is another name for {name!r}, and both are given.")
                 explicit[name] = convert(value, self.keys[name])
         wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **explicit}
         given = {name: value for name, value in wanted.items() if not same(value, self.keys[name].default)}
@@ -92,16 +93,16 @@ class Schema:
         def refused(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")
             given = ", ".join(f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given)
-            return ConfigError(f"model config: {struct.__name__} of {owner} refuses {given or 'its defaults'}: {why}.")
+            return ConfigError(f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}: {why}.")
 
         with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
             return struct(**{field: plain(flat[key]) for field, key in keys.items()})
 
     def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
-        """Return the current keys for a key, none if it has no effect, and their value."""
+        """Return the current keys that a key stands for (none if it has no effect), and their value."""
         if not isinstance(key, str):
             raise UnknownConfigKeyError(
-                f"Unknown model config key {shown(key)}: keys are text, found {type(key).__name__}."
+                f"Unknown model config key {shown(key)}: keys must be strings, found {type(key).__name__}."
             )
         if key in self.keys:
             return (key,), value
@@ -118,7 +119,7 @@ class Schema:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
             return (), value
         if key in REFUSED:
-            raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
+            raise ConfigError(f"model config key {key!r} is not supported: {REFUSED[key]}")
         owned, *_ = names or (key,)
         try:
             self._registry.explain_missing(f"model config key {shown(key)}", public_index.provider_of("config", owned))

@@ -19,11 +19,11 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
 
     Args:
         value: The value.
-        what: Description of the value, for messages.
+        what: Description of the value, for error messages.
         alike: Whether tuples and NumPy values keep their types, so that `same` can compare the copy with later values.
 
     Raises:
-        ConfigError: The value contains itself, is too deep or too large, or cannot be read.
+        ConfigError: The value contains itself, is nested too deeply, is too large, or cannot be read.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -44,7 +44,7 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
             for item in value:
                 left -= 1
                 if left < 0:
-                    raise ConfigError(f"{what}: it and its parts have more than {MOST_ENTRIES} entries.")
+                    raise ConfigError(f"{what}: it has, with everything in it, more than {MOST_ENTRIES} entries.")
                 if is_mapping:
                     items.append((item, walk(value[item], level + 1)))
                 else:
@@ -73,7 +73,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_space(value: Any) -> bool:
-    """Return whether a value is a Gymnasium space, because a Dict space is also a mapping."""
+    """Return whether a value is a Gymnasium space; a Dict space must not be treated as an ordinary mapping."""
     return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
 
 

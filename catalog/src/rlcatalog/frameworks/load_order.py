@@ -1,4 +1,4 @@
-"""Import order of libraries, if one must come before another."""
+"""Import order of libraries, where one must be imported before another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 def load_first(module: str, *, before: str) -> None:
-    """Import `module` before `before`, whenever this process imports the latter.
+    """Make this process import `module` first whenever it imports `before`.
 
     Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. If `before` has
-    already been imported, it is too late for this.
+    already been imported, this function has no effect.
 
     Args:
         module: The module to import first.
@@ -37,7 +37,7 @@ class _LoadFirst(NamedTuple):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of `before`; None for every other module."""
+        """Return the spec for `before`; None for any other module."""
         if fullname != self.before:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]

@@ -1,4 +1,4 @@
-"""Sequences of a training batch: lengths, initial memory, and the views of each row."""
+"""Sequences in a training batch: lengths, initial memory, and each row's views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcatalog.frameworks.contract import Array, PolicyParts
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
-    """Return the lengths of a training batch's sequences, int32 `[S]`; without lengths, each row is a sequence."""
+    """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a sequence."""
     if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
     array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
@@ -24,10 +24,10 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
 
 
 def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:
-    """Return the initial memory of a batch's sequences, arrays or tensors `[S, ...]`.
+    """Return the initial memory of a batch's sequences, as arrays or tensors `[S, ...]`.
 
     Raises:
-        ModelContractError: The number of parts or rows is wrong.
+        ModelContractError: The number of arrays or of rows is wrong.
     """
     if (state := batch.get("state")) is None:
         return list(policy.memory.start(sequences))
@@ -35,13 +35,13 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
         raise ModelContractError(
             f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of {sequences} sequences,"
-            f" found the shapes {[tuple(part.shape) for part in memory]}."
+            f" found shapes {[tuple(part.shape) for part in memory]}."
         )
     return memory
 
 
 def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the views a model sees in training, row by row.
+    """Return the views that a model sees in training, row by row.
 
     Raises:
         ModelContractError: A view is missing.
@@ -59,11 +59,11 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def padded_length(lengths: Array, rows: int) -> int:
-    """Return the padded length of sequences in `rows` rows.
+    """Return the padded length of sequences that occupy `rows` rows.
 
     Args:
         lengths: Their lengths `[S]`.
-        rows: Number of rows, padding included.
+        rows: Number of rows, including padding.
 
     Raises:
         ModelContractError: The rows do not divide evenly, or a length is not between 1 and the padded length.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def frameworks() -> Mapping[str, FrameworkSpec]:
-    """Return name → framework: installed ones of the public index, in its order, then third-party ones."""
+    """Return name → framework: first the installed ones in the public index, in its order, then third-party ones."""
     return {spec.name: spec for spec in provided.declarations["framework"].values() if spec.extends is None}
 
 
@@ -27,11 +27,11 @@ def find_framework(name: str) -> FrameworkSpec | None:
 
 
 def framework_name(framework: str) -> str:
-    """Return a framework's name for its name or an alias.
+    """Return the framework's name, given its name or an alias.
 
     Raises:
         MissingFrameworkError: Its package is missing, disabled or failed to load.
-        UnknownNameError: There is no such framework.
+        UnknownNameError: No framework has this name.
     """
     if (spec := find_framework(framework)) is not None:
         return spec.name
@@ -45,7 +45,7 @@ def framework_name(framework: str) -> str:
 
 
 def default_framework() -> str:
-    """Return the first installed framework of the public index, or the first one if none is installed."""
+    """Return the first installed framework in the public index, or its first framework if none is installed."""
     names = provided.framework_names()
     return next((name for name in names if name in frameworks() and frameworks()[name].is_installed), names[0])
 
@@ -59,14 +59,14 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     if (spec := frameworks().get(framework)) is None or not spec.is_installed:
         package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
         raise MissingFrameworkError(
-            f"framework={framework!r} needs the package {package}, which is not installed here"
+            f"framework={framework!r} needs the package {package}, which is not installed"
             f"{', or disabled' if spec is None else ''}."
             f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
         )
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:
-    """Return the framework of a class, through its nearest base that has one; None for NumPy arrays."""
+    """Return the framework that a class or its nearest such base belongs to; None for NumPy arrays."""
     known = {package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)}
     roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
     return next((known[root] for root in roots if root in known), None)

@@ -1,4 +1,4 @@
-"""Assembly of a model from its parts, always in this order: trunk → memory → head → interface."""
+"""Assembly of a model from its components, always in this order: trunk → memory → head → interface."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def assemble(
     unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
-    """Build a chain of parts, each with the previous one as its `trunk`.
+    """Build a chain of models, each with the previous one as its `trunk`.
 
-    A head also gets `value_trunk`, a second model like `trunk` for the value if `vf_share_layers` is False, otherwise
-    None. Its third argument `action_dist` creates the distribution.
+    A head also gets `value_trunk`: if `vf_share_layers` is False, a second model like `trunk` for the value, otherwise
+    None. Its third argument, `action_dist`, creates the distribution.
 
     With `vf_share_layers=False` and a state, the value gets a second chain up to the head (`SeparateValue`). With
     `vf_memory="none"`, that chain has no memory.
 
     Args:
-        parts: The classes, from the inside out; the last can be a head.
+        parts: The classes, from the inside out; the last one can be a head.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the outermost part's output, or None for a trunk.
         fresh_config: A function that returns a new copy of the model config.
         name: The model's name.
-        interface: A mixin that adds methods; it is combined with a host class that contains the model.
-        unclaimed: The part of the observation that the head leaves to the other parts; None if it leaves the whole
+        interface: A mixin that adds methods; it is combined with a wrapper class that contains the model.
+        unclaimed: The part of the observation that the head leaves to the other models; None if it leaves the whole
             observation.
         action_dist: A callable that creates the action distribution, for the head.
 
@@ -53,7 +53,7 @@ def assemble(
         ConfigError: The class does not accept a keyword argument.
 
     Warns:
-        UnreadKeysWarning: A class in RLlib's form was built without keyword arguments that it does not accept.
+        UnreadKeysWarning: A class in RLlib's style was built without the keyword arguments that it does not accept.
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # the product of a shape is a NumPy number
@@ -104,7 +104,7 @@ def assemble(
 
 
 def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None) -> ModelV2:
-    """Build a trunk, and a memory around it if there is one."""
+    """Build a trunk and, if there is one, a memory around it."""
     trunk, *memories = parts
     model = trunk.construct(standard(None if memories else outputs), {})
     for memory in memories:
@@ -115,7 +115,7 @@ def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart]
 
 
 def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
-    """Restrict the trunk of a head to the part of the observation that the head does not read."""
+    """Restrict a head's trunk to the part of the observation that the head does not read."""
     trunk._rlcatalog.unclaimed = unclaimed
     if unclaimed is not None:
         _check_no_past_observations(trunk, unclaimed)
@@ -123,7 +123,7 @@ def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
 
 
 def _host_class(interface: type, inner: Any, build: Callable[[int | None], ModelV2]) -> type:
-    """Return a class that contains a complete model and has the methods of an interface."""
+    """Return a class that contains a complete model and has an interface's methods."""
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = build(outputs)
@@ -134,7 +134,7 @@ def _host_class(interface: type, inner: Any, build: Callable[[int | None], Model
 
 
 def _warn_of_left_out(parts: list[ModelPart]) -> None:
-    """Warn if a part was built without some of its keyword arguments."""
+    """Warn if a model was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
@@ -155,14 +155,14 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
         why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
         raise NotServedError(
-            f"{type(trunk).__name__} is recurrent itself ({why}); {outer.__name__} cannot be wrapped around it. Switch"
+            f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be wrapped around it. Turn"
             " the memory off in the config."
         )
     return trunk
 
 
 def _separate_value_class(cls: type) -> Any:
-    """Return the framework's class for models with one chain for the policy and one for the value."""
+    """Return the framework's class for models with separate chains for the policy and the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
         raise NotServedError(
@@ -187,7 +187,7 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
     if widths[0] != widths[1]:
         raise NotServedError(
             f"vf_memory='none': {head.__name__} needs features of the same width for the logits and the value. The"
-            f" memory has {widths[0]}, the trunk {widths[1]}. Remove vf_memory, or make both equally wide."
+            f" memory's have {widths[0]}, the trunk's {widths[1]}. Remove vf_memory, or make both equally wide."
         )
 
 
@@ -208,7 +208,7 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
         asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
         if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
-                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views with the name"
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views under the name"
                 f" {name!r}: {asked} and {inner}. Rename the view of the trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

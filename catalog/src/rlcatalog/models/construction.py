@@ -1,4 +1,4 @@
-"""Construction of one model: the arguments of its constructor, and errors for arguments it does not accept."""
+"""Construction of one model: its constructor's arguments, and errors for arguments that it does not accept."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ GIVEN = ("trunk", "value_trunk", "action_dist")
 
 @dataclass(frozen=True)
 class ModelPart:
-    """One class of a model's chain, with its keyword arguments.
+    """One class in a model's chain, with its keyword arguments.
 
     Attributes:
         cls: The class.
         slot: The slot it fills.
         kwargs: Keyword arguments from the user.
         component: The chosen component; None for a class that was passed directly.
-        left_out: Keyword arguments that a class in RLlib's form does not accept. It is built without them, as in RLlib.
+        left_out: Keyword arguments that a class in RLlib's style does not accept. As in RLlib, it is built without
+            them.
     """
 
     cls: type
@@ -39,17 +40,17 @@ class ModelPart:
     left_out: set[str] = field(default_factory=set)
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
-        """Build the model of this part, and check the result.
+        """Build this class's model, and check the result.
 
         Args:
-            standard: The arguments of every constructor.
-            held: The models inside it, and a head's other arguments.
+            standard: The arguments that every constructor takes.
+            held: The models inside the new model, and a head's other arguments.
 
         Raises:
             ModelContractError: The class is not a model class, or its constructor does not accept its arguments.
-            ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's form this is
-                only an error if the name is similar to an accepted name.
-            PartError: The class belongs to a third-party plugin, and raises one of these errors, or some other error.
+            ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's style, this
+                is an error only if the name is similar to an accepted name.
+            PartError: The class belongs to a third-party plugin, and raised one of these errors or some other error.
         """
         cls, chosen = self.cls, self.component
         check_class(cls)
@@ -72,8 +73,8 @@ class ModelPart:
                         raise
                     given = ", ".join((*STANDARD, *kwargs, *held))
                     raise ModelContractError(
-                        f"{cls.__name__}.__init__ gets ({given}), but takes {signature}; a memory takes trunk=, a"
-                        " head also value_trunk= and action_dist=."
+                        f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}; a memory"
+                        " takes trunk=, a head also value_trunk= and action_dist=."
                     ) from error
             if not is_model(model):
                 raise ModelContractError(
@@ -88,7 +89,7 @@ class ModelPart:
 
     @contextmanager
     def _blaming(self, chosen: Component) -> Iterator[None]:
-        """Add the name of a third-party plugin to errors from its class."""
+        """Add a third-party plugin's name to errors from its class."""
         try:
             with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
                 yield
@@ -99,7 +100,7 @@ class ModelPart:
         """Remove a keyword argument that the class does not accept.
 
         Raises:
-            ConfigError: The class is not in RLlib's form, or the name looks misspelt.
+            ConfigError: The class is not in RLlib's style, or the name looks misspelt.
         """
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
@@ -125,7 +126,7 @@ def check_class(cls: Any) -> None:
 
 
 def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-    """Return the signature of a function or class if it does not accept these arguments, otherwise None."""
+    """Return the signature of a function or class that does not accept these arguments, otherwise None."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # not written in Python
@@ -138,7 +139,7 @@ def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Map
 
 
 def _keywords(cls: type) -> tuple[list[str], bool]:
-    """Return the names of a constructor's keyword arguments, and whether it accepts any others."""
+    """Return the names of a constructor's keyword arguments, and whether it accepts arbitrary others."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     accepted = [p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)]
@@ -146,7 +147,7 @@ def _keywords(cls: type) -> tuple[list[str], bool]:
 
 
 def _known(cls: type) -> Iterable[str]:
-    """Yield the names of the keyword arguments of a class's constructor and of its bases' constructors."""
+    """Yield the names of keyword arguments from the constructors of a class and its bases."""
     for base in cls.__mro__:
         if "__init__" in vars(base):
             accepted, any_name = _keywords(base)

@@ -13,11 +13,11 @@ from rlcatalog.observations import Preprocessor
 
 
 class _NoLayout(Exception):
-    """A part of the structure cannot become a row of numbers, or the codec does not encode part by part."""
+    """An entry of the structure cannot become a row of numbers, or the codec does not encode entry by entry."""
 
 
 def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
-    """Flatten observations of a Dict or Tuple into `[B, size]`, with one-hots for Discrete and MultiDiscrete.
+    """Flatten Dict or Tuple observations into `[B, size]`, with one-hot vectors for Discrete and MultiDiscrete.
 
     Args:
         preprocessor: Their preprocessor.
@@ -25,7 +25,7 @@ def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> 
         ops: The framework's operations.
 
     Returns:
-        The vectors, or the unchanged structure if a part of it cannot be flattened.
+        The vectors, or the unchanged structure if some entry cannot be flattened.
     """
     try:
         return ops.columns(list(_parts(preprocessor, obs, ops)))
@@ -51,7 +51,7 @@ def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
 
 
 def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]:
-    """Yield a one-hot `[B, n]` for each integer of a Discrete or MultiDiscrete."""
+    """Yield one-hot vectors `[B, n]` for each integer of a Discrete or MultiDiscrete."""
     info = codec.info
     if info.kind not in ("discrete", "multi_discrete"):
         raise _NoLayout

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModelInternals:
-    """Kernel-side state of one model; each framework has a subclass that runs its models.
+    """Kernel-side state of one model; each framework has its own subclass, which runs its models.
 
     All state is in this one object, so that attributes of user classes cannot collide with it. Methods take the model
     as an argument, because a reference to it would create a cycle.
@@ -27,15 +27,16 @@ class ModelInternals:
 
     Attributes:
         ops: The framework's tensor operations.
-        preprocessor: The preprocessor of its observations if they have a structure to restore; otherwise None.
-        is_trunk: Whether it was built with `num_outputs=None`. A trunk without a state never sees padding.
-        is_vector: Whether its observations are vectors.
-        last_output: The output of the last call.
-        held: The models that `assemble` passed to its constructor, by argument name.
-        part: The part and its plugin for messages, "model 'glu' of acme-glu 1.0"; empty for a registered class.
-        unclaimed: Inside a head: the part of the observations that the head leaves to this model.
-        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on it.
-        timed: T and B of the last pass if a recurrent model saw it as `[T, B, ...]`; otherwise None.
+        preprocessor: The preprocessor of the model's observations if they have a structure to restore; otherwise None.
+        is_trunk: Whether the model was built with `num_outputs=None`. A trunk without a state never sees padding.
+        is_vector: Whether the model's observations are vectors.
+        last_output: The output of the model's last call.
+        held: The models that `assemble` passed to the model's constructor, by argument name.
+        part: The component and its plugin for error messages, such as "model 'glu' of acme-glu 1.0"; empty for a
+            registered class.
+        unclaimed: For a model inside a head, the part of the observations that the head leaves to it.
+        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on this model.
+        timed: T and B of the last pass if a recurrent model received it as `[T, B, ...]`; otherwise None.
     """
 
     #: Whether the current trace cannot take an empty list, so that an absent state is an empty tuple; `bool` returns
@@ -59,11 +60,11 @@ class ModelInternals:
         self.timed: tuple[Any, Any] | None = None
 
     def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
-        """Call `forward` with the hooks of the framework."""
+        """Call `forward` with the framework's hooks."""
         return model.forward(inputs, state, seq_lens)
 
     def check_trace(self, model: ModelV2, what: str) -> None:
-        """Raise a `StaleOutputError` if the last call belongs to a finished trace; no call is required."""
+        """Raise a `StaleOutputError` if the last call belongs to a finished trace. There need not have been a call."""
 
     def hold(self, model: ModelV2, models: Mapping[str, Any]) -> None:
         """Record the models inside a model; `assemble` calls it after construction.
@@ -83,11 +84,11 @@ class ModelInternals:
         raise NotImplementedError
 
     def as_tensors(self, model: ModelV2, obs: Any) -> Any:
-        """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors are arrays."""
+        """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors are NumPy arrays."""
         return obs
 
     def flat(self, obs: Tensor) -> Any:
-        """Return an unstructured observation as `[B, size]`, and a structure unchanged."""
+        """Return an unstructured observation as `[B, size]`; return a structure unchanged."""
         shape = getattr(obs, "shape", None)
         return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
 
@@ -104,7 +105,7 @@ class ModelInternals:
 
 
 def is_model(value: Any) -> bool:
-    """Return whether a value is a model whose base class was initialised."""
+    """Return whether a value is a model whose base class has been initialised."""
     return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
 
 
@@ -118,13 +119,13 @@ def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str,
 
 
 def get_submodel(model: ModelV2, name: str) -> Any:
-    """Return a model's `trunk` or `value_trunk`, from its attribute or from the catalog's record; or None."""
+    """Return a model's `trunk` or `value_trunk`, taken from its attribute or the catalog's record, or None."""
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)
 
 
 def models_inside(model: ModelV2) -> dict[str, Any]:
-    """Return a model's `inner_models()`, with the trunk if an override leaves it out."""
+    """Return a model's `inner_models()`, including the trunk if an override omits it."""
     models_by_place: dict[str, Any] = type(model).inner_models(model)
     if held := model._rlcatalog.held:
         known, models = set[int](), list(models_by_place.values())
@@ -171,9 +172,9 @@ class RecurrentContract:
 
 
 def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the `value_function` of a recurrent model so that values are in the order of the caller's rows.
+    """Wrap a recurrent model's `value_function` so that values are in the order of the caller's rows.
 
-    After a time-major pass the model's values are in the order `[T, B]`; the caller's rows are `[B, T]`.
+    After a time-major pass, the model's values are in the order `[T, B]`, but the caller's rows are `[B, T]`.
     """
 
     @functools.wraps(value_function)
@@ -190,7 +191,7 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
-    """Check that the outputs of a time-major `forward_rnn` begin with `[T, B]`; None means an unknown length.
+    """Check that a time-major `forward_rnn` returned outputs `[T, B, ...]`; None means an unknown length.
 
     Raises:
         ModelContractError: The shape differs.

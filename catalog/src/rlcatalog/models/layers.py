@@ -1,4 +1,4 @@
-"""Framework-neutral description of dense layers and of the last layers of a model."""
+"""Framework-neutral description of dense layers and of a model's last layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DenseSpec:
     Attributes:
         size: Number of outputs.
         activation: Neutral name or callable.
-        weights: Initialiser of the weights: name or callable.
+        weights: Initialiser of the weights, as a name or callable.
         weights_config: Its arguments.
         bias: Initialiser of the bias: name or callable.
         bias_config: Its arguments.
@@ -43,13 +43,13 @@ class DenseSpec:
 def dense_specs(
     sizes: Sequence[int], activation: str | Callable[..., Any] | None, config: Mapping[str, Any], prefix: str
 ) -> list[DenseSpec]:
-    """Return the layers of a dense stack, with the initialisers that the config sets for a prefix.
+    """Return the layers of a dense stack, with the initialisers that the config sets for this prefix.
 
     Args:
         sizes: Widths of the layers.
         activation: Name, callable or None.
-        config: The config with `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and `..._config` for both.
-            Missing or None: `normc` with std 1 for weights, zeros for biases.
+        config: The config, with the keys `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and `..._config`
+            for both. If missing or None, weights use `normc` with std 1, and biases are zero.
         prefix: `"fcnet"`, `"post_fcnet"`, …
 
     Raises:
@@ -72,14 +72,14 @@ def output_spec(size: int) -> DenseSpec:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """Last layers of a model: dense layers, then logits and value.
+    """A model's last layers: dense layers, then logits and value.
 
     Attributes:
-        inputs: Width of the input of the dense layers.
+        inputs: Input width of the dense layers.
         hidden: The dense layers, in order.
         logits: The output layer, or None for a trunk.
-        free_log_std: Number of outputs that are a trained vector instead of a layer's output.
-        share: Whether the value layer reads the hidden layers of the policy.
+        free_log_std: Number of outputs that come from a trained vector instead of a layer.
+        share: Whether the value layer reads the policy's hidden layers.
         outputs: Width of the output.
     """
 
@@ -92,14 +92,14 @@ class OutputPlan:
 
     @property
     def features(self) -> int:
-        """Width of the input of the logits and the value layer."""
+        """Input width of the logits and value layers."""
         return self.hidden[-1].size if self.hidden else self.inputs
 
     def stages(self, name: str = "hidden", before: Sequence[Stage] = ()) -> list[Stage]:
         """Return the layers as `explain` shows them: dense layers, then value and logits.
 
         Args:
-            name: Name of the dense layers.
+            name: Name for the dense layers.
             before: The stages before these layers. If the value shares no layers, it has copies of them.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
@@ -123,7 +123,7 @@ class OutputPlan:
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
-    """Return the dense layers of `post_fcnet_hiddens`."""
+    """Return the dense layers that `post_fcnet_hiddens` defines."""
     shared = read_config(config, KernelConfig)
     return dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet")
 
@@ -131,16 +131,16 @@ def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
 def output_plan(
     config: Mapping[str, Any], inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
 ) -> OutputPlan:
-    """Return the last layers of a model; reads `vf_share_layers`, `free_log_std` and `no_final_linear`.
+    """Return a model's last layers, as set by `vf_share_layers`, `free_log_std` and `no_final_linear`.
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        inputs: Width of the input of the first dense layer.
+        inputs: Input width of the first dense layer.
         hidden: The dense layers.
         num_outputs: Width of the output, or None for a trunk, which ends with the dense layers.
 
     Raises:
-        ConfigError: `free_log_std` with an odd number of outputs.
+        ConfigError: `free_log_std` is set, but the number of outputs is odd.
     """
     shared, hidden = read_config(config, KernelConfig), list(hidden)
     if num_outputs is None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class ModelV2:
     """Base class of all models; derive from its subclasses `TorchModelV2` or `TFModelV2`.
 
-    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and stores its output.
-    A model built with `num_outputs=None` is a trunk: it has no logits or value layers, and sets `self.num_outputs` to
-    the width of its output. A trunk without a state maps single rows: from padded sequences, it only receives the real
+    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and stores its output. A
+    model built with `num_outputs=None` is a trunk: it has no logits or value layers, and sets `self.num_outputs` to the
+    width of its output. A trunk without a state maps single rows: from padded sequences, it receives only the real
     steps, and its output is padded with zeros.
 
     Args:
@@ -76,11 +76,11 @@ class ModelV2:
 
         Args:
             input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
-                requested views. Acting adds `"single_steps"`: each row is a sequence of one step. `Policy.values` adds
-                `"values_only"`: no action is chosen, so a mask need not allow any. `Policy.evaluate` adds
-                `"outputs_only"` for sequences: the returned state is not used and can be an empty list. All three are
-                True. `Policy.evaluate` pads a sequence with copies of its last step.
-            state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
+                requested views. Acting adds `"single_steps"`, because each row is a sequence of one step.
+                `Policy.values` adds `"values_only"`, because no action is chosen and a mask need not allow any.
+                `Policy.evaluate` adds `"outputs_only"` for sequences, because it ignores the returned state, which can
+                be an empty list. All three are True. `Policy.evaluate` pads a sequence with copies of its last step.
+            state: State tensors `[B, ...]`, one for each array that `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
         Returns:
@@ -89,14 +89,14 @@ class ModelV2:
         raise NotImplementedError(f"{type(self).__name__} must implement forward(input_dict, state, seq_lens).")
 
     def value_function(self) -> Any:
-        """Return the value estimates `[B]` of the last forward pass, without another pass."""
+        """Return the value estimates `[B]` from the last forward pass, without running another pass."""
         raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
 
     # The results of inner models always count, even if an override ignores them: see `nested_losses`.
 
     @nested_losses.complete
     def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
-        """Return the loss to optimise; override it to add terms.
+        """Return the loss to optimise; override this method to add terms.
 
         Args:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
@@ -107,7 +107,7 @@ class ModelV2:
 
     @nested_losses.complete
     def metrics(self) -> dict[str, Any]:
-        """Return scalars to report, in addition to the learner's metrics."""
+        """Return scalars to report in addition to the learner's metrics."""
         return {}
 
     @nested_losses.complete
@@ -133,7 +133,7 @@ class ModelV2:
             seq_lens: Sequence lengths; by default `input_dict["seq_lens"]`.
 
         Returns:
-            The result of `forward`; if it returned no state, the given state.
+            The result of `forward`; if that returned no state, the state passed in.
 
         Raises:
             ModelContractError: `forward` did not return an (output, list of states) pair.
@@ -193,14 +193,14 @@ class ModelV2:
         return own.last_output
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context manager that `forward` runs in; override it to add one."""
+        """Return the context manager that `forward` runs in; override this method to add one."""
         return _NO_CONTEXT
 
     def inner_models(self) -> dict[str, ModelV2]:
         """Return the models inside this one, by the prefix of their metrics.
 
-        Their losses, metrics and `update_ops` count, too. The prefix `""` is the trunk that the catalog passed to the
-        constructor, otherwise the attribute `trunk`.
+        Their losses, metrics and `update_ops` are also included. The prefix `""` stands for the trunk that the catalog
+        passed to the constructor or, without one, the attribute `trunk`.
         """
         models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
         return {where: model for where, model in models.items() if model is not None}
@@ -217,7 +217,7 @@ class ModelV2:
         return self._rlcatalog.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all weights from the `get_weights()` result of a model with the same structure, in either framework."""
+        """Set all weights to the `get_weights()` result of a model with the same structure, in either framework."""
         self._rlcatalog.set_weights(self, weights)
 
     # --- for the kernel: names that begin with _rlcatalog are reserved -----------------------------------------------
@@ -244,18 +244,18 @@ def inner_model(model: ModelV2 | None) -> Any:
 
 
 def part_of(model: ModelV2 | None) -> str:
-    """Return `" (model 'glu' of acme-glu 1.0)"` for messages; empty for a registered class."""
+    """Return text such as `" (model 'glu' of acme-glu 1.0)"` for error messages; empty for a registered class."""
     part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
 
 def name_method(model: ModelV2, method: str) -> str:
-    """Return the name of a model's method with its part and plugin, for messages."""
+    """Return the name of a model's method with its component and plugin, for error messages."""
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 
 def last_values(model: Any, features: Tensor | None) -> Any:
-    """Return the value estimates `[B]` of a model's last forward pass.
+    """Return the value estimates `[B]` from a model's last forward pass.
 
     Args:
         model: A model whose `self.outputs` are the `OutputLayers` of its framework, or None for a trunk.
@@ -278,7 +278,7 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
     """
     if width != trunk.num_outputs:
         raise ModelContractError(
-            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs}, but its forward() returned {width}"
+            f"{type(trunk).__name__} declared num_outputs={trunk.num_outputs}, but its forward() returned {width}"
             f" values per row{part_of(trunk)}."
         )
 
@@ -288,11 +288,11 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
 
     Args:
         model: The model.
-        value: The result of its `value_function`.
+        value: The result of the model's `value_function`.
         rows: B, if known.
 
     Raises:
-        ModelContractError: The shape differs. It would be broadcast against rewards `[B]`, with wrong results.
+        ModelContractError: The shape differs. Broadcast against rewards `[B]`, such values would give wrong results.
     """
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
@@ -304,7 +304,7 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
 
 
 def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
-    """Check that `weights` has the names and shapes in `have`.
+    """Check that `weights` has the same names and shapes as `have`.
 
     Raises:
         ModelContractError: A name is missing or unknown, or a shape differs.

@@ -1,7 +1,7 @@
-"""Losses, metrics and update_ops of inner models, which count even if an override does not call them.
+"""Losses, metrics and update_ops of inner models, which are included even if an override does not call them.
 
-A memory or head that adds a loss usually does not call the method of its trunk. So each override is wrapped: if it did
-not call the method of an inner model, directly or through `super()`, the wrapper calls it afterwards.
+A memory or head that adds a loss usually does not call its trunk's method. Therefore each override is wrapped: if it
+did not call an inner model's method, directly or through `super()`, the wrapper calls that method afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def complete(method: Method, name: str = "") -> Method:
 
     Args:
         method: The method.
-        name: Its name in the class; empty takes the name of the function.
+        name: The method's name in the class; if empty, the function's name.
     """
     name = name or method.__name__
 

@@ -1,4 +1,4 @@
-"""Past actions and rewards as inputs to memories (LSTM, attention), and the last layers of memories."""
+"""Past actions and rewards as inputs to memories (LSTM, attention), and the memories' last layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 @dataclass(frozen=True)
 class PastInputs:
-    """Numbers of past actions and rewards that a memory reads.
+    """How many past actions and rewards a memory reads.
 
     Attributes:
         actions: Number of past actions.
@@ -46,10 +46,10 @@ class PastInputs:
         return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
-        """Return the views to request. For steps before the episode, they are zero.
+        """Return the views to request. They are zero for steps before the episode.
 
         Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
-        `x.reshape(len(x), -1)` to get one row of values for each.
+        `x.reshape(len(x), -1)` to get one flat row of values per sample.
         """
         columns = ((PAST_ACTIONS, "action_inputs", self.actions), (PAST_REWARDS, "rewards", self.rewards))
         return {
@@ -64,24 +64,24 @@ class PastInputs:
 
 
 def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
-    """Return the last layers of a memory, whose output both the logits and the value read.
+    """Return a memory's last layers, which compute both the logits and the value from its output.
 
     With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,
     `no_final_linear` has no effect here: a memory has no hidden layer that could be the output.
 
     Args:
         config: The flat model config.
-        width: Width of the memory's output.
+        width: Output width of the memory.
         num_outputs: Width of the model's output, or None for a trunk.
-        key: The config key that switched the memory on, for messages.
+        key: The config key that switched the memory on, for error messages.
 
     Raises:
-        ConfigError: `vf_share_layers=False`, and the memory is not built as a trunk.
+        ConfigError: `vf_share_layers` is False, but the memory is not built as a trunk.
     """
     if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
             f"{key} with vf_share_layers=False: this memory class does not support a separate memory for the value."
-            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which can, or leave vf_share_layers"
-            " out."
+            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which support it, or omit"
+            " vf_share_layers."
         )
     return output_plan(config, width, [], num_outputs)

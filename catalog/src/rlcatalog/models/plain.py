@@ -1,4 +1,4 @@
-"""Plain modules: their framework, their name, and copies of instances."""
+"""Plain modules: their frameworks, their names, and copies of their instances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COPYING: ContextVar[bool] = ContextVar("rlcatalog_copying", default=False)
 
 @contextmanager
 def copying_instances() -> Iterator[None]:
-    """Return a context in which new models use deep copies of the instances in a config."""
+    """Return a context manager in which new models use deep copies of the module instances in a config."""
     before = _COPYING.set(True)
     try:
         yield
@@ -29,12 +29,12 @@ def copying_instances() -> Iterator[None]:
 
 
 def copies_instances() -> bool:
-    """Return whether a new model uses a deep copy of an instance."""
+    """Return whether a new model uses a deep copy of a module instance."""
     return _COPYING.get()
 
 
 def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
-    """Return the frameworks of a plain module: one for a class or an instance, all for a factory, otherwise none.
+    """Return the frameworks of a plain module: one for a class or instance, all for a factory, none for anything else.
 
     Raises:
         MissingPluginError: The package that supports plain modules is missing, disabled or failed to load.
@@ -55,7 +55,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
 
 
 def code_of(source: Callable[..., Any]) -> Any:
-    """Return the class or function that names a plain module; for an instance, its class."""
+    """Return the class or function after which a plain module is named; for an instance, its class."""
     while isinstance(source, functools.partial):
         source = source.func
     if hasattr(source, "__qualname__"):

@@ -19,10 +19,10 @@ class ViewRequirement:
     Args:
         data_col: Column of the trajectory; None uses the name of the view.
         space: Space of one value; None means a scalar Box.
-        shift: Time steps relative to now: a number, a list, or a range `"from:to"` or `"from:to:step"` with both ends
-            included (`"-3:0"` is -3, -2, -1, 0).
+        shift: Time steps relative to the current one: a number, a list, or a range `"from:to"` or `"from:to:step"` with
+            both ends included (`"-3:0"` is -3, -2, -1, 0).
         index: Accepted for RLlib's signature.
-        batch_repeat_value: Number of steps per value of the view, such as one state per sequence.
+        batch_repeat_value: Number of steps that share one value of the view; for example, a sequence has one state.
         used_for_compute_actions: Whether `act` needs it.
         used_for_training: Whether training needs it.
 
@@ -48,7 +48,7 @@ class ViewRequirement:
         self.shift_arr = np.asarray(_steps(self.shift))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the requirement as plain data that can be stored as JSON; `from_dict` reads it back.
+        """Return the requirement as plain data that can be stored as JSON; `from_dict` restores it.
 
         Raises:
             ModelContractError: The space cannot be saved.

@@ -14,8 +14,8 @@ from rlcatalog.models.model import ModelV2, last_values, part_of
 class ModelWrapper(ModelV2):
     """Model that contains a complete model in `self.inner` and behaves like it.
 
-    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
-    width of the inner model's output in `self.num_outputs`.
+    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one, which sets
+    `self.num_outputs` to the width of the inner model's output.
 
     Args:
         *args: See `ModelV2`.
@@ -48,18 +48,18 @@ class ModelWrapper(ModelV2):
 
 
 class SeparateValue(ModelV2):
-    """Model with two chains of trunk and memory, one for the policy and one for the value, and their last layers.
+    """Model with two chains of trunk and memory, one for the policy and one for the value, followed by the last layers.
 
-    Its state consists of the states of the first and then the second chain. As a trunk for a head (`num_outputs=None`),
-    it outputs the features for the policy; `value_features()` returns the features for the value.
+    Its state consists of the first chain's states, followed by the second chain's. As a trunk for a head
+    (`num_outputs=None`), it outputs the features for the policy; `value_features()` returns the features for the value.
 
     Args:
         *args: See `ModelV2`.
         trunk: The chain whose features the logits read, built with `num_outputs=None`.
-        value_trunk: The chain whose features the value reads, built in the same way.
+        value_trunk: The chain whose features the value layer reads, built in the same way.
 
     Raises:
-        NotServedError: A memory requests its states through views.
+        NotServedError: A memory requests its own states through views.
     """
 
     #: Set by the framework: how to run a chain, and the last layers.
@@ -91,7 +91,7 @@ class SeparateValue(ModelV2):
         return last_values(self, self.features)
 
     def get_initial_state(self) -> list[Any]:
-        """Return the initial state of the policy's chain, then of the value's chain."""
+        """Return the initial state of the policy's chain, followed by the initial state of the value's chain."""
         return [*self.trunk.get_initial_state(), *self.value_trunk.get_initial_state()]
 
     def value_features(self) -> _ValueFeatures:
@@ -100,7 +100,7 @@ class SeparateValue(ModelV2):
 
 
 class _ValueFeatures:
-    """Callable `value_trunk` of a head, which returns the value features of the last pass of a `SeparateValue`.
+    """Callable `value_trunk` for a head, which returns the value features from the last pass of a `SeparateValue`.
 
     It has no weights and no state; they belong to the `SeparateValue`, which is the head's `trunk`.
     """
@@ -112,7 +112,7 @@ class _ValueFeatures:
     def __call__(
         self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tensor | None = None
     ) -> tuple[Any, list[Any]]:
-        """Return the features `[B, width]`, once per pass of the `SeparateValue`."""
+        """Return the features `[B, width]`; can be called once per pass of the `SeparateValue`."""
         pair = self._rlcatalog_pair
         features, pair.features = pair.features, None
         if features is None:
@@ -124,6 +124,6 @@ def _check_no_views_of_states(model: ModelV2) -> None:
     if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
         raise NotServedError(
             f"{type(model).__name__}{part_of(model)} requests the view {asked[0]!r} of its state; with"
-            " vf_share_layers=False the value would have a second such memory, with views of the same name. Leave"
-            " vf_share_layers out, or carry the window in the state that forward() returns."
+            " vf_share_layers=False the value would have a second such memory, with views of the same name. Omit"
+            " vf_share_layers, or carry the window in the state that forward() returns."
         )

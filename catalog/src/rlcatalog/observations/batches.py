@@ -1,7 +1,7 @@
-"""Batches of observations as Gymnasium's vector environments return them, read using the tree of their space.
+"""Batches of observations as returned by Gymnasium's vector environments, read using the tree of their space.
 
 A batch of a Dict or Tuple space is a dict or tuple of columns. A batch of arrays is an array with a leading axis. For
-every other kind (Text, Sequence, Graph, OneOf, spaces of plugins) it is a tuple with one entry per environment.
+every other kind (Text, Sequence, Graph, OneOf, plugins' spaces), a batch is a tuple with one entry per environment.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 def first_size(info: SpaceInfo, batch: Sized) -> int:
-    """Return the length of a batch's first leaf; writers check the length of the others.
+    """Return the length of a batch's first leaf; writers check the lengths of the other leaves.
 
     Raises:
-        ValueError: There is no leaf to count.
+        ValueError: There is no leaf.
     """
     node, column = info, cast("Any", batch)
     while node.children and node.kind in ("tuple", "dict"):
@@ -35,7 +35,7 @@ def batch_size(info: SpaceInfo, batch: Any) -> int:
     """Return the number of observations in a batch.
 
     Raises:
-        ValueError: The leaves have different numbers of observations, or there is no leaf to count.
+        ValueError: The leaves have different numbers of observations, or there is no leaf.
     """
     sizes = sorted({len(column) for column in _columns(info, batch)})
     if len(sizes) != 1:
@@ -68,10 +68,10 @@ def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
 
 
 def stack(info: SpaceInfo, observations: list[Any]) -> Any:
-    """Stack single observations into a batch; dicts by key, tuples by position.
+    """Stack single observations into a batch: dicts by key, tuples by position.
 
     Raises:
-        ValueError: Their structures or shapes differ from the space's.
+        ValueError: The observations' structures or shapes differ from the space's.
         KeyError: A key is missing.
         TypeError: An observation has no length.
     """
@@ -96,7 +96,7 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         _same_lengths(observations, info.shape[0])
         stacked = np.concatenate(observations)
     if stacked.shape[1:] != info.shape[1:]:
-        raise ValueError(f"observations whose shape is not {info.shape}")
+        raise ValueError(f"observations with a shape other than {info.shape}")
     return stacked.reshape(len(observations), *info.shape)
 
 
@@ -113,7 +113,7 @@ def copy_batch(batch: T) -> T | None:
 
 
 def is_unchanged(a: Any, b: Any) -> bool:
-    """Return whether a batch, or a part of it, still equals its copy; True if that is unknown."""
+    """Return whether a batch, or an entry of it, still equals its copy; True if this cannot be determined."""
     try:
         if isinstance(a, Mapping):
             return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)
@@ -128,7 +128,7 @@ def is_unchanged(a: Any, b: Any) -> bool:
 
 
 def summary(value: Any) -> str:
-    """Describe a value briefly: type, shape, dtype, and the value if it is short."""
+    """Describe a value briefly: type, shape, dtype, and the value itself if it is short."""
     if isinstance(value, np.ndarray):
         text = f"an array of shape {value.shape}, dtype {value.dtype}"
         return f"{text}: {value.tolist()}" if value.size <= 8 else text

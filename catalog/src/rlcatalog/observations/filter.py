@@ -18,7 +18,8 @@ from rlcatalog.plugins.component import blame_part, call_target
 class Filter:
     """Base class of filters.
 
-    A `FilterSpec` names a subclass with this constructor, or a function with the same arguments that returns a filter.
+    A `FilterSpec` names a subclass with the same constructor, or a function with the same arguments that returns a
+    filter.
 
     Args:
         preprocessor: The preprocessor whose output is filtered; `leaves()` lists its leaves.
@@ -38,7 +39,7 @@ class Filter:
         self.options = options
 
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
-        """Filter encoded observations `[B, ...]`; learn from them if `update` is set."""
+        """Filter encoded observations `[B, ...]`, and learn from them if `update` is set."""
         raise NotImplementedError(f"{type(self).__name__} must implement __call__(encoded, *, update).")
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
@@ -48,13 +49,13 @@ class Filter:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `filter(x, ops)` for exported policies, which filters `[B, ...]` with the current statistics.
 
-        `ops` are the tensor library's `TensorOps`. If it returns None, as it does here, the exported policy takes
+        `ops` is the tensor library's `TensorOps`. If it returns None, which is the default, the exported policy expects
         filtered observations.
         """
         return None
 
     def filtered(self, encoded: Array, *, update: bool = False) -> Array:
-        """Call the filter and check its contract: number and shape of observations, and an unchanged input.
+        """Call the filter and check its contract: the number and shape of observations, and an unchanged input.
 
         Raises:
             ModelContractError: The filter breaks its contract; the message names the class and its origin.
@@ -90,7 +91,7 @@ class Filter:
 
     @property
     def who(self) -> str:
-        """Class and origin, for messages."""
+        """The filter's class and origin, for error messages."""
         name, part = type(self).__qualname__, self.component
         return name if part is None else f"{name} (filter {part.name!r} of {part.provider})"
 
@@ -108,7 +109,7 @@ def make_filter(
     options: Mapping[str, Any],
     unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
-    """Create the filter of a component; return None for an empty slot.
+    """Create a component's filter; return None for an empty slot.
 
     A filter does not change entries that a head claims: their paths are in its options, under `"claimed"`.
 

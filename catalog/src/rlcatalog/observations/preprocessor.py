@@ -1,9 +1,9 @@
-"""`Preprocessor`: the base class of preprocessors, which encode an environment's observations as arrays for models.
+"""`Preprocessor`: base class for preprocessors, which encode an environment's observations as arrays for models.
 
-A `Preprocessor` encodes one space. Composites use the preprocessors of their children, which the catalog finds, through
-the codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`. Closures of these methods are
-created once, on first use. For a class in RLlib's form, with only `_init_shape` and `transform`, the base class
-defines the protocol.
+A `Preprocessor` encodes one space. Composites use their children's preprocessors, which the catalog finds, through the
+codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`. The closures that these methods return
+are created once, on first use. For a class in RLlib's style, which has only `_init_shape` and `transform`, the base
+class implements the protocol.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One leaf of a plan: its slice of the flat vector and its content.
+    """One leaf of a plan: its slice of the flat vector, and what the slice contains.
 
     Attributes:
-        path: Its path in the observation: `obs['camera'][0]`.
+        path: The leaf's path in the observation, such as `obs['camera'][0]`.
         kind: Kind of the space, or `"length"`, `"mask"` or `"tag"` for a slice with additional values.
         start: Index of its first value in the flat vector.
         stop: End index.
-        shape: Shape in which a model sees it.
-        numeric: Whether it contains quantities, which a filter may normalise, instead of one-hots, masks, indices or
-            padding.
+        shape: Shape in which a model sees the leaf.
+        numeric: Whether the slice contains quantities, which a filter may normalise, not one-hot vectors, masks,
+            indices or padding.
     """
 
     path: str
@@ -62,9 +62,9 @@ class Leaf:
 
 
 class Preprocessor:
-    """Base class of preprocessors, which encode observations of one space as arrays of one shape.
+    """Base class for preprocessors, which encode the observations of one space as arrays of one shape.
 
-    Subclasses implement `_init_shape` and either `transform` (RLlib's form) or `writer` and `batch_writer`.
+    Subclasses implement `_init_shape` and either `transform` (RLlib's style) or `writer` and `batch_writer`.
 
     Args:
         obs_space: The space to encode.
@@ -77,7 +77,8 @@ class Preprocessor:
     Attributes:
         shape: Shape of one encoded observation.
         size: Number of its values.
-        observation_space: The space of encoded observations; carries `original_space` unless it is the space itself.
+        observation_space: The space of encoded observations; has an attribute `original_space` unless it is the
+            original space itself.
     """
 
     #: Whether `restore` returns a structure (dict, tuple, …) instead of one array.
@@ -172,7 +173,8 @@ class Preprocessor:
         """Check that the observation is in the space.
 
         Raises:
-            ObservationError: It is outside; the message gives the leaf's path, and the expected and the actual value.
+            ObservationError: The observation is outside; the message gives the leaf's path, the expected value and the
+                actual value.
         """
         fits = self._obs_space.contains(obs)
         if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
@@ -186,13 +188,13 @@ class Preprocessor:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        `ops` are the tensor library's `TensorOps`. Exported policies use it. If it returns None, as it does here, the
-        exported policy takes encoded observations.
+        `ops` are the tensor library's `TensorOps`. Exported policies use it. If it returns None, which is the default,
+        the exported policy expects encoded observations.
         """
         return None
 
     def side_by_side(self) -> Sequence[tuple[str | int, Preprocessor]] | None:
-        """Return the key or position and the codec of each part, if the parts are encoded one after the other."""
+        """Return each child's key or position and its codec, if the children are encoded one after the other."""
         return None
 
     # --- to call ---------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class Preprocessor:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog that created it, or the default one."""
+        """The catalog that created this preprocessor, or the default catalog."""
         return self.made_by or provided.default_catalog()
 
     @cached_property
@@ -274,7 +276,7 @@ class Preprocessor:
         return space
 
     def components(self) -> Iterator[tuple[str, Component]]:
-        """Yield the path and the component of this preprocessor and of the parts' preprocessors."""
+        """Yield path and component, for this preprocessor and all its children's preprocessors."""
         return ((codec.info.path, cast("Component", codec.component)) for codec in self.codecs())
 
     @property
@@ -284,7 +286,7 @@ class Preprocessor:
         return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
 
     def codecs(self) -> Iterator[Preprocessor]:
-        """Yield this codec and the codecs of the space's parts, depth first."""
+        """Yield this codec and the codecs of all subspaces, depth first."""
         yield self
         for child in self.children:
             yield from child.codecs()
@@ -292,13 +294,13 @@ class Preprocessor:
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def child(self, info: SpaceInfo) -> Preprocessor:
-        """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
+        """Return the catalog's preprocessor for a child of this space; children leave checking to the root."""
         if self._find_child is not None:
             return self._find_child(info, self._options)
         return self.catalog.preprocessor_for(info, self._options, check="never")
 
     def refuse(self, expected: str, value: Any) -> NoReturn:
-        """Raise ObservationError for this space's path."""
+        """Raise an ObservationError with this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
     # Compiled at first use, because children's writers depend on their position in the whole array.
@@ -312,7 +314,7 @@ class Preprocessor:
         return self.batch_writer(0)
 
     def _write_or_explain(self, observation: Any, out: Array) -> None:
-        """Encode one observation into zeros `[size]`; raise an error with the reason if it does not fit."""
+        """Encode one observation into an array of zeros `[size]`; raise an error with the reason if it does not fit."""
         try:
             self._write(observation, out)
         except CatalogError:
@@ -321,7 +323,7 @@ class Preprocessor:
             self._explain(observation, error)
 
     def _stacked(self, observations: list[Any]) -> Any:
-        """Return a list of observations as a batch, as a vector environment returns it."""
+        """Return a list of observations as a batch, in the form that a vector environment returns."""
         try:
             return stack(self.info, observations)
         except ENCODING_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Restoring the structure of a space in encoded observations."""
+"""Restoring a space's structure from encoded observations."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "nu
 
     Returns:
         Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`, `GraphValues` and
-        `OneOfValues`. Leaves are arrays or tensors, views of `obs` if the library has views. Discrete leaves stay
-        one-hot.
+        `OneOfValues`. Leaves are arrays or tensors, and are views of `obs` if the library has views. Discrete leaves
+        stay one-hot.
 
     Raises:
         ObservationError: The last axis of `obs` does not have the encoded size.
@@ -61,7 +61,7 @@ def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[
     """Return the entries of a model's input: name, shape without the batch axis, dtype.
 
     Args:
-        preprocessor: The preprocessor of its observations.
+        preprocessor: The preprocessor of the observations.
         dtype: Dtype of the encoded observations.
     """
     encoded = np.zeros((1, *preprocessor.shape), dtype)

@@ -23,7 +23,7 @@ class TrunkObservation:
     Args:
         preprocessor: The preprocessor of the whole observation.
         claimed: The keys that the head reads itself.
-        who: The head's name, for messages.
+        who: The head's name, for error messages.
 
     Attributes:
         claimed: The keys that the head reads itself.
@@ -49,8 +49,8 @@ class TrunkObservation:
         kept = [child for key, child in zip(whole.keys, preprocessor.children, strict=True) if key in self._keys]
         if not sum(child.size for child in kept):
             raise UnsupportedSpaceError(
-                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves nothing of {whole.describe()}"
-                " for the trunk to see. Add an entry with the state of the environment."
+                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of {whole.describe()}"
+                " for the trunk to see. Add an entry with the environment's state."
             )
         if len(kept) == 1:
             self.preprocessor = kept[0]

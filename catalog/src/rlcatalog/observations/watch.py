@@ -1,4 +1,4 @@
-"""Checks for third-party codecs: their declarations, and whether they write within their slice and bounds."""
+"""Checks on third-party codecs: their declarations, and whether they write only within their slices and bounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Check that a codec and its children only write into their slices; see `Preprocessor.is_watched`.
+    """Check that a codec and its children write only into their own slices; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
@@ -77,8 +77,8 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
         if (out != _CANARY).any():
             at = int(np.argwhere(out != _CANARY)[0, -1]) - first
             raise ModelContractError(
-                f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice is the {codec.size}"
-                " places from start on."
+                f"{codec.who}: its {name}(start) writes to position start{at:+d}; its slice is the {codec.size}"
+                " positions from start on."
             )
 
 
@@ -101,6 +101,6 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
         path = next((leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path)
         who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
         raise ModelContractError(
-            f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
+            f"{who}: {path} is encoded as {encoded[wrong][0]} at position {at}, outside [{low[at]}, {high[at]}],"
             " the range that its bounds() returns."
         )

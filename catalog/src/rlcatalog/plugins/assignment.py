@@ -1,4 +1,4 @@
-"""Building the registry from declarations: unusable parts are left out, the others get their names."""
+"""Building the registry from declarations: unusable components are omitted, and the others get their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of the plugins' parts; record omitted parts in the plugins' records."""
+    """Return the registry of the plugins' components; note omitted components in the plugins' records."""
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)
@@ -36,12 +36,12 @@ def assign(records: list[PluginRecord]) -> Registry:
 
 
 def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component]]:
-    """Return the parts that are usable so far, each with its plugin."""
+    """Return the components that are usable so far, each with its plugin."""
     return [(record, c) for record in records for c in record.parts]
 
 
 def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component, type]]:
-    """Return the usable parts that have a config struct, each with its struct."""
+    """Return the usable components that have a config struct, each with that struct."""
     return [
         (record, c, record.config_classes[c.declaration.config])
         for record, c in _parts(records)
@@ -50,7 +50,7 @@ def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Compon
 
 
 def _refuse_twice(records: Sequence[PluginRecord]) -> None:
-    """Fail the plugins of a distribution that declares one name twice."""
+    """Mark a distribution's plugins as failed if it declares the same name twice."""
     own = [(record, c) for record, c in _parts(records) if c.declaration.extends is None]
     count = Counter((c.kind, c.address) for _, c in own)
     for record, c in own:
@@ -59,7 +59,10 @@ def _refuse_twice(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_claims(records: Sequence[PluginRecord]) -> None:
-    """Drop parts that claim another part's entry in a process-wide table. If both are third-party parts, drop both."""
+    """Drop components that claim another component's entry in a process-wide table.
+
+    If both are third-party components, drop both.
+    """
     claims: dict[tuple[str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
     for record, c in _parts(records):
         for entry in c.declaration.entries:
@@ -79,7 +82,7 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
-    """Fail plugins whose parts name unknown frameworks; any plugin may declare one."""
+    """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a framework."""
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
         error = None if c.declaration.entries else unknown_framework(c, declared)  # frameworks call their targets
@@ -88,7 +91,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
-    """Drop parts whose config struct another distribution also uses."""
+    """Drop components whose config struct another distribution also uses."""
     users: dict[type, set[str]] = defaultdict(set)
     for _, c, struct in _holders(records):
         users[struct].add(c.distribution)
@@ -101,7 +104,7 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
-    """Drop parts that name an undeclared config key."""
+    """Drop components that name an undeclared config key."""
     known = {
         key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}"
         for _, c, struct in _holders(records)
@@ -113,7 +116,7 @@ def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
 
 
 def _extend(registry: Registry) -> None:
-    """Extend components with code from other packages. The framework's own package takes precedence."""
+    """Add code from other packages to the components that it extends. The framework's own package takes precedence."""
     owners = {c.name: c.distribution for c in registry.active("framework")}
     parts = {(c.kind, c.address): c for c in registry}
     brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)

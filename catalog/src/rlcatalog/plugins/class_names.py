@@ -1,4 +1,4 @@
-"""Lookup of the classes of installed plugins by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
+"""Lookup of installed plugins' classes by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rlcatalog.plugins.component import Component
 
 
 def part_class(module: str, name: str, framework: str, kind: str | None = None) -> Any:
-    """Return an installed part's class by its name.
+    """Return an installed component's class by its name.
 
     Args:
-        module: The name of the module, for messages.
+        module: The name of the module, for error messages.
         name: The name of the attribute.
-        framework: `"torch"`, `"tf"`, or `"numpy"` for parts that need no framework.
+        framework: `"torch"`, `"tf"`, or `"numpy"` for components that need no framework.
         kind: The kind of component; None allows any.
 
     Raises:
-        AttributeError: No package provides the name.
-        MissingPluginError: The package that provides it is missing, disabled or failed to load.
-        AmbiguousChoiceError: Several plugins have a class of this name, and the public index lists none of them.
+        AttributeError: No package provides this name.
+        MissingPluginError: The package that provides it is missing, is disabled, or failed to load.
+        AmbiguousChoiceError: Several plugins have a class with this name, and none of them is in the public index.
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -34,7 +34,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
             raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names.")
         if len(owners) > 1:
             raise AmbiguousChoiceError(
-                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."
+                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one that you mean."
             )
         (owner,) = owners
     return owners[owner].load(framework)

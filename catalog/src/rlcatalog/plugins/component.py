@@ -1,4 +1,4 @@
-"""Component: a named part with its declaration, its origin, and access to its code."""
+"""Component: a named building block with its declaration, its origin, and access to its code."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ T = TypeVar("T")
 
 @dataclass
 class Component:
-    """One named part and its origin.
+    """One named building block, such as a model or a distribution, and its origin.
 
     Attributes:
         declaration: The plugin's declaration.
-        distribution: Distribution that provides it; empty for one registered in process.
+        distribution: Distribution that provides the component; empty for a component registered in process.
         version: That distribution's version.
         objects: Classes by framework, for a component registered in process.
-        extensions: Framework → the components of other packages with code for it: one, or all if several packages
-            have code and none owns the framework.
+        extensions: Framework → components of other packages that add code for it: one, or all of them if several
+            packages have such code and none owns the framework.
         kind: The kind: `"model"`, `"preprocessor"`, …
-        name: The name users write into a config.
-        switch: The config key that turns it on, or None.
-        in_process: Whether it was registered by the running program.
-        is_indexed: Whether the public index lists it under its name.
-        is_third_party: Whether it belongs to a plugin that the public index does not list.
-        undeclared: Whether it is a registered class that declares no keys, such as RLlib's custom classes.
-        address: `"distribution/name"`, or only the name for a registered class.
-        provider: Distribution and version as one text.
-        title: `"model 'glu' (acme-glu 1.0)"`, for messages.
+        name: The name that users write into a config.
+        switch: The config key that turns the component on, or None.
+        in_process: Whether the component was registered by the running program.
+        is_indexed: Whether the public index lists the component under its name.
+        is_third_party: Whether the component belongs to a plugin that the public index does not list.
+        undeclared: Whether the component is a registered class that declares no keys, such as one of RLlib's custom
+            classes.
+        address: `"distribution/name"`; for a registered class, only the name.
+        provider: Distribution and version as one string.
+        title: Text such as `"model 'glu' (acme-glu 1.0)"`, for error messages.
     """
 
     declaration: Declaration
@@ -64,12 +65,12 @@ class Component:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """Frameworks with code for the part, or `"numpy"` or `"cli"` for parts that need none."""
+        """Frameworks that the component has code for, or `"numpy"` or `"cli"` for a component that needs none."""
         return (*self.declaration.served, *self.extensions)
 
     @property
     def label(self) -> str:
-        """`"model 'glu' of acme-glu 1.0"`, for messages that name a class; empty for a registered class."""
+        """Text such as `"model 'glu' of acme-glu 1.0"`, for messages about a class; empty for a registered class."""
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
@@ -89,15 +90,16 @@ class Component:
         require_framework(target, self.distribution)
 
     def ask(self, name: str, *arguments: Any, returns: Callable[[Any], T]) -> T:
-        """Call a function of the declaration and convert its result.
+        """Call one of the declaration's functions and convert its result.
 
         Args:
             name: The field that holds the function.
             *arguments: Its arguments.
-            returns: A function that converts the result, and raises TypeError or ValueError for a wrong kind.
+            returns: A function that converts the result, and raises TypeError or ValueError for a result of the wrong
+                kind.
 
         Raises:
-            PartError: The function raised, or its result has the wrong kind.
+            PartError: The function raised an error, or its result is of the wrong kind.
         """
         what = f"its {name} function"
         with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):  # ours is about the request
@@ -106,16 +108,16 @@ class Component:
             return returns(answer)
 
     def fault(self, what: str) -> PartError:
-        """Return an error about this component."""
+        """Return an error that names this component."""
         return PartError(f"{self.title}: {what}", self)
 
     def load(self, framework: str) -> Any:
         """Import and return the target for a framework.
 
         Raises:
-            NotServedError: The component has no target for it.
+            NotServedError: The component has no target for this framework.
             MissingFrameworkError: The framework is not installed.
-            PartError: The import failed, or the module lacks the class.
+            PartError: The import failed, or the module does not contain the class.
         """
         if framework in self._targets:
             return self._targets[framework]
@@ -133,7 +135,7 @@ class Component:
         """Import a class or a function that the declaration names.
 
         Raises:
-            PartError: The import failed, or the module lacks it.
+            PartError: The import failed, or the module does not contain it.
         """
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
             target_object = resolve_name(target)
@@ -143,11 +145,11 @@ class Component:
 
 
 def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
-    """Call a part's target and return the result.
+    """Call a component's target and return the result.
 
     Raises:
-        CatalogError: The target cannot be imported, or raises an error of rlcatalog.
-        PartError: The target raises any other error.
+        CatalogError: The target cannot be imported, or raised one of rlcatalog's errors.
+        PartError: The target raised any other error.
     """
     target = component.load(framework)
     with blame_part(component):
@@ -155,11 +157,11 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
 
 
 def blame_part(component: Component, what: str = "") -> AbstractContextManager[None]:
-    """Run a part's code and report errors under its name; rlcatalog's own errors pass through.
+    """Run a component's code and report errors under its name; rlcatalog's own errors propagate unchanged.
 
     Args:
         component: The part.
-        what: Name of the method that runs, for the message.
+        what: Name of the method that runs, for the error message.
 
     Raises:
         PartError: The code raised an error that does not come from rlcatalog.

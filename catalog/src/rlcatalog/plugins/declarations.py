@@ -1,7 +1,7 @@
 """Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
 
-A declaration has a part's name, the requests that it fits, and the import path of its code. rlcatalog imports a target
-such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` at its first use.
+A declaration gives a component's name, the requests that it fits, and the import path of its code. rlcatalog imports a
+target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` on first use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Forms = Mapping[str, Form]
 
 
 def text_like(pattern: str) -> Callable[[Any], bool]:
-    """Return a function that tests whether a value is text that matches a pattern."""
+    """Return a function that tests whether a value is a string that matches a pattern."""
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
 
 
 def are_texts(value: Any) -> bool:
-    """Return whether a value is a tuple of text."""
+    """Return whether a value is a tuple of strings."""
     return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
 
 
@@ -49,7 +49,7 @@ PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):
-    """How well a component fits: in each slot, the highest rank is chosen."""
+    """How well a component fits; in each slot, the component with the highest rank is chosen."""
 
     FALLBACK = 1
     GENERIC = 2
@@ -58,7 +58,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """Rank of a component (None if it does not fit) and the reason.
+    """A component's rank (None if it does not fit), and the reason.
 
     Example:
         >>> def match(request):
@@ -72,14 +72,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a model as `explain` prints it.
+    """One stage of a model, as shown by `explain`.
 
     Attributes:
-        name: Name of the step, such as `hidden 1 (tanh)`.
-        shape: Shape of its output for one observation, or None if it is only known after building.
-        weights: Its number of weights, or None if it is only known after building. `rlcatalog summary` adds them up.
+        name: Name of the stage, such as `hidden 1 (tanh)`.
+        shape: Shape of the stage's output for one observation; None if known only after building.
+        weights: Number of weights in the stage; None if known only after building. `rlcatalog summary` adds them up.
             Before building, loading rejects a config that requires more weights than the file contains.
-        whole: Whether `weights` counts all weights; False for a lower bound.
+        whole: Whether `weights` counts all weights; False if it is a lower bound.
     """
 
     name: str
@@ -93,25 +93,27 @@ class Declaration:
     """Base class of all declarations.
 
     Attributes:
-        name: The name users write into a config.
+        name: The name that users write into a config.
         targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf": "pkg.tf:Class"}`, or
-            `{"numpy": "pkg.codecs:Class"}` for parts that need no framework.
+            `{"numpy": "pkg.codecs:Class"}` for components that need no framework.
         summary: One line for `rlcatalog list`.
-        match: A function that returns whether, how well and why the component fits a request. None: it is chosen by
-            name, by its `switch` or by its `kinds`.
+        match: A function that returns whether, how well and why the component fits a request. If None, the component is
+            chosen by name, by its `switch` or by its `kinds`.
         config: Import path of the msgspec struct with the component's config keys, or None.
         reads: Names of other config keys that the component reads: shared keys of the kernel, or another package's
-            keys. Undeclared keys are refused when the plugin is loaded.
-        ignores: A function that returns the keys without effect for a request: key → its condition, such as
-            `"preprocessor_pref='rllib'"`. rlcatalog reports keys that no other part reads. None: it reads all its keys.
+            keys. Undeclared keys are rejected when the plugin is loaded.
+        ignores: A function that returns the keys that have no effect for a request, each with the condition under which
+            it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog reports them unless another component reads
+            them. If None, the component reads all its keys.
         extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
             None. In that case, `reads` is the only other field that is used.
-        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. None:
-            the kit uses the standard spaces that the part fits.
-        switch: The config key that turns a slot's part on, or None. A value of None or False is off. Without a `match`,
-            the part fits as `SPECIFIC` if it is on, and not otherwise.
-        kinds: The kinds of space that the part takes: `SpaceInfo.kind` or the qualified name of a space class.
-            rlcatalog only calls `match` for these; without a `match`, the part fits them all. Empty: all spaces.
+        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. If None,
+            the kit uses the standard spaces that the component fits.
+        switch: The config key that turns the component on in its slot, or None. The values None and False turn it off.
+            Without a `match`, the component fits with rank `SPECIFIC` if it is on, and does not fit otherwise.
+        kinds: The kinds of space that the component supports: `SpaceInfo.kind` or the qualified name of a space class.
+            rlcatalog calls `match` only for these; without a `match`, the component fits all of them. If empty, it
+            supports all spaces.
     """
 
     kind: ClassVar[str] = ""
@@ -153,7 +155,7 @@ class Declaration:
             raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
 
     def problems(self) -> Iterator[str]:
-        """Yield problems of its fields, and normalise the fields."""
+        """Yield the problems with the fields, and normalise the fields."""
         for name, (fits, form) in self.forms.items():
             value = getattr(self, name)
             if not fits(value) and not (value is None and getattr(type(self), name, "") is None):
@@ -181,7 +183,7 @@ class Declaration:
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The names of its targets."""
+        """The names of the declaration's targets."""
         return tuple(self.targets)
 
     def target_of(self, name: str) -> str:
@@ -189,28 +191,28 @@ class Declaration:
         return self.targets[name]
 
     def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return the object that parts are built from for one of `served`, if it is not the target itself."""
+        """Return the object that components are built from for one of `served`, if not the target itself."""
         return target
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """Its entries in a table that all catalogs of the process share; empty for most kinds."""
+        """The declaration's entries in a table that all catalogs of the process share; empty for most kinds."""
         return ()
 
     def enter(self) -> bool:
-        """Enter it into that table; return whether it was not there before.
+        """Enter the declaration into that table; return whether it is new.
 
         Raises:
-            DuplicateNameError: Another declaration already has its place.
+            DuplicateNameError: Another declaration already has one of its entries.
         """
         return provided.enter(self)
 
     def leave(self) -> None:
-        """Remove it again."""
+        """Remove the declaration from that table."""
         provided.leave(self)
 
     def describe_clash(self, entry: str, other: Any) -> str:
-        """Return the problem if another declaration has its place."""
+        """Return the description of the problem if another declaration has this entry."""
         return f"{self.kind} {entry!r} already exists; use another name."
 
     @property
@@ -219,7 +221,7 @@ class Declaration:
         return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
 
     def is_on(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a config turns the part on."""
+        """Return whether a config turns the component on."""
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
@@ -242,7 +244,7 @@ class Declaration:
 
 
 class PreprocessorSpec(Declaration):
-    """A `Preprocessor` class: the codec for one or a few kinds of space."""
+    """A `Preprocessor` class: the codec for one or more kinds of space."""
 
     kind: ClassVar[str] = "preprocessor"
     targets_allowed = frozenset({"numpy"})
@@ -268,11 +270,12 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
-        claims: For a head: a function that returns the keys of a Dict observation that it reads itself. Trunk and
-            memory are chosen for the remaining keys, and only see those.
-        describe: A function that returns the stages and their shapes without a framework; None: "known after build".
-        pinned_keys: For a model that requests other models: a function that returns config keys with the names of the
-            chosen models. A saved policy stores them, so that loading does not choose again.
+        claims: For a head, a function that returns the keys of a Dict observation that the head reads itself. Trunk and
+            memory are chosen for the remaining keys, and see only those.
+        describe: A function that returns the stages and their shapes without importing a framework. If None, they are
+            "known after build".
+        pinned_keys: For a model that requests other models, a function that returns config keys with the names of the
+            models chosen. A saved policy stores them, so that loading does not repeat the choice.
         plain: Whether its targets are plain modules: a class, an instance or a factory of `torch.nn.Module` or
             `keras.Layer`. Such a model is a trunk, and reads the keys of `PLAIN_KEYS`.
 
@@ -314,11 +317,11 @@ class ActionDistSpec(Declaration):
 
     Attributes:
         size: A function of the action space and the model config that returns the number of model outputs. It must
-            agree with the class's `required_model_output_shape`. A composite can leave it out.
+            agree with the class's `required_model_output_shape`. A composite can omit it.
         composite: Whether it joins distributions that the catalog chooses for the children of a Tuple or Dict. Its size
             is the sum of their sizes.
-        wraps_default: Whether it wraps the distribution that the catalog would otherwise choose. `size` then gets the
-            size of that distribution as a third argument.
+        wraps_default: Whether it wraps the distribution that the catalog would otherwise choose. `size` then gets that
+            distribution's size as a third argument.
 
     Example:
         >>> def size(action, config):
@@ -351,7 +354,7 @@ class CommandSpec(Declaration):
 class EngineSpec(Declaration):
     """An engine: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
 
-    `rlcatalog train --help` imports the target's module, so import heavy modules only when the engine is created.
+    `rlcatalog train --help` imports the target's module, so import heavy modules there only when the engine is created.
     """
 
     kind: ClassVar[str] = "engine"
@@ -370,12 +373,13 @@ class CheckSpec(Declaration):
 class ExporterSpec(Declaration):
     """A format for exported policies; its name is the `format` of `policy.export(path, format=...)`.
 
-    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that runs such a file. A function that
-    writes one, `write(policy, path) -> rlcatalog_export.Exported`, is a target of a framework: a `FrameworkSpec` that
-    extends it adds `"export-NAME"`.
+    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that loads such a file to run it. The
+    function that writes such a file, `write(policy, path) -> rlcatalog_export.Exported`, is a framework's target: a
+    `FrameworkSpec` that extends it adds `"export-NAME"`.
 
     Attributes:
-        suffix: Suffix of such files, such as `".onnx"`, which selects the format if none is named; empty for a folder.
+        suffix: File suffix, such as `".onnx"`, which selects the format if none is named; empty for a format that
+            writes folders.
     """
 
     kind: ClassVar[str] = "exporter"

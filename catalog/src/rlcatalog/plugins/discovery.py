@@ -1,4 +1,4 @@
-"""Discovery of plugins from entry points: scan, remove duplicates, sort, and mark disabled plugins."""
+"""Discovery of plugins from entry points: scans, removes duplicates, sorts, and marks disabled plugins."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class PluginRecord:
     Attributes:
         name: Entry-point name.
         distribution: Normalised name of the distribution that provides it.
-        version: That distribution's version, or an empty string.
+        version: Version of that distribution, or an empty string.
         requires: That distribution's `Requires-Dist` lines.
         entry_point: The object whose `load()` imports the plugin.
         status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
-        error: Why it is not loaded, or which parts are left out, as text; None without problems.
+        error: Why the plugin is not loaded, or which components are omitted, as text; None if there are no problems.
         exception: The exception that caused `error`, if the plugin failed.
         problems: The problems of a loaded plugin.
-        parts: Its parts, without the ones left out.
-        config_classes: Import path → config struct of its parts.
+        parts: The plugin's components, without the omitted ones.
+        config_classes: Import path → config struct, for the plugin's components.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PluginRecord:
         return f"{'has' if self.status == 'failed' else 'is'} {self.status}: {self.error}"
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
-        """Record that the plugin is not usable, and why."""
+        """Record that the plugin is unusable, and why."""
         self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
 
     def refuse(self, why: str) -> None:
@@ -74,12 +74,12 @@ class PluginRecord:
         self.fail(IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"), "incompatible")
 
     def note(self, problem: CatalogError) -> None:
-        """Record a problem of a plugin that is still usable."""
+        """Record a problem with a plugin that is still usable."""
         self.problems.append(problem)
         self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
 
     def leave_out(self, part: Component, problem: CatalogError) -> None:
-        """Drop a part and record the reason. A plugin without remaining parts has failed."""
+        """Drop a component and record the reason. A plugin with no components left has failed."""
         self.note(problem)
         self.parts = [other for other in self.parts if other is not part]
         if not self.parts:
@@ -92,7 +92,7 @@ def _text(exception: BaseException) -> str:
 
 
 class _DamagedEntryPoint(NamedTuple):
-    """Entry point of an installed distribution whose files cannot be read; loading it raises the reason."""
+    """Entry point of an installed distribution whose files cannot be read; loading it raises the original error."""
 
     name: str
     dist: Any
@@ -100,13 +100,13 @@ class _DamagedEntryPoint(NamedTuple):
     value: str = ""
 
     def load(self) -> Any:
-        """Raise the reason."""
+        """Raise the original error."""
         raise self.error
 
 
 @cache
 def scan() -> tuple[Any, ...]:
-    """Return the entry points of rlcatalog's group; installed packages are read once per process."""
+    """Return the entry points in rlcatalog's group; installed packages are read once per process."""
     # Imported here: it costs more than the rest of `import rlcatalog` together.
     from importlib.metadata import distributions
 
@@ -134,7 +134,7 @@ def _is_whole(distribution: Distribution) -> bool:
 
 
 def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
-    """Yield a distribution's entry points of our group, or an entry point with the reason why they cannot be read."""
+    """Yield a distribution's entry points in our group, or one entry point with the reason why they cannot be read."""
     text = ""
     try:
         text = distribution.read_text("entry_points.txt") or ""
@@ -152,9 +152,9 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
 
 
 def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
-    """Return the plugin of each entry point once, in an order that only depends on names.
+    """Return each entry point's plugin once, in an order that depends only on names.
 
-    An editable install can show one distribution twice; equal (distribution, name, value) triples are one plugin.
+    An editable install can list the same distribution twice; equal (distribution, name, value) triples are one plugin.
     """
     plugins: dict[tuple[str, str, str], PluginRecord] = {}
     for point in entry_points:
@@ -176,8 +176,8 @@ def _names(text: str) -> frozenset[str]:
 def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | None:
     """Return why environment variables disable a plugin, or None.
 
-    `RLCATALOG_DISABLE_PLUGINS` lists plugins to leave out (`*` for all), `RLCATALOG_LOAD_PLUGINS` the only ones to load
-    (empty: none). Both take distribution and entry-point names, separated by commas.
+    `RLCATALOG_DISABLE_PLUGINS` lists plugins to skip (`*` for all), and `RLCATALOG_LOAD_PLUGINS` lists the only ones to
+    load (empty for none). Both take distribution and entry-point names, separated by commas.
     """
     own = {plugin.distribution, normalize(plugin.name)}
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")

@@ -23,47 +23,47 @@ hookimpl = pluggy.HookimplMarker("rlcatalog")
 
 @hookspec
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-body]
-    """Return the preprocessors this plugin provides: one codec per kind of space."""
+    """Return the preprocessors that this plugin provides: one codec per kind of space."""
 
 
 @hookspec
 def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
-    """Return the observation filters this plugin provides, chosen by name with `observation_filter`."""
+    """Return the observation filters that this plugin provides, chosen by name with `observation_filter`."""
 
 
 @hookspec
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
-    """Return the environment wrappers this plugin provides, applied by `rlcatalog.wrap_env`."""
+    """Return the environment wrappers that this plugin provides, applied by `rlcatalog.wrap_env`."""
 
 
 @hookspec
 def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
-    """Return the models this plugin provides: trunks, memories and heads."""
+    """Return the models that this plugin provides: trunks, memories and heads."""
 
 
 @hookspec
 def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
-    """Return the action distributions this plugin provides."""
+    """Return the action distributions that this plugin provides."""
 
 
 @hookspec
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
-    """Return the action codecs this plugin provides: one for each kind of action space that it defines."""
+    """Return the action codecs that this plugin provides: one for each kind of action space that it defines."""
 
 
 @hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
-    """Return the frameworks this plugin provides, or its additions to another package's framework."""
+    """Return the frameworks that this plugin provides, or its additions to another package's framework."""
 
 
 @hookspec
 def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
-    """Return the export formats this plugin provides, each with its writer and its runner."""
+    """Return the export formats that this plugin provides, each with its writer and its runner."""
 
 
 @hookspec
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
-    """Return the sub-commands this plugin adds to the command line."""
+    """Return the sub-commands that this plugin adds to the command line."""
 
 
 @hookspec
@@ -73,4 +73,4 @@ def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
-    """Return the checks this plugin adds to the conformance kit, such as one update under its engine."""
+    """Return the checks that this plugin adds to the conformance kit, such as one update with its engine."""

@@ -1,7 +1,7 @@
-"""Loader of plugins: a failing plugin is reported and does not affect others.
+"""Plugin loader, which reports a failing plugin without affecting the others.
 
-pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here, a
-manager only holds one plugin at a time.
+pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here, each
+plugin manager holds only one plugin at a time.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 def load_plugins(
     entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
 ) -> Registry:
-    """Load the plugins of entry points; return the registry of their parts, with the status of each plugin.
+    """Load the plugins of entry points; return the registry of their components, with each plugin's status.
 
     Args:
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        default_of: A function that returns a config struct with its defaults, or raises if its keys cannot be read.
+        default_of: A function that returns a config struct with its defaults, or raises an error if its keys cannot be
+            read.
 
     Raises:
-        PluginError: A plugin that is being loaded calls it.
+        PluginError: A plugin that is being loaded calls this function.
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     refuse_while_loading()
@@ -63,7 +64,7 @@ def load_plugins(
 
 
 def load_indexed(kind: str) -> list[Any]:
-    """Return the declarations of the packages in the public index for a process-wide table.
+    """Return the declarations for a process-wide table, from the packages in the public index.
 
     Args:
         kind: The kind of declaration, `"framework"` or `"action_codec"`.
@@ -87,7 +88,7 @@ def refuse_while_loading() -> None:
     if (name := _LOADING.get()) is not None:
         raise PluginError(
             f"plugin {name!r} requests a catalog while it is being loaded, but there is none until all plugins are"
-            " loaded. Request it later: as request.catalog in a match function, or when a part is used."
+            " loaded. Request it later: as request.catalog in a match function, or when a component is used."
             " `from rlcatalog import *` needs a catalog for MODEL_DEFAULTS; import the names that you need."
         )
 
@@ -117,7 +118,7 @@ def _load_all(
 def _load(
     record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any], manager: pluggy.PluginManager
 ) -> None:
-    """Load one plugin, and store its parts, or its error, in its record."""
+    """Load one plugin, and store its components, or its error, in its record."""
     if why := disabled_reason(record, environ):
         record.status, record.error = "disabled", why
         return
@@ -139,10 +140,10 @@ def _load(
 def _read_declarations(
     hooks: Mapping[str, Callable[[], Any]], record: PluginRecord, default_of: Callable[[type], Any]
 ) -> None:
-    """Call every hook of a plugin, check the results, and store the parts in the plugin's record.
+    """Call all of a plugin's hooks, check the results, and store the components in the plugin's record.
 
     Raises:
-        DeclarationError: A hook does not return a list of its declarations.
+        DeclarationError: A hook did not return a list of its kind of declaration.
     """
     name, declarations = record.name, list[Declaration]()
     for hook_name, hook in hooks.items():
@@ -188,9 +189,9 @@ def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginMana
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(
-                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
+                f"plugin {name!r}: {key!r} is not one of rlcatalog's hooks.{nearest(key, HOOK_RETURNS)}"
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
         if key not in hooks:
-            raise DeclarationError(f"plugin {name!r}: {key}() lacks @rlcatalog.hookimpl.")
+            raise DeclarationError(f"plugin {name!r}: {key}() is not decorated with @rlcatalog.hookimpl.")
     return hooks

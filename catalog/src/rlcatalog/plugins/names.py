@@ -1,9 +1,9 @@
-"""Rule for names, which does not depend on the order in which plugins are found.
+"""Naming rule, which does not depend on the order in which plugins are found.
 
-Every part has an address, `distribution/name`. A bare name means the part that the public index lists under it. If
-there is none, it means the part whose name starts with its distribution's name, such as `acme_net_small` of `acme-net`.
-Other bare names are errors. A name that two distributions can claim is an error that gives both addresses. Config keys,
-commands and file suffixes follow the same rule.
+Every component has an address, `distribution/name`. A bare name refers to the component that the public index lists
+under it. If there is none, it refers to the component whose name starts with its distribution's name, such as
+`acme_net_small` from `acme-net`. Other bare names are errors. A name that two distributions can claim is an error that
+gives both addresses. Config keys, commands and file suffixes follow the same rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlcatalog.plugins import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
-    """Return whether a bare name can refer to a distribution's part.
+    """Return whether a bare name can refer to a distribution's component.
 
     Args:
         kind: The kind of component, `"config"` for a key, or `"suffix"`.
@@ -45,7 +45,7 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
         structs: Config struct → distribution.
 
     Returns:
-        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → distributions that
+        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → the distributions that
         have such a key.
     """
     fields: dict[type, tuple[str, ...]] = {s: s.__struct_fields__ for s in structs}  # type: ignore[attr-defined]

@@ -29,10 +29,10 @@ def _are_classes(kinds: Any) -> bool:
 
 
 class ActionCodecSpec(Declaration):
-    """An `ActionCodec` class, which handles the actions of some kinds of space.
+    """An `ActionCodec` class, which handles actions from certain kinds of space.
 
     Attributes:
-        kinds: The qualified names of its space classes, whose subclasses are included.
+        kinds: The qualified names of the space classes that it handles, including their subclasses.
     """
 
     kind: ClassVar[str] = "action_codec"
@@ -54,17 +54,17 @@ class ActionCodecSpec(Declaration):
 class FrameworkSpec(Declaration):
     """A framework for models and distributions.
 
-    Its targets name its code. Required are `"backend"`, the class that runs a policy
-    (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
+    Its targets name its code. Two are required: `"backend"`, the class that runs a policy
+    (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. The others are optional:
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
-    - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.ModelWrapper`);
+    - `"host"`: the base class that a `model_interface` is mixed into (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
-    - `"add_time_dimension"`: a function that gives padded rows their time axis;
+    - `"add_time_dimension"`: a function that adds the time axis to padded rows;
     - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
-    - `"policy_module"`: creates the result of `policy.as_module()` from the policy;
+    - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class
@@ -73,7 +73,7 @@ class FrameworkSpec(Declaration):
 
     Attributes:
         module: The module that shows whether the framework is installed, and that defines its tensor classes.
-        aliases: Other names for it.
+        aliases: Other names for the framework.
         packages: Other top-level modules whose classes belong to the framework, such as `("keras",)`.
     """
 
@@ -107,7 +107,7 @@ class FrameworkSpec(Declaration):
         return (self.name, *self.aliases)
 
     def _entry(self, what: str) -> str:
-        """Return the key of a target that another package adds."""
+        """Return the table key for a target that another package adds."""
         return f"{self.name}: {what}"
 
     def enter(self) -> bool:
@@ -125,7 +125,7 @@ class FrameworkSpec(Declaration):
     # --- of a framework, not of what extends one ---------------------------------------------------------------------
 
     def target(self, what: str) -> str | None:
-        """Return the import path of a target, which the part or another package declares; None if there is none."""
+        """Return the import path of a target that this or another package declares; None if there is none."""
         added = provided.declarations["framework"].get(self._entry(what))
         return self.targets.get(what) or (None if added is None else added.targets[what])
 
@@ -134,7 +134,7 @@ class FrameworkSpec(Declaration):
 
         Args:
             what: The target's name.
-            user: The distribution that asks, for the message.
+            user: The distribution that requests the target, for the error message.
 
         Raises:
             NotServedError: No package declares this target.

@@ -1,7 +1,7 @@
-"""Public index of names and their distributions, for install hints and the rule of names.
+"""Public index of names and their distributions, for install hints and the naming rule.
 
-It is a data file, so that the kernel's code names no part. `tools/public_index.py` writes it from the packages of this
-repository; other packages can be added.
+It is a data file, so that the kernel's code does not name any component. `tools/public_index.py` writes it from the
+packages of this repository; other packages can be added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def provider_of(kind: str, name: str) -> str | None:
 
 @cache
 def kernel_keys() -> frozenset[str]:
-    """Return the config keys that the kernel itself owns."""
+    """Return the config keys that belong to the kernel itself."""
     provides = _data()["provides"].items()
     return frozenset(
         entry.partition("/")[2] for entry, owner in provides if owner == "rlcatalog" and entry[:7] == "config/"
@@ -34,14 +34,14 @@ def kernel_keys() -> frozenset[str]:
 
 
 def distributions(*entries: str) -> list[str]:
-    """Return the listed distributions; with prefixes such as `"space/"`, only those with a matching entry."""
+    """Return the listed distributions; given prefixes such as `"space/"`, only the ones with a matching entry."""
     if not entries:
         return list(_data()["distributions"])
     return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})
 
 
 def frameworks() -> tuple[str, ...]:
-    """Return the names of the listed frameworks, in search order."""
+    """Return the names of the frameworks in the index, in search order."""
     return tuple(_data()["frameworks"])
 
 
@@ -51,6 +51,6 @@ def how_to_get(distribution: str) -> str:
 
 
 def install_hint() -> str:
-    """Return a sentence with the packages to install to get started."""
+    """Return a sentence that says which packages to install first."""
     names = " ".join(n for n in _data()["distributions"] if n.startswith("rlcatalog-"))
     return f"Parts are in separate packages; to get started: pip install {names}"

@@ -1,4 +1,4 @@
-"""Registry of names: parts of plugins, registered parts, and their origin."""
+"""Registry of names: plugins' components, registered components, and their origins."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ THIS_PROCESS = "this process"
 
 
 class Registry:
-    """Registry of all components of one catalog by kind and name, with the config structs of their keys.
+    """Registry of all components in one catalog by kind and name, with the config structs that define their keys.
 
     Its tables are replaced, never changed, because other threads may iterate over them.
 
     Args:
         records: The plugins, loaded or not.
-        components: The parts of the loaded plugins.
+        components: The components of the loaded plugins.
         classes: Config struct → the distribution that owns its keys.
-        paths: Import path, as declarations name it → config struct.
+        paths: Import path, as written in declarations → config struct.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Registry:
 
         Args:
             component: The component.
-            struct: The struct with its config keys, which its declaration names, or None.
+            struct: The struct that defines the component's config keys, as named in its declaration, or None.
 
         Raises:
             DuplicateNameError: A config key belongs to another part.
-            DeclarationError: It names an undeclared framework or config key.
+            DeclarationError: The component names an undeclared framework or config key.
         """
         if (error := unknown_framework(component)) is not None:
             raise error
@@ -102,7 +102,7 @@ class Registry:
         return [c for c in self if c.kind == kind]
 
     def name_of(self, component: Component) -> str:
-        """Return the name with which `get` finds a component: its bare name, or its address if that is ambiguous."""
+        """Return the name by which `get` finds a component: its bare name, or its address if the name is ambiguous."""
         is_clear = self._meanings.get((component.kind, component.name)) == [component]
         return component.name if is_clear else component.address
 
@@ -114,15 +114,15 @@ class Registry:
         """Return a component by name, or by `distribution/name`.
 
         Raises:
-            MissingPluginError: The package of this name is missing, disabled or failed to load.
-            AmbiguousChoiceError: Several plugins have the name, and none owns it.
-            UnknownNameError: The name does not exist.
+            MissingPluginError: The package with this name is missing, is disabled, or failed to load.
+            AmbiguousChoiceError: Several plugins use this name, and none owns it.
+            UnknownNameError: No component has this name.
         """
         meanings = self._meanings.get((kind, name), [])
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, asked: str) -> Component:
-        """Return the component of an address in a different spelling; raise the error for any other name."""
+        """Return the component for an address in a different spelling; for any other name, raise the error."""
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")
@@ -161,7 +161,7 @@ def _keys(struct: type) -> tuple[str, ...]:
 
 
 def unknown_key(component: Component, declared: Collection[str]) -> DeclarationError | None:
-    """Return the error for a component that names an undeclared config key, or None. Keys of absent packages pass.
+    """Return the error for naming an undeclared config key, or None. Keys of absent packages are accepted.
 
     Args:
         component: The component.
@@ -180,11 +180,11 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
 
 
 def unknown_framework(component: Component, declared: Iterable[str] = ()) -> DeclarationError | None:
-    """Return the error for a component whose targets name only unknown frameworks, or a misspelt one.
+    """Return the error for a component whose targets name only unknown frameworks or a misspelt one, or None.
 
     Args:
         component: The component.
-        declared: Frameworks that the table does not have yet.
+        declared: Frameworks that are not in the table yet.
     """
     declaration, known = component.declaration, {*frameworks(), *public_index.frameworks(), *declared}
     if declaration.targets_allowed is not None:

@@ -1,4 +1,4 @@
-"""`Request`: the input of a lookup, which `match` and `describe` functions get."""
+"""`Request`: the input to a lookup, which `match` and `describe` functions receive."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Request:
     """Input of one lookup.
 
     Attributes:
-        obs: The environment's observation space (for preprocessors: the space or subspace to encode).
-        action: The action space, or None if it does not matter.
-        config: The model config, complete and checked: every key of the installed packages with its value.
+        obs: The environment's observation space (for preprocessors, the space or subspace to encode).
+        action: The action space, or None if it is irrelevant.
+        config: The model config, complete and checked: it has a value for every key of the installed packages.
         framework: `"torch"`, `"tf"`, or None if any framework is acceptable.
         encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
         num_outputs: Number of model outputs, or None for a trunk.
-        trunk_width: Width of the trunk's output, for memories and heads; None if it is only known after building.
-        env: The environment, for environment wrappers.
+        trunk_width: Width of the trunk's output, for memories and heads; None if known only after building.
+        env: The environment, for requests to environment wrappers.
         preprocessor: The preprocessor of the observations, if known.
         catalog: The catalog of this lookup, for models that contain others (see `Catalog.trunk`).
         mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs`
-            contains it only if models see the mask.
+            contains its entry only if models see the mask.
     """
 
     obs: SpaceInfo
@@ -55,14 +55,14 @@ class Request:
     def is_image(self) -> bool:
         """Whether a model sees one array of rank 3, which is RLlib's rule for convolutions.
 
-        Integers for categories (`_disable_preprocessor_api`) do not form an image.
+        Integers that stand for categories (`_disable_preprocessor_api`) do not form an image.
         """
         space = None if self.preprocessor is None else self.preprocessor.observation_space
         return len(self.encoded_shape or ()) == 3 and (space is None or SpaceInfo.read(space).kind == "box")
 
     @property
     def sees_parts(self) -> bool:
-        """Whether a model sees the parts of a Dict or Tuple; a preprocessor may have joined them."""
+        """Whether a model sees the separate entries of a Dict or Tuple, which a preprocessor may have joined."""
         return self.obs.is_composite and (self.preprocessor is None or self.preprocessor.structured)
 
     @property

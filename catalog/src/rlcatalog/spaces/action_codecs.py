@@ -15,10 +15,10 @@ from rlcatalog.spaces.info import KINDS, SpaceInfo
 
 
 def codec_class(info: SpaceInfo) -> Any:
-    """Return the class of a space's codec, or None.
+    """Return the codec class for a space, or None.
 
-    The codec of the most derived class wins. A listed codec for a base class takes precedence over a codec for another
-    package's class.
+    The codec of the most derived class wins. A codec in the public index for a base class takes precedence over a codec
+    for a class from a different package.
     """
     table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):

@@ -31,7 +31,7 @@ class Repeated(gymnasium.Space[list[Any]]):
         super().__init__(None, None, seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
-        """Return a list of 0 to `max_len` sampled items."""
+        """Return a list of 0 to `max_len` items, sampled from the child space."""
         return [self.child_space.sample() for _ in range(int(self.np_random.integers(0, self.max_len + 1)))]
 
     def contains(self, x: Any) -> bool:
@@ -53,8 +53,8 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     """Vectors whose last axis is non-negative and sums to 1.
 
     Args:
-        shape: Shape; the last axis holds the components.
-        concentration: Dirichlet concentration used for sampling, `shape[-1:]`; ones when None.
+        shape: Shape; the components are along the last axis.
+        concentration: Dirichlet concentration used for sampling, `shape[-1:]`; all ones if None.
         dtype: A floating dtype.
         seed: Seed for sampling.
 

@@ -1,7 +1,7 @@
 """A Gymnasium space, read once into a frozen, framework-free tree.
 
-Matching, explaining, config checks and codec plans all read this tree. Plugins can inspect a space without importing
-gymnasium.
+Matching, explaining, config checks and codec plans all read this tree. It lets plugins inspect a space without
+importing gymnasium.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class SpaceInfo:
-    """One node of a space.
+    """One node in a space's tree.
 
     Attributes:
         kind: `"box"`, `"discrete"`, …; for an unknown class, its qualified name.
-        path: Path of the node, in Python syntax: `obs['camera'][0]`.
+        path: Path of the node in Python syntax, such as `obs['camera'][0]`.
         shape: Shape of the space, or None if it has none (Dict, Tuple, Text, …).
         dtype: NumPy name of the dtype, or None.
         low: Lower bounds (Box), an array of `shape`; None for other kinds, as below.
         high: Upper bounds (Box), an array of `shape`.
         n: Number of values (Discrete).
-        start: Smallest value (Discrete) or values (MultiDiscrete).
+        start: Smallest value (Discrete) or smallest values (MultiDiscrete).
         nvec: Numbers of values (MultiDiscrete), an array of `shape`.
-        keys: Names of the children (Dict), in the space's order.
+        keys: Keys of the children (Dict), in the space's order.
         children: Child nodes, in the space's order.
         classes: Qualified names of the space's class and its bases, most derived first.
-        space: The space that was read, for codecs of kinds with additional attributes.
+        space: The space that was read, for codecs that need its additional attributes.
     """
 
     kind: str
@@ -107,13 +107,13 @@ class SpaceInfo:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the shape contains no value."""
+        """Whether values of this space are empty arrays."""
         return self.shape is not None and 0 in self.shape
 
     def without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
-            f"{self.path}: {self.describe()} holds no values, so {name} has nothing to choose. Remove it from the"
+            f"{self.path}: {self.describe()} has no values, so {name} has nothing to choose. Remove it from the"
             " action space, and add it again in an environment wrapper (gymnasium.wrappers.TransformAction)."
         )
 
@@ -133,15 +133,15 @@ class SpaceInfo:
         return self.kind == "box" and (self.dtype or "").startswith(("int", "uint", "bool"))
 
     def split(self, value: Any) -> list[Any]:
-        """Return the parts of one value or a batch of values of a Tuple or Dict, in the space's order."""
+        """Split one Tuple or Dict value, or a batch of them, into its entries, in the space's order."""
         return [value[key] for key in self.keys] if self.kind == "dict" else list(value)
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """Return the value of a Tuple or Dict with these parts."""
+        """Return the Tuple or Dict value made of these entries."""
         return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
     def distance(self, kinds: Sequence[str]) -> int | None:
-        """Return how many of the space's classes come before one of these kinds; None without a match."""
+        """Return how many of the space's classes precede the first of these kinds; None if there is no match."""
         return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
 
     def without(self, key: str, *inner: str) -> SpaceInfo:
@@ -149,8 +149,8 @@ class SpaceInfo:
 
         Args:
             key: The key.
-            *inner: Further keys of a path. Then the entry inside the Dict under `key` is removed, together with a Dict
-                that becomes empty.
+            *inner: Further keys of a path. In that case, the entry inside the Dict at `key` is removed, along with any
+                Dict that becomes empty.
         """
         from gymnasium.spaces import Dict
 
@@ -163,7 +163,7 @@ class SpaceInfo:
         return replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
 
     def walk(self) -> Iterator[SpaceInfo]:
-        """Yield this node and all below it, depth first, in the space's order."""
+        """Yield this node and all nodes below it, depth first, in the space's order."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -183,8 +183,8 @@ class SpaceInfo:
 def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
-    The kind is determined by the nearest class that the kernel knows: a subclass of Box is a `"box"`. Codecs for the
-    subclass are found by the class's name.
+    The nearest class that the kernel knows determines the kind: a subclass of Box is a `"box"`. Codecs for the subclass
+    are found by its class name.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])

@@ -1,6 +1,6 @@
 """Padded tensors for observations of varying size, with masks or lengths.
 
-They are dataclasses of tensors; plugins can define more. A structure consists of dicts, tuples and dataclasses.
+Each kind is a dataclass of tensors; plugins can define more. A structure consists of dicts, tuples and dataclasses.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class RepeatedValues:
-    """A batch of lists, padded to one length (Repeated and Sequence spaces).
+    """A batch of lists, padded to the same length (Repeated and Sequence spaces).
 
-    A Repeated space inside another is pushed outward: the values of `Repeated(Repeated(Box(K), N), M)` are the
-    RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, in addition to the outer lengths `[B]`.
+    A Repeated space nested in another keeps its lengths per outer item: the values of
+    `Repeated(Repeated(Box(K), N), M)` are the RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, in
+    addition to the outer lengths `[B]`.
 
     Attributes:
-        values: Tensor `[B, max_len, ...]`, or a structure of tensors; zeros after the lengths.
+        values: Tensor `[B, max_len, ...]`, or a structure of tensors; zeros beyond each length.
         lengths: Number of items, a float tensor `[B]`.
-        max_len: Number of places.
+        max_len: Maximum number of items.
     """
 
     values: Any
@@ -31,10 +32,10 @@ class RepeatedValues:
     max_len: int
 
     def unbatch_all(self) -> list[Any]:
-        """Return B lists of items without padding, with Python loops.
+        """Return B lists of items without padding, using Python loops.
 
         Raises:
-            ValueError: The batch size is not known (inside a `tf.function`).
+            ValueError: The batch size is unknown (inside a `tf.function`).
         """
         sizes = tuple(self.lengths.shape)
         if any(size is None for size in sizes):
@@ -52,8 +53,8 @@ class OneOfValues:
     """A batch of values, each from one of several spaces.
 
     Attributes:
-        tag: One-hot of the branch that each value is from, `[B, branches]`.
-        branches: The values of each branch, which are only valid in rows with its tag.
+        tag: One-hot encoding of the branch that each value comes from, `[B, branches]`.
+        branches: The values of each branch, which are valid only in rows with that branch's tag.
     """
 
     tag: Any
@@ -61,7 +62,7 @@ class OneOfValues:
 
 
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a structure with a function applied to each array or tensor; other leaves stay unchanged."""
+    """Apply a function to each array or tensor in a structure; other leaves stay unchanged."""
 
     def leaf(value: Any) -> Any:
         return change(value) if hasattr(value, "shape") else value
@@ -70,14 +71,14 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def first_tensor(values: Any) -> Any:
-    """Return the first array or tensor in a structure, which has the batch's size."""
+    """Return the first array or tensor in a structure; its length is the batch size."""
     tensors: list[Any] = []
     map_tensors(values, tensors.append)
     return tensors[0]
 
 
 def _unbatch(values: Any) -> Any:
-    """Return a structure in which each RepeatedValues is a (nested) list of items."""
+    """Return a structure in which each RepeatedValues has become a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
         return _map(values, lambda tensor: tensor, _unbatch)
     if len(values.lengths.shape):
@@ -86,7 +87,7 @@ def _unbatch(values: Any) -> Any:
         try:
             length = float(values.lengths)
         except TypeError as error:
-            raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
+            raise ValueError("unbatch_all() needs values: inside a tf.function, the lengths are unknown.") from error
         # A branch of a OneOf that was not taken can hold any number.
         count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
     return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]
@@ -119,7 +120,7 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
 
 
 class TupleActions(NamedTuple):
-    """Actions of a Tuple space, one batch per component.
+    """Tuple actions, as one batch per component.
 
     Attributes:
         batches: Tensors `[B]` or `[B, n]`, one per component.
@@ -160,7 +161,7 @@ def one_hot(
 
 
 def parts_of(sample: Any) -> list[Any] | None:
-    """Return the tensors of a structured sample in order, or None if it is a single tensor."""
+    """Return a structured sample's tensors in order, or None if it is a single tensor."""
     if isinstance(sample, TupleActions):
         sample = sample.batches
     if isinstance(sample, Mapping):

@@ -1,4 +1,4 @@
-"""The acting step of a policy: resume the state, call the backend, check the result, and pass the state on."""
+"""A policy's acting step: resume the state, call the backend, check the result, and pass on the state."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def take_step(
     policy: Policy, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
 ) -> Step:
-    """Choose actions for encoded observations, and return them with the next state.
+    """Choose actions for encoded observations, and return them together with the next state.
 
     Args:
         policy: The policy, which carries the state and checks the step.
-        acting: Object that chooses the actions: the policy's backend, or its frozen form.
-        encoded: Encoded observations, as `Policy.act_encoded` takes them.
+        acting: Object that chooses the actions: the policy's backend, or its frozen backend.
+        encoded: Encoded observations, in the form that `Policy.act_encoded` accepts.
         state: See `Policy.act`.
         prev_reward: See `Policy.act`.
         mask: A checked mask, boolean `[B, m]`, or None.

@@ -1,4 +1,4 @@
-"""Building a policy from the parts that a lookup chose."""
+"""Building a policy from the components that a lookup chose."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def build(
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Look up parts and build them into one policy.
+    """Look up components and build one policy from them.
 
     Args:
         obs_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config.
-        framework: `"torch"` or `"tf"`. If None, a custom class decides; otherwise, the installed framework is used,
-            torch before tf.
+        framework: `"torch"` or `"tf"`. If None, a custom class's framework is used, or otherwise the first installed
+            one: torch, then tf.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
             or `keras.Layer` (its class, an instance or a function that creates one).
-        env: An environment to take the spaces from, instead of the two arguments, after `wrap_env` has wrapped it: an
-            id, a class, a function, an environment or a vector environment. The policy then acts on observations of
+        env: An environment whose spaces to use, after wrapping with `wrap_env`, in place of the two space arguments: an
+            id, a class, a function, an environment or a vector environment. The policy then acts on observations from
             `policy.wrap_env(env)`.
-        catalog: The catalog that chooses the parts. If None, the process's catalog.
-        pins: Choices of an earlier lookup, which this lookup repeats.
+        catalog: The catalog that chooses the components. If None, the process's default catalog.
+        pins: Choices of an earlier lookup to repeat.
         defaults: An engine's defaults; see `Catalog.resolve`.
 
     Raises:
@@ -71,7 +71,8 @@ def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "
     Args:
         config: The config.
         model: The argument.
-        way: How the caller's user passes a dictionary of config keys, with braces for the dictionary.
+        way: How a user of the calling function passes a dictionary of config keys, with `{}` in place of the
+            dictionary.
 
     Raises:
         ConfigError: The model is a dictionary, or the config names a different model.

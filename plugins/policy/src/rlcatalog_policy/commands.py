@@ -1,4 +1,4 @@
-"""The command `rlcatalog summary`: the layers of the model for an environment."""
+"""The command `rlcatalog summary`, which shows a model's layers for an environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def summary(
     model: ModelKeys = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Print the layers of the model for an environment, with their shapes and numbers of weights."""
+    """Print the model's layers for an environment, with their shapes and numbers of weights."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)[:2]
         layers = summarize_layers(catalog.resolve(*spaces, config, framework))

@@ -1,7 +1,7 @@
-"""Run-time contract checks for a policy's model and distribution, which name the part that breaks the contract.
+"""Run-time contract checks for a policy's model and distribution, which name the component at fault.
 
-A backend compares shapes at each call, in a tenth of a microsecond each, and calls this module if one differs. While
-TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
+A backend compares shapes at each call, which takes a tenth of a microsecond per shape, and calls this module if one
+differs. While TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shape = tuple[int | None, ...]
 
 
 class ContractChecker:
-    """Checker for the return values of a policy's parts, which names the part that breaks the contract.
+    """Checker for the return values of a policy's components, which names the component at fault.
 
     Args:
         policy: The policy.
@@ -62,23 +62,23 @@ class ContractChecker:
             )
 
     def refuse_written_input(self, name: str) -> NoReturn:
-        """Raise an error: a model has written into one of its inputs."""
+        """Raise the error for a model that has written into one of its inputs."""
         raise ModelContractError(
             f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
-            " shares its memory with the caller's observations or state, which would change with it. Write into a copy"
+            " shares memory with the caller's observations or state, which would also change. Write into a copy"
             " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
     # --- return values of distributions -------------------------------------------------------------------------------
 
     def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
-        """Raise an error unless a sample in its flat form has the shape `[rows, width]`."""
+        """Raise an error unless a flattened sample has the shape `[rows, width]`."""
         if fits(sample, (rows, self.width)):
             return
         who, shape = self._dist(method), shape_of(sample)
         if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
             raise ModelContractError(
-                f"{who} returned {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
+                f"{who} returned {shape[1]} values per action; {self._policy.action_space} needs {self.width}."
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
@@ -86,7 +86,7 @@ class ContractChecker:
         )
 
     def check_tensors(self, value: Any, method: str) -> None:
-        """Raise an error unless a distribution returned tensors of the framework, as one value or a structure."""
+        """Raise an error unless a distribution returned the framework's tensors, as a single tensor or a structure."""
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
@@ -98,15 +98,16 @@ class ContractChecker:
                 )
 
     def check_actions(self, raw: Array, mask: Array | None) -> None:
-        """Raise an error unless drawn actions are in the action space, and their mask allows them.
+        """Raise an error unless drawn actions are in the action space and allowed by their masks.
 
         Args:
             raw: Raw actions `[B, width]`.
-            mask: Their masks `[B, m]`, or None.
+            mask: The actions' masks `[B, m]`, or None.
 
         Raises:
             ModelContractError: A third-party distribution drew an action outside the space.
-            ActionMaskError: A mask forbids an action, because the model or the distribution overrides it.
+            ActionMaskError: A drawn action is forbidden by its mask, because the model or the distribution overrides
+                the masking.
         """
         start = 0
         for leaf in self._policy.action_codec.leaves if self._untried else ():
@@ -131,30 +132,30 @@ class ContractChecker:
         choices = self._policy.masks.by_choice(mask[row : row + 1])
         allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
         raise ActionMaskError(
-            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, and the mask allows {allowed}."
+            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, but the mask allows {allowed}."
             f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} overrides that. Leave masking"
-            " to rlcatalog. If the entry of the observation means something else, set the model config key"
-            " 'action_mask_key' to another name, and no mask is applied."
+            " to rlcatalog. If the observation entry means something else, set the model config key"
+            " 'action_mask_key' to another name; then no mask is applied."
         )
 
     def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
-        """Raise an error unless a distribution's numbers, one per row, are a tensor of the shape `[rows]`."""
+        """Raise an error unless a distribution returned one number per row, as a tensor of shape `[rows]`."""
         self.check_tensors(numbers, method)
         if not fits(numbers, (rows,)):
             raise ModelContractError(
                 f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
-                f" {_describe(numbers)}. Sum over the values of an action."
+                f" {_describe(numbers)}. Sum over each action's values."
             )
 
     def refuse_gradient(self, method: str) -> NoReturn:
-        """Raise an error: gradients pass through a sample."""
+        """Raise the error for a sample that gradients pass through."""
         raise ModelContractError(
             f"{self._dist(method)} must return actions without gradient; found a gradient that reaches the inputs."
             " Detach the actions (tf.stop_gradient), and leave draws with gradient to rsample()."
         )
 
     def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
-        """Raise an error: the parts use a weight that is neither trained nor saved."""
+        """Raise the error for components that use a weight that is neither trained nor saved."""
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
@@ -167,7 +168,7 @@ class ContractChecker:
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """Run code of the parts; see `blame`."""
+        """Run the components' code; see `blame`."""
         try:
             yield
         except BaseException as error:
@@ -175,14 +176,14 @@ class ContractChecker:
             raise
 
     def blame(self, error: BaseException) -> None:
-        """Raise a typed error in place of the error that a plugin's part raised; return for other errors.
+        """Replace an error that a plugin's component raised with a typed error; do nothing for other errors.
 
         Errors from classes of the running program are unchanged, unless a method does not take the contract's
         arguments.
 
         Raises:
             ModelContractError: A method does not accept its arguments.
-            PartError: A plugin's part raised the error.
+            PartError: A plugin's component raised the error.
         """
         if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
             return
@@ -204,7 +205,7 @@ class ContractChecker:
                 raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
         # The parts' caller raised it, because of a value that a part returned.
         whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
-        raise PartError(f"{whose}: the policy fails on this part or on its return value: {reason(error)}") from error
+        raise PartError(f"{whose}: the policy failed on this part or its return value: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
@@ -227,7 +228,7 @@ class ContractChecker:
                 ) from error
 
     def _dist(self, method: str = "") -> str:
-        """Return the name of the distribution, or of its method, with the plugins' parts in it."""
+        """Return the name of the distribution, or of its method, with the plugins' components that it contains."""
         cls = unbind(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.dists.walk()]
         labels = [c.label for c in components if c.is_third_party] or [c.label for c in components[:1] if c.label]
@@ -240,7 +241,7 @@ _METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl
 
 
 def model_chain(model: Any) -> list[Any]:
-    """Return a model and all models inside it; empty for anything else."""
+    """Return a model and all models inside it; return nothing for any other object."""
     models = [model] if isinstance(model, ModelV2) else []
     for one in models:
         models += [inner for inner in models_inside(one).values() if inner not in models]
@@ -248,14 +249,14 @@ def model_chain(model: Any) -> list[Any]:
 
 
 def shape_of(array: Any) -> Shape | None:
-    """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
+    """Return an array's or tensor's shape, with None for each axis of unknown length; None for any other object."""
     with suppress(AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
         return tuple(None if n is None else int(n) for n in array.shape)
     return None
 
 
 def fits(array: Any, expected: Shape) -> bool:
-    """Return whether an array or tensor has the expected shape, as far as known.
+    """Return whether an array or tensor has the expected shape, as far as its shape is known.
 
     If the number of rows is unknown, 1 is wrong, and any other number may be right.
     """
@@ -267,7 +268,7 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
-    """Return what was expected and found if a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    """If a leaf's codec cannot map raw actions `[B, width]` into the space, return what was expected and found."""
     within, expected = np.isfinite(raw), "finite numbers"
     if codec.whole and codec.counts is not None:  # choices must be drawn as such; other numbers may be clipped
         within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
@@ -293,14 +294,14 @@ def _describe(value: Any) -> str:
 
 
 def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
-    """Raise an error if a plugin's distribution and its declaration disagree, or its class cannot be called.
+    """Raise an error if a plugin's distribution does not match its declaration, or its class cannot be called.
 
     Args:
         resolution: The lookup's choice.
         config: The model config.
 
     Raises:
-        PartError: The class needs a different number of inputs than it declares, or its constructor does not take
+        PartError: The class needs a different number of inputs than it declares, or its constructor does not accept
             `(inputs, model)`.
     """
     for plan in resolution.dists.walk():
@@ -310,7 +311,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
-            raise component.fault(f"{cls.__name__}.__init__ gets ({given}), but takes {signature}.")
+            raise component.fault(f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}.")
         shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue

@@ -1,7 +1,7 @@
-"""New models, copies and pickles of a policy: the same parts are built, with new or copied weights and statistics.
+"""New models, copies and pickles of a policy, built from the same components with new or copied weights and statistics.
 
-A pickle has the same content as a save: it names the parts. Classes of the running program are pickled as usual, by the
-module that they are imported from.
+A pickle has the same content as a saved policy: it names the components. As in any pickle, classes of the running
+program are stored by their import paths.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def new_model(policy: Policy) -> ModelV2:
-    """Build a new model from a policy's parts, with freshly initialised weights."""
+    """Build a new model from a policy's components, with freshly initialised weights."""
     resolution = policy.resolution
     return policy.catalog.model(
         resolution.components(*MODEL_SLOTS),
@@ -36,11 +36,11 @@ def new_model(policy: Policy) -> ModelV2:
 
 
 def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
-    """Return a policy with the same parts, weights and statistics, on the same device.
+    """Return a policy with the same components, weights and statistics, on the same device.
 
     Args:
         policy: The policy.
-        memo: Copies made so far, by `id`; a model found here is used.
+        memo: Copies made so far, by `id`; if the model has a copy here, it is used.
     """
     spaces = policy.observation_space, policy.action_space
     with copying_instances():
@@ -80,7 +80,7 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
 
 
 def _own_parts(policy: Policy) -> Iterator[Component]:
-    """Yield a policy's parts from the running program; raise an error if one cannot be found again."""
+    """Yield a policy's components from the running program; raise an error if one cannot be found again later."""
     registry = policy.catalog.registry
     for component in policy.resolution.parts():
         if not component.in_process:

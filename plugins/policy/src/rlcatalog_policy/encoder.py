@@ -1,4 +1,4 @@
-"""Encoder: encodes and filters observations, and reads action masks, before they reach a model."""
+"""Encoder: encodes and filters observations, and reads action masks, before observations reach a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
     Args:
         given: The shape of the batch.
-        shape: The shape of one encoded observation.
+        shape: The shape of a single encoded observation.
         name: The caller's name for the batch.
         place: Beginning of the message.
 
@@ -45,7 +45,7 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
         raise ObservationError(
             f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
             f" Policy.preprocess returns them, found shape {tuple(given)}."
-            + (f" This is a single one: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
+            + (f" This is a single observation: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
         )
 
 
@@ -53,7 +53,7 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
     """Raise an error unless an array or tensor has the format of action masks from `Policy.action_mask`, `[rows, m]`.
 
     Args:
-        masks: Reader for action masks for the action space.
+        masks: Reader for the action space's masks.
         mask: The array or tensor.
         rows: Number of rows.
         name: The caller's name for the array.
@@ -71,13 +71,13 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
 
 
 def host_values(value: Any) -> Any:
-    """Return an array, or a tensor in the CPU's memory, as an array; None for other tensors, and while tracing."""
+    """Return an array, or a tensor in CPU memory, as an array; return None for other tensors and while tracing."""
     device = str(getattr(value, "device", "")).lower()
     return None if device and "cpu" not in device else to_array(value)
 
 
 def to_array(value: Any) -> Any:
-    """Return a tensor on any device as an array; None stays None."""
+    """Return a tensor on any device as an array; return None for None."""
     return value if value is None or isinstance(value, np.ndarray) else ops_of(value).array(value)
 
 
@@ -85,17 +85,17 @@ class Encoder:
     """Encoder for an environment's observations, which also reads their action masks.
 
     Args:
-        catalog: Catalog for looking up preprocessors.
+        catalog: Catalog in which to look up preprocessors.
         resolution: The lookup's choice.
-        codec: The codec of the action space, if there already is one.
+        codec: The codec of the action space, if it already exists.
         filters: Whether to also create the filter that the lookup chose.
 
     Attributes:
-        preprocessor: Encodes observations, without their masks if the model does not see them.
+        preprocessor: Encodes observations; if the model does not see masks, without them.
         masks: Reads action masks.
-        mask_apart: Whether the mask is removed before the preprocessor.
+        mask_apart: Whether the mask is removed before the preprocessor runs.
         filter: The filter after the preprocessor, or None.
-        space: The space of observations that are encoded and filtered.
+        space: The space of encoded and filtered observations.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Encoder:
             self.space = self.filter.processed_space(self.preprocessor)
 
     def seen(self, obs: Any) -> Any:
-        """Return the preprocessor's input from an observation or a batch: all of it, or all except the action mask."""
+        """Return the preprocessor's input from an observation or a batch: all of it, or all but the action mask."""
         return self.masks.without(obs) if self.mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
@@ -153,7 +153,7 @@ class Encoder:
         return encoded, own
 
     def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
-        """Return the action masks `[B, m]` of encoded observations; raise an error unless these have the encoded shape.
+        """Return the action masks `[B, m]` of encoded observations; raise an error if the latter have the wrong shape.
 
         A tensor of masks stays a tensor.
         """
@@ -181,7 +181,7 @@ class Encoder:
         return encoded
 
     def filter_batch(self, encoded: Array, update: bool | Array) -> Array:
-        """Filter a batch of encoded observations; `update` selects the rows that the filter learns from first."""
+        """Filter a batch of encoded observations; the filter first learns from the rows that `update` selects."""
         assert self.filter is not None
         rows = np.asarray(update)
         if not rows.ndim:
@@ -195,9 +195,9 @@ class Encoder:
 
         Args:
             obs: The observation.
-            mask: Its mask in Gymnasium's format, if the observation does not contain it.
-            over: Whether the episode is over. No action follows, so a mask that allows nothing is read as allowing
-                everything.
+            mask: The observation's mask in Gymnasium's format, if the observation does not contain it.
+            over: Whether the episode is over. No action follows then, so a mask that allows nothing is read as one that
+                allows everything.
 
         Raises:
             ActionMaskError: The mask has the wrong format, or allows no action in an episode that continues.

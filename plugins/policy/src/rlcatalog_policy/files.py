@@ -1,7 +1,7 @@
-"""Files in a saved folder: written whole or not at all, and read only if they are regular files of a bounded size.
+"""Files in a saved folder: written completely or not at all, and read only if they are regular files of limited size.
 
 One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the previous file intact. A
-writer holds the folder's lock, which the system releases when the process ends for any reason.
+writer holds the folder's lock, which the system releases when the process ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
     Args:
         folder: The folder.
-        wait: Whether to wait for another holder, instead of raising an error at once.
+        wait: Whether to wait until another holder releases the lock, instead of raising an error at once.
 
     Raises:
-        BlockingIOError: Another process, or other code in this one, holds the lock, and `wait` is not set.
+        BlockingIOError: Another process, or other code in this process, holds the lock, and `wait` is not set.
     """
     try:
         import fcntl
@@ -62,7 +62,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Write a file atomically: readers find the old file or the new one, even after a system crash.
+    """Write a file atomically: readers see either the old file or the new one, even after a system crash.
 
     A link with this name is replaced; its target stays unchanged.
 
@@ -88,7 +88,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's list of names to the disk, if the system can."""
+    """Write a folder's directory entries to disk, if the system supports this."""
     with suppress(OSError):  # Windows cannot open folders, and some file systems cannot sync them
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -100,7 +100,7 @@ def sync_folder(folder: Path) -> None:
 class RegularFile:
     """Regular file opened for reading; links, pipes, devices and folders are rejected.
 
-    It stays readable if a writer removes its name.
+    It stays readable even if a writer removes its name.
 
     Args:
         path: Its path.
@@ -131,7 +131,7 @@ class RegularFile:
         self.size, self._file = status.st_size, os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
-            raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; at most {most} are allowed.")
+            raise SavedPolicyError(f"{path}: is too large: it has {self.size} bytes; at most {most} are allowed.")
 
     def read(self, size: int | None = None) -> bytes:
         """Return the first bytes of the file, or all of it if `size` is None.
@@ -158,7 +158,7 @@ def read_file(path: Path, most: int) -> bytes:
     """Return the content of a regular file.
 
     Args:
-        path: Its path; links and pipes are not opened.
+        path: The file's path; links and pipes are not opened.
         most: Maximum size in bytes.
 
     Raises:
@@ -188,10 +188,10 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def _check_levels(value: Any, most: int = 100) -> None:
-    """Raise an error if tables and lists are nested deeper than `most`: recursive code would fail on them.
+    """Raise an error if tables and lists are nested deeper than `most`, because recursive code would fail on them.
 
     Raises:
-        ValueError: They are nested more deeply.
+        ValueError: They are nested too deeply.
     """
     if isinstance(value, dict | list):
         if most == 0:
@@ -201,16 +201,16 @@ def _check_levels(value: Any, most: int = 100) -> None:
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
-    """Raise an error if a folder or a subfolder contains other than regular files: links, pipes, sockets, devices.
+    """Raise an error if a folder or subfolder contains links, pipes, sockets or devices, not just regular files.
 
-    Code that then opens these files by path stays inside the folder, and does not wait for another process.
+    Code that then opens these files by path stays inside the folder, and never waits for another process.
 
     Args:
         folder: The folder; it may be a link itself, because the user named it.
         skip: Names of direct subfolders that are not searched.
 
     Raises:
-        SavedPolicyError: It contains something else; the message names it.
+        SavedPolicyError: The folder contains something else; the message names it.
     """
     try:
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""Frozen policies, whose actions are computed faster than with the framework's modules."""
+"""Frozen policies, which compute actions faster than the framework's modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class FrozenBackend(Protocol):
     """Object that chooses a frozen policy's actions, faster than the policy's backend.
 
     Attributes:
-        reason: Why it is not faster (the policy cannot be frozen, or results differ); None if it is faster.
+        reason: Why this object is not faster (the policy cannot be frozen, or its results differ); None if it is
+            faster.
     """
 
     reason: str | None
@@ -38,14 +39,14 @@ class FrozenBackend(Protocol):
 
 
 class Frozen(Policy):
-    """Policy that acts faster, created by `Policy.freeze`.
+    """A policy that acts faster, created by `Policy.freeze`.
 
     `act`, `act_encoded` and steppers are faster; all other attributes come from the policy. It samples actions from a
     separate generator.
 
     Attributes:
         policy: The policy.
-        reason: Why it is not faster than the policy; None if it is.
+        reason: Why the frozen policy is not faster than the policy; None if it is faster.
     """
 
     def __init__(self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None) -> None:
@@ -66,7 +67,7 @@ class Frozen(Policy):
 
     @property
     def reason(self) -> str | None:
-        """Why it is not faster than the policy; None if it is."""
+        """Why the frozen policy is not faster than the policy; None if it is faster."""
         return self._reason if self._frozen is None else self._frozen.reason
 
     def act(
@@ -103,7 +104,7 @@ class Frozen(Policy):
             self._frozen.set_random_state(state)
 
     def to(self, device: str) -> Policy:
-        """Raise an error: a frozen policy cannot move to another device.
+        """Raise an error, because a frozen policy cannot move to a different device.
 
         Raises:
             NotServedError: The device differs.
@@ -128,7 +129,7 @@ class Frozen(Policy):
         return f"Frozen: {self._how()}\n{self.policy!r}"
 
     def explain(self) -> Explanation:
-        """Return why these parts were chosen, and whether the frozen policy acts faster."""
+        """Return why these components were chosen, and whether the frozen policy acts faster."""
         return Explanation(self.resolution, self._how())
 
     def _how(self) -> str:

@@ -1,6 +1,6 @@
-"""History of each episode while acting, for the views of past steps that a model requests.
+"""Each episode's history while acting, for the views of past steps that a model requests.
 
-Training needs no history, because it uses stored views that acting returned.
+Training needs no history, because it uses the stored views that acting returned.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class View:
     """One parsed entry of a model's `view_requirements`.
 
     Attributes:
-        name: Its name, the key in the model's input.
-        column: The column it reads.
-        shifts: The steps it reads, relative to the current one.
-        single: Whether it is one step, without an axis for steps.
-        acting: Whether the model sees it while acting.
-        training: Whether the model sees it in training.
+        name: The view's name, which is the key in the model's input.
+        column: The column that the view reads.
+        shifts: The steps that the view reads, relative to the current one.
+        single: Whether the view is a single step, without an axis for steps.
+        acting: Whether the model sees the view while acting.
+        training: Whether the model sees the view in training.
         repeat: Number of sequence rows per value.
     """
 
@@ -66,7 +66,7 @@ class View:
 
     @property
     def ahead(self) -> bool:
-        """Whether it needs values that acting does not know yet."""
+        """Whether the view needs values that are not yet known when acting."""
         known = 0 if self.column in ("obs", "t") else -1
         return self.column not in (*_PAST, "t") or max(self.shifts) > known
 
@@ -79,8 +79,8 @@ class Views:
         obs_shape: Shape of an encoded observation.
         obs_dtype: Dtype of an encoded observation.
         actions: The codec of the action space.
-        flat: Whether the model sees actions of a Tuple or Dict as one flat vector, instead of the structure.
-        who: The model's name, for messages.
+        flat: Whether the model sees Tuple or Dict actions as one flat vector, instead of a structure.
+        who: The model's name, for error messages.
 
     Raises:
         NotServedError: A view is not supported.
@@ -142,7 +142,7 @@ class Views:
         return History(windows, np.zeros(batch_size, np.int64))
 
     def restart(self, history: History, rows: Array) -> History:
-        """Return the history with new episodes in some rows (indices or booleans)."""
+        """Return the history with new episodes started in some rows (indices or booleans)."""
         windows = {column: with_rows(window, rows, 0) for column, window in history.windows.items()}
         return History(windows, with_rows(history.t, rows, 0))
 
@@ -150,7 +150,7 @@ class Views:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
-            ModelContractError: The model requests rewards, but there is not one for each row.
+            ModelContractError: The model requests rewards, but the number of rewards does not match the number of rows.
             NonFiniteError: A reward is NaN or infinite.
         """
         if not self.reads_rewards:
@@ -167,8 +167,8 @@ class Views:
         Args:
             history: The last steps.
             obs: The current encoded observations.
-            ops: Operations on the arrays or tensors.
-            actions: Reader for actions that are tensors.
+            ops: Operations for the arrays or tensors.
+            actions: Reader for actions given as tensors.
         """
         actions = self._actions if actions is None else actions
         return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
@@ -205,10 +205,10 @@ class Views:
         return History(windows, history.t + 1)
 
     def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
-        """Return the views of future steps, from a rollout.
+        """Return the views of future steps, taken from a rollout.
 
         Args:
-            columns: Column → its values `[T, N, ...]`; all columns that these views read.
+            columns: Column → its values `[T, N, ...]`, for all columns that these views read.
             ended: Whether the episode ended with the step, `[T, N]`.
 
         Returns:
@@ -238,15 +238,15 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all are starting.
+    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all episodes are starting.
 
     Args:
         reward: The rewards, or None.
         t: Number of steps taken in each episode `[B]`.
-        who: The model's name, for messages.
+        who: The model's name, for error messages.
 
     Raises:
-        ModelContractError: There is not one reward for each row.
+        ModelContractError: The number of rewards does not match the number of rows.
         NonFiniteError: A reward is NaN or infinite.
     """
     begun = t > 0
@@ -267,7 +267,7 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:
-    """Return whether a requirement is not a view: the current observation, or a state."""
+    """Return whether a requirement is not a view but the current observation or a state."""
     if name.startswith(("state_in_", "state_out_")):
         return True
     return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]
@@ -283,7 +283,7 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     if column not in known and row.used_for_compute_actions:
         raise NotServedError(
             f"{who} requests the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
-            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts work, too."
+            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts also work."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(
@@ -297,7 +297,7 @@ def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
 
 
 def with_rows(array: Array, rows: Any, value: Any) -> Array:
-    """Return a copy of an array with a value in some rows, by indices or booleans."""
+    """Return a copy of an array in which some rows, given by indices or booleans, are set to a value."""
     array = array.copy()
     array[rows] = value
     return array

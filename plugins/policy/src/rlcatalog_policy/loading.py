@@ -1,14 +1,15 @@
-"""Loader for saved policies: checks the files, and finds the chosen parts by name.
+"""Loader for saved policies, which checks the files and finds the chosen components by name.
 
-Memory is bounded by the lengths of the files, or by fixed limits if the files are small:
+Memory use is bounded by the lengths of the files or, for small files, by fixed limits:
 
 - `policy.json` is read up to a limit.
 - The weights' header must match the length of their file.
-- The weights that the parts announce for the config (`Stage.weights`) must be in the header before a model is built.
-- The model's names, shapes and dtypes must equal those in the header before an array is read.
+- Before a model is built, the header must contain the weights that the components declare for the config
+  (`Stage.weights`).
+- Before an array is read, the model's names, shapes and dtypes must match the header's.
 
-A part that does not announce its weights, such as a custom class, is not bounded. Its errors, including out-of-memory
-errors, become a `SavedPolicyError`.
+Memory for a component that does not declare its weights, such as a custom class, is not bounded. Its errors, including
+out-of-memory errors, become a `SavedPolicyError`.
 """
 
 from __future__ import annotations
@@ -64,18 +65,19 @@ def load(
     Args:
         directory: The folder of the saved policy.
         framework: `"torch"` or `"tf"`, even if the policy was saved with the other one: weights and statistics are the
-            same in both, and outputs agree to 1e-5. If None, the framework it was saved with.
-        model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`.
-            It may also be a dictionary with the arguments in `custom_model_config` that contained code.
-        observation_space: Required if a plugin's space kind could not be saved, or if the space has more entries than
-            `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
+            same in both, and outputs agree to 1e-5. If None, the framework that the policy was saved with.
+        model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`. It
+            can also be a dictionary with those arguments in `custom_model_config` that contained code.
+        observation_space: Required if the space is of a plugin's kind that could not be saved, or if the space has more
+            entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
         action_space: The same for actions.
-        catalog: The catalog for looking up parts. If None, the process's catalog.
+        catalog: The catalog in which to look up components. If None, the process's default catalog.
 
     Raises:
-        SavedPolicyError: The files are truncated, changed or foreign, or describe more data than they contain.
-        MissingPluginError: A part's plugin is missing; the message names it.
-        NotServedError: A part, such as a custom model, has no code for `framework`.
+        SavedPolicyError: The files are truncated or changed, were not written by rlcatalog, or describe more data than
+            they contain.
+        MissingPluginError: A component's plugin is missing; the message names it.
+        NotServedError: A component, such as a custom model, has no code for `framework`.
 
     Example:
         >>> rlcatalog.build(env="CartPole-v1").save("cartpole")
@@ -90,7 +92,7 @@ def load(
 def load_for(
     call: str, source: Path, spaces: Mapping[str, Any], framework: str | None, model: Any, catalog: Catalog | None
 ) -> Policy:
-    """Restore a policy for a function whose call begins with `call`, as shown in error messages; see `load`."""
+    """Restore a policy for a function whose call starts with `call` in error messages; see `load`."""
     catalog = default_catalog() if catalog is None else catalog
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
@@ -140,7 +142,7 @@ def read_manifest(source: Path) -> Manifest:
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
-    """Open all files of one save; if a writer removes one meanwhile, start again."""
+    """Open all files of one save; if a writer removes one in the meantime, start again."""
     former = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)
@@ -155,12 +157,12 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
                 continue
             yield manifest, files
             return
-    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read. Load it later.")
+    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was being read. Try again later.")
 
 
 @contextmanager
 def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
-    """Add the folder and the saved versions to every error while parts are looked up and built."""
+    """Add the folder and the saved versions to every error raised while components are looked up and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
@@ -182,10 +184,10 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
 
 
 def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
-    """Return the saved config with code in place of the saved names.
+    """Return the saved config, with the code itself in place of the saved names.
 
     Raises:
-        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that contained none.
+        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that contained no code.
     """
     config, is_options = manifest.config, isinstance(model, Mapping)
     options = config.get("custom_model_config", {})
@@ -195,8 +197,8 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
         given = ", ".join(f"{name}={value!r}" for name, value in code.items())
         call = f"functools.partial({config.get('custom_model')}, {given})" if _own_slots(manifest.parts) else code
         raise ConfigError(
-            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, and files"
-            f" contain none. Pass it: model={call}."
+            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, but code"
+            f" is not saved. Pass it: model={call}."
         )
     if is_options and (others := [name for name in model if name not in code]):
         held = ", ".join(map(repr, code)) or "none"
@@ -212,15 +214,15 @@ def _holds_code(value: Any) -> bool:
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the model's slots that a part of the program fills; its name is not an address."""
+    """Return the model's slots that the program's own components fill; their names are not addresses."""
     return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
 
 
 def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the saved parts without the part that `model=` replaces.
+    """Return the saved components without the one that `model=` replaces.
 
     Raises:
-        ConfigError: All parts of the model come from packages.
+        ConfigError: All components of the model come from packages.
     """
     if not (own := _own_slots(parts)):
         named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
@@ -232,7 +234,7 @@ def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _damage(tensors: TensorFile) -> Iterator[None]:
-    """Add the file's name to every error that its arrays cause."""
+    """Add the file's name to every error caused by its arrays."""
     try:
         yield
     except Exception as error:
@@ -246,7 +248,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
     """Raise an error if the config needs more weights than the file contains.
 
     Raises:
-        SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
+        SavedPolicyError: The file belongs to a smaller model, or encoded observations have too many values.
     """
     if (encoded := math.prod(resolution.preprocessor.shape)) > max(MOST_ENTRIES, weights.elements):
         raise SavedPolicyError(f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}.")
@@ -280,7 +282,7 @@ def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> Non
     names = sorted(name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all())
     if names:
         warn_caller(
-            f"{tensors.file.path}: not all values are finite, in {', '.join(names)}. Acting with this policy fails,"
+            f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with this policy fails,"
             " or its actions are meaningless.",
             SavedPolicyWarning,
         )

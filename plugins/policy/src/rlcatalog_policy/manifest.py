@@ -30,14 +30,14 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         format_version: Version of this layout.
         rlcatalog: Version of the kernel that wrote it.
         framework: `"torch"` or `"tf"`.
-        config: The keys of the model config that differ from their default.
+        config: The keys of the model config that differ from their defaults.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
         action_dists: The same for the action space and its parts.
         versions: Distribution → version.
         observation_space: The space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
-        files: File → SHA-256 of its content.
+        files: File name → SHA-256 of the file's content.
         checksum: SHA-256 of all of the above (see `checksum_of`).
     """
 
@@ -62,12 +62,12 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def file_name(role: str, digest: str) -> str:
-    """Return the name of an array file, derived from its content."""
+    """Return a name for an array file, derived from its content."""
     return f"{role}-{digest[:16]}.safetensors"
 
 
 def checksum_of(data: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without its checksum: of its JSON with sorted keys, no spaces and only ASCII."""
+    """Return the SHA-256 of a manifest without its checksum, as ASCII-only JSON with sorted keys and no spaces."""
     rest = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -96,13 +96,13 @@ def decode(file: RegularFile) -> Manifest:
     """Read `policy.json`.
 
     Raises:
-        SavedPolicyError: The file is damaged, foreign, or has a different format.
+        SavedPolicyError: The file is damaged, was not written by rlcatalog, or has a different format version.
     """
     path = file.path
     with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError):
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
+        raise SavedPolicyError(f"{path}: not written by rlcatalog (it does not say format {FORMAT!r}).")
     version = data.get("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
@@ -121,13 +121,13 @@ def decode(file: RegularFile) -> Manifest:
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:
-    """Raise an error unless the manifest names the files of the format, all in its folder."""
+    """Raise an error unless the manifest names the format's files, and all of them are in its folder."""
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
     names = {role: manifest.file(role) for role in roles}
     if missing := [file_name(role, "") for role, name in names.items() if name is None]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
     if unknown := sorted(set(manifest.files) - set(names.values())):
-        raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
+        raise SavedPolicyError(f"{path}: it names an unknown file, {unknown[0]!r}.")
 
 
 # --- config values as JSON, which has no infinity --------------------------------------------------------------------
@@ -136,7 +136,10 @@ _FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
 
 
 class LeftOut(str):
-    """Name of a class or function in `custom_model_config`, which is not saved: `load(model=...)` supplies it."""
+    """Name of a class or function in `custom_model_config`.
+
+    The code itself is not saved; `load(model=...)` supplies it.
+    """
 
     __slots__ = ()
 
@@ -176,7 +179,7 @@ def _encoded(value: Any, place: str) -> Any:
 
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return config values as JSON data for readers; values that JSON cannot represent become text."""
+    """Return config values as JSON data for human readers; values that JSON cannot represent become text."""
     plain = {}
     for key, value in config.items():
         try:
@@ -187,7 +190,7 @@ def plain_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config values from the result of `plain_config`."""
+    """Restore the config values from the result of `plain_config`."""
     return {key: _decoded(value) for key, value in config.items()}
 
 

@@ -1,7 +1,8 @@
-"""NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
+"""NaN and infinity checks: they raise an error before a policy acts on or learns from a non-finite number.
 
-Each check is one sum of products over an existing array, which takes a third of the time of `isfinite`. The sum is
-finite only if all numbers are. If it is not, which may also be due to large numbers, every number is checked.
+Each check computes one sum of products over an existing array, which takes a third as long as `isfinite`. The sum is
+finite only if all numbers are finite. If it is not finite, possibly only because of large numbers, every number is
+checked.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from rlcatalog.observations import Array, Preprocessor
 def check_step(
     logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
 ) -> None:
-    """Raise an error if an action was drawn from non-finite parameters, or its value estimate is not finite.
+    """Raise an error if an action was drawn from non-finite parameters, or if its value estimate is not finite.
 
     Args:
         logp: Log densities of the actions `[B]`.
         value: Value estimates `[B]`, or None.
         inputs: Parameters of the distributions `[B, n]`.
         encoded: The observations `[B, ...]`.
-        preprocessor: The preprocessor, which names the part of an observation at an index.
-        t: Number of steps taken in each episode `[B]`, if counted.
+        preprocessor: The preprocessor, which says what part of an observation an index belongs to.
+        t: Number of steps taken so far in each episode `[B]`, if counted.
 
     Raises:
         NonFiniteError: A number is NaN or infinite.
@@ -64,8 +65,8 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
 
     Args:
         encoded: The observations `[B, ...]`.
-        preprocessor: The preprocessor, which names the part of an observation at an index.
-        t: Number of steps taken in each episode `[B]`, if counted.
+        preprocessor: The preprocessor, which says what part of an observation an index belongs to.
+        t: Number of steps taken so far in each episode `[B]`, if counted.
 
     Raises:
         NonFiniteError: A number is NaN or infinite; the message names its row and the part of the observation.
@@ -83,9 +84,9 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
 
     Args:
         numbers: The numbers.
-        what: Name of a number: `"its value estimate"`.
+        what: What the numbers are, such as `"its value estimate"`.
         why: Advice for the message.
-        t: Number of steps taken in each episode `[B]`, if counted.
+        t: Number of steps taken so far in each episode `[B]`, if counted.
 
     Raises:
         NonFiniteError: A number is NaN or infinite.
@@ -96,7 +97,7 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
 
 
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
-    """Return the first non-finite value of an encoded observation with its place, or None if all are finite."""
+    """Return an encoded observation's first non-finite value and its location, or None if all values are finite."""
     values, places = _wrong(encoded)
     if not len(places):
         return None
@@ -109,7 +110,7 @@ def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
 
 
 def _wrong(row: Any) -> tuple[Any, Array]:
-    """Return the first non-finite value of a row, and the indices of all of them."""
+    """Return a row's first non-finite value, and the indices of all non-finite values."""
     flat = np.ravel(row)
     places = np.flatnonzero(~np.isfinite(flat))
     return (flat[places[0]] if len(places) else None), places

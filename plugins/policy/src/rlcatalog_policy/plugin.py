@@ -1,4 +1,4 @@
-"""Plugin declaration: the command that lists the layers of a model."""
+"""Plugin declaration of the command that lists a model's layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Policy`: the parts of one lookup, built into one object."""
+"""`Policy`: the components that one lookup chose, built into one object."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class Policy:
         filter: The filter after the preprocessor, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
-        dist_class: The class of its action distributions: `dist_class(inputs, model)`.
-        stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs, model)`.
+        dist_class: The class of the policy's action distributions, called as `dist_class(inputs, model)`.
+        stored_dist: The same for `step.dist_inputs` (as tensors of the framework), called as
+            `stored_dist(dist_inputs, model)`.
         action_codec: Maps raw actions to the environment's actions.
         config: The complete model config.
         framework: `"torch"` or `"tf"`.
@@ -103,7 +104,7 @@ class Policy:
 
     @property
     def model_name(self) -> str:
-        """Class of the model, for messages; if the value has a separate chain, the class of the policy's part."""
+        """The model's class name, for messages; if the value has a separate chain, the policy chain's class name."""
         return type(self.model.trunk if isinstance(self.model, SeparateValue) else self.model).__name__
 
     @property
@@ -112,7 +113,7 @@ class Policy:
         return type(self.model).value_function is not ModelV2.value_function
 
     def overrides(self, method: str) -> bool:
-        """Return whether the model, or one inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
+        """Return whether the model, or a model inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
         models = model_chain(self.model)
         return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
 
@@ -124,17 +125,17 @@ class Policy:
         """Choose actions for a batch of observations.
 
         Args:
-            obs: A vector environment's observations (a batch), or a list of single ones.
+            obs: A vector environment's observations (a batch), or a list of single observations.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`). If None,
-                the mask in the observations is used.
+            mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see `ActionMasks.matrix`).
+                If None, the mask in the observations is used.
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
             ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
-            NonFiniteError: An input, a value estimate or a parameter of a distribution is NaN or infinite.
+            NonFiniteError: An input, a value estimate or a distribution's parameter is NaN or infinite.
 
         Example:
             >>> policy = rlcatalog.build(env="CartPole-v1")
@@ -148,11 +149,12 @@ class Policy:
     def act_encoded(
         self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
     ) -> Step:
-        """Choose actions as `act` does, for observations from `preprocess`, which a training loop stores.
+        """Choose actions as `act` does, from encoded observations (see `preprocess`), which a training loop stores.
 
-        Tensors work as well; `mask` is then a boolean tensor `[B, m]`. In this case, the step's `raw_action`, `logp`,
-        `value` and `dist_inputs` are tensors on the policy's device, without gradients; `action` and `state` still
-        contain NumPy arrays. On devices other than the CPU there is no NaN check, because it would wait for the device.
+        Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case, the step's
+        `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's device, without gradients; `action`
+        and `state` still contain NumPy arrays. On devices other than the CPU there is no NaN check, because the check
+        would have to wait for the device.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
@@ -166,17 +168,18 @@ class Policy:
     def backend_inputs(
         self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
     ) -> dict[str, Any]:
-        """Return the arguments of `Backend.act` in `act_encoded`, by name: `obs`, `views`, `memory`, `mask`."""
+        """Return `act_encoded`'s arguments for `Backend.act`, by name: `obs`, `views`, `memory`, `mask`."""
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         array = to_array(encoded) if self._states.looks_back else encoded
         before = self._states.resume(array, state, prev_reward)
         return {"obs": encoded, "views": self._states.shown(before), "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
-        """Return value estimates `[B]` without acting, for example for an episode's last observation.
+        """Return value estimates `[B]` without acting, such as for an episode's last observation.
 
-        They have the model's precision, float32 or float64; for a tensor, they are a tensor. No action is drawn, and no
-        action mask is needed. The arguments are the same as for `act_encoded`; the state is not changed.
+        They have the model's precision, float32 or float64; they are a tensor if the observations are. No action is
+        drawn, and no action mask is needed. The arguments are the same as those of `act_encoded`; the state is not
+        changed.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -196,8 +199,8 @@ class Policy:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
 
         Args:
-            obs: A batch of observations, or a list of single ones.
-            update: Whether the filter learns from them first; booleans `[B]` select rows.
+            obs: A batch of observations, or a list of single observations.
+            update: Whether the filter first learns from the observations; booleans `[B]` select rows.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -219,18 +222,18 @@ class Policy:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there are none.
 
         Args:
-            obs: A batch of observations, or a list of single ones.
-            idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
+            obs: A batch of observations, or a list of single observations.
+            idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything is allowed.
         """
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:
-        """Return the model and the action distribution as one module of the framework; it shares the weights.
+        """Return the model and the action distribution as one module of the framework, which shares the weights.
 
         `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean masks `[B, m]` as
-        tensors, on the model's device. `dist` is the distribution of raw actions, and `value` the value estimates
-        `[B]`, or None; gradients reach the weights of both. In PyTorch it is an `nn.Module`, in TensorFlow a
-        `tf.Module` with `trainable_variables`.
+        tensors, on the model's device. `dist` is the distribution of raw actions, and `value` contains the value
+        estimates `[B]`, or is None; gradients from both reach the weights. In PyTorch it is an `nn.Module`, in
+        TensorFlow a `tf.Module` with `trainable_variables`.
 
         Raises:
             NotServedError: The model has a memory, or reads past steps.
@@ -243,7 +246,7 @@ class Policy:
         """
         if self._states.carries:
             raise NotServedError(
-                f"as_module: {self.model_name} has a memory or reads past steps, and a module sees one step. Act"
+                f"as_module: {self.model_name} has a memory or reads past steps, but a module sees one step. Act"
                 " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
             )
         return load_extension(self.framework, "policy_module")(self)
@@ -257,8 +260,8 @@ class Policy:
                 actions: from `action_mask`. `"views"`, for models that request views: `step.state.seen` from acting,
                 row by row. Models with a memory read unpadded sequences: `"seq_lens"` `[S]`, the lengths of consecutive
                 sequences of rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
-                `"dist_inputs"`, from `act`: if present, the divergence is computed too.
-            check: Whether to check the batch first; once is enough for rows that a learner reads repeatedly.
+                `"dist_inputs"`, from `act`: if present, the divergence is also computed.
+            check: Whether to check the batch first; rows that a learner reads repeatedly need only one check.
             entropy: Whether to compute the entropy; skipping it saves time if the loss does not use it.
 
         Raises:
@@ -283,8 +286,8 @@ class Policy:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
 
         Args:
-            actions: A vector environment's batch; a list of single actions; or one action, for a batch of one row.
-                Arrays or tensors.
+            actions: A vector environment's batch, a list of single actions, or one action, which gives a batch of one
+                row. Arrays or tensors.
 
         Raises:
             ActionError: An action is not in the space; the message names its path.
@@ -299,7 +302,7 @@ class Policy:
         return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
-        """Return the state at the start of `batch_size` episodes, or None if the policy carries no state."""
+        """Return the state at the start of `batch_size` episodes, or None if the policy has no state."""
         return self._states.start(batch_size) if self._states.carries else None
 
     def restart(self, state: State | None, rows: Any) -> State | None:
@@ -310,7 +313,7 @@ class Policy:
         """Return an object that acts in several environments and keeps their states.
 
         Args:
-            n: Number of environments, or the vector environment.
+            n: Number of environments, or the vector environment itself.
             autoreset: When the next episodes begin; see `Stepper`.
 
         Example:
@@ -331,7 +334,7 @@ class Policy:
         return policy_sheet(self).html()
 
     def explain(self) -> Explanation:
-        """Return why these parts were chosen.
+        """Return the reasons why these components were chosen.
 
         Example:
             >>> explanation = rlcatalog.build(env="CartPole-v1").explain()
@@ -341,7 +344,7 @@ class Policy:
         return Explanation(self.resolution)
 
     def summary(self) -> Summary:
-        """Return the layers of the model, with their shapes and numbers of weights.
+        """Return the model's layers, with their shapes and numbers of weights.
 
         Example:
             >>> summary = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]}).summary()
@@ -362,7 +365,7 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of the random generators by name: PyTorch's generators, or only this policy's."""
+        """Return the states of the random generators by name: PyTorch's generators, or only this policy's own."""
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -370,12 +373,12 @@ class Policy:
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a policy with the same parts and copies of weights and statistics, on the same device."""
+        """Return a policy with the same components and copied weights and statistics, on the same device."""
         with self._passing:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle the content of `save`. The policy is restored on the CPU, and its parts are looked up by name.
+        """Pickle what `save` would write. The policy is restored on the CPU, and its components are looked up by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
@@ -384,7 +387,7 @@ class Policy:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the parts' names and versions, the non-default config, weights and filter statistics; no pickle.
+        """Write the components' names and versions, the non-default config, weights and filter statistics; no pickles.
 
         A policy saved there earlier stays intact until this one is complete.
 
@@ -411,7 +414,7 @@ class Policy:
             format: Name of the format, such as `"onnx"`. If None, the path's suffix selects it.
 
         Returns:
-            Inputs and outputs of the file.
+            The inputs and outputs of the file.
 
         Raises:
             ConfigError: No format is named, and no format has the suffix.
@@ -431,11 +434,11 @@ class Policy:
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting data and serving.
 
-        It shares the weights; call `frozen.update()` when they have changed. If no installed package can freeze this
-        policy, the result acts like this policy, and `frozen.reason` says why.
+        It shares this policy's weights; call `frozen.update()` when they have changed. If no installed package can
+        freeze this policy, the result acts like this policy, and `frozen.reason` says why.
 
         Args:
-            rows: Number of environments to act in. Other numbers work too, at a one-time cost each.
+            rows: Number of environments to act in. Other numbers also work, each at a one-time cost.
             seed: Seed for its random generator; None for a new seed each time.
 
         Example:
@@ -446,7 +449,7 @@ class Policy:
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with freshly initialised weights; an instance is deep-copied."""
+        """Build another model like this policy's, with freshly initialised weights; instances are deep-copied."""
         with copying_instances():
             return new_model(self)
 
@@ -460,5 +463,5 @@ def load_extension(framework: str, what: str) -> Any:
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")
         hint = "" if owner is None else f"; install it with: pip install '{owner}[{framework}]'"
-        raise MissingPluginError(f"no installed package does this for framework={framework!r}{hint}")
+        raise MissingPluginError(f"no installed package supports this for framework={framework!r}{hint}")
     return frameworks()[framework].load(what)

@@ -1,4 +1,4 @@
-"""Raw actions from an environment's actions, for data that rlcatalog did not record."""
+"""Conversion of an environment's actions to raw actions, for data that rlcatalog did not record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlcatalog.spaces import SpaceInfo, map_tensors
 
 
 def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
-    """Return the raw actions of an environment's actions; see `Policy.raw_action`."""
+    """Return the raw actions for an environment's actions; see `Policy.raw_action`."""
     codec = policy.action_codec
     batch = _batch(codec.info, actions)
     for leaf, part in codec.leaf_actions(batch):
@@ -32,7 +32,7 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
 
 
 def _batch(info: SpaceInfo, actions: Any) -> Any:
-    """Return one action, a list of actions or a batch as a batch, in the form that a vector environment takes."""
+    """Return one action, a list of actions or a batch as a batch, in the form that a vector environment accepts."""
     is_list = isinstance(actions, list)
     if is_list and (not actions or (info.is_composite and all(isinstance(one, tuple | Mapping) for one in actions))):
         try:
@@ -50,7 +50,7 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
 
 
 def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
-    """Return whether this is one action, by the axes of the first part with a shape; None if no part has one."""
+    """Return whether this is one action, judging by the axes of the first entry with a shape; None if none has one."""
     if info.is_composite:
         parts = (_is_single(child, part) for child, part in _parts(info, actions))
         return next((single for single in parts if single is not None), None)
@@ -60,7 +60,7 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
 
 
 def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
-    """Return the existing parts; the codec reports missing ones."""
+    """Return the entries that exist; the codec reports missing ones."""
     if info.keys:
         given = actions if isinstance(actions, Mapping) else {}
         return [(child, given[key]) for key, child in zip(info.keys, info.children, strict=True) if key in given]
@@ -79,7 +79,7 @@ def _array(values: Any) -> Array:
 
 
 def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
-    """Return the plugin's part for the actions of a leaf; None if the kernel handles them."""
+    """Return the plugin's component for a leaf's actions; None if the kernel handles them."""
     by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
     known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
     return next((component for component in known if component is not None), None)
@@ -91,7 +91,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
     Raises:
         ActionError: The actions are not in the space.
         NotServedError: The codec has no inverse.
-        PartError: The codec's inverse is wrong, or raised an unknown error.
+        PartError: The codec's inverse is wrong, or raised an unexpected error.
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
     keep = "store step.raw_action from Policy.act"
@@ -118,7 +118,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             )
         if _defines(codec, "adapt") < _defines(codec, "invert"):
             raise NotServedError(
-                f"{codec.info.path}: {who} has no inverse: it defines adapt() and not invert(); {keep}."
+                f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert(); {keep}."
             )
         raise component.fault(
             f"{type(codec).__name__}.invert() of {shown(one, 120)} gives {shown(raw[row].tolist(), 120)}, which adapt()"
@@ -127,7 +127,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
 
 
 def _defines(codec: ActionCodec, method: str) -> int:
-    """Return the index in the MRO of the class that defines a method, 0 for the codec's class."""
+    """Return the MRO index of the class that defines a method; 0 is the codec's own class."""
     return next(i for i, cls in enumerate(type(codec).__mro__) if method in vars(cls))
 
 

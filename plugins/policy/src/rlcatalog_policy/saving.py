@@ -1,7 +1,7 @@
-"""Writer for policies: names and numbers, nothing executable; an old save stays until the new one is complete.
+"""Writer for policies: saves only names and numbers, and keeps an old save until the new one is complete.
 
-Arrays go into files named by their content. Replacing `policy.json`, which names them, makes the save current; files
-that it does not name are then removed.
+Arrays go into files named after a hash of their content. Replacing `policy.json`, which names them, makes the save
+current; files that it does not name are then removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> 
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the keys of the config to save; a name replaces the code of a model from the program."""
+    """Return the config keys to save; for a model defined in the program, a name replaces the code."""
     config = resolution.config.given | resolution.pinned_keys()
     for part in resolution.components(*MODEL_SLOTS).values():
         if part.in_process and any(code is config.get("custom_model") for code in part.objects.values()):
@@ -81,7 +81,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
             _remove(folder, there - arrays.keys())
     except OSError as error:
         raise SavedPolicyError(
-            f"{folder}: cannot be written: {error}. A policy saved there before is unchanged."
+            f"{folder}: cannot be written: {error}. A policy saved there earlier is unchanged."
         ) from error
 
 
@@ -96,7 +96,7 @@ def forget(directory: str | os.PathLike[str]) -> None:
 
 
 def _remove(folder: Path, names: set[str]) -> None:
-    """Remove a folder's files of earlier saves; a file that cannot be removed stays."""
+    """Remove the files of earlier saves from a folder; a file that cannot be removed stays."""
     if ours := [name for name in names if _OURS.fullmatch(name)]:
         for name in ours:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sequences of steps as arrays: cut trajectories, pad them to equal lengths, and mask the padding."""
+"""Sequences of steps as arrays: functions that cut trajectories, pad them to equal lengths, and mask the padding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
     """Cut rows into sequences that neither cross episode boundaries nor exceed `max_seq_len`.
 
     Args:
-        episode_ids: For each row the episode (and the run, the agent, …) it belongs to, `[R]` or `[R, k]`; a sequence
-            ends where it changes.
+        episode_ids: For each row, the episode (and run, agent, …) that it belongs to, `[R]` or `[R, k]`; a sequence
+            ends where this value changes.
         max_seq_len: Maximum length of a sequence, in rows.
 
     Returns:
@@ -46,7 +46,7 @@ def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
 
     Args:
         seq_lens: Lengths `[S]`.
-        length: Padded length of the sequences. If None, the length of the longest.
+        length: Padded length of the sequences. If None, the length of the longest sequence.
     """
     lengths = np.asarray(seq_lens)
     return np.arange(lengths.max(initial=0) if length is None else length) < lengths[:, None]
@@ -58,7 +58,7 @@ def pad_sequences(
     """Return rows `[R, ...]` as sequences `[S, length, ...]`, each padded at its end.
 
     Args:
-        rows: The sequences one after the other.
+        rows: The rows of all sequences, one sequence after the other.
         seq_lens: Their lengths `[S]`.
         length: Padded length. If None, the length of the longest sequence.
         padding: `"zero"`, as in RLlib, or `"last"` to repeat a sequence's last row.

@@ -1,4 +1,4 @@
-"""Convert Gymnasium spaces to plain JSON data and back, for saved policies."""
+"""Conversion of Gymnasium spaces to plain JSON data and back, for saved policies."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_ENTRIES = 1 << 25
 
 
 def space_to_json(space: Any) -> Any:
-    """Return a space as plain data; None if a part has a plugin's kind that no action codec can save.
+    """Return a space as plain data; None if it contains a plugin's kind of space that no action codec can save.
 
-    As in RLlib, `"space"` contains its kind, and `"original_space"` the space it was created from.
+    As in RLlib, `"space"` contains the kind, and `"original_space"` the space that it was created from.
     """
     data = _to_json(SpaceInfo.read(space))
     original = getattr(space, "original_space", None)
@@ -40,7 +40,7 @@ def space_from_json(data: Any) -> Any:
         raise ValueError("its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)")
     if (entries := _entries(data)) > MOST_ENTRIES:
         raise ValueError(
-            f"it has {entries} entries, and at most {MOST_ENTRIES} are read from a file; pass it to"
+            f"it has {entries} entries, but at most {MOST_ENTRIES} are read from a file; pass it to"
             " load(observation_space=…, action_space=…)"
         )
     return _from_json(data)
@@ -78,7 +78,7 @@ def _from_json(data: Any) -> Any:
 
 
 def _entries(data: Any) -> int:
-    """Return how many array entries a space needs: for its shapes, and for a MultiBinary's `n`."""
+    """Return how many array entries a space needs, for its shapes and for a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
     shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")
@@ -160,7 +160,7 @@ _CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:
-    """Return a bound as one string if all values are equal, otherwise as nested lists; JSON has no infinity."""
+    """Return a bound as a single string if all values are equal, otherwise as nested lists; JSON has no infinity."""
     if bound.size and (bound == bound.flat[0]).all():
         return repr(bound.flat[0].item())
     return _texts(bound.tolist())

@@ -1,4 +1,4 @@
-"""State that a policy carries from step to step: a model's memory and the last steps of each episode.
+"""State that a policy carries from step to step: a model's memory and each episode's last steps.
 
 This module starts and advances a memory; `stepper.py` decides when it restarts.
 """
@@ -23,9 +23,9 @@ class State(NamedTuple):
 
     Attributes:
         memory: The memory for the next step, arrays `[B, ...]`; empty for a model without memory.
-        history: The last steps, for models that request them.
-        seen: The views `[B, ...]` that the model saw at the last step; `Policy.evaluate` takes them.
-        past: Recent states that `forward` returned `[B, n, ...]`, for parts of the memory that skip some of them.
+        history: Each episode's last steps, for models that request them.
+        seen: The views `[B, ...]` that the model saw at the last step; pass them to `Policy.evaluate`.
+        past: Recent states `[B, n, ...]` that `forward` returned, for arrays of the memory that skip some of them.
     """
 
     memory: tuple[Array, ...]
@@ -34,7 +34,7 @@ class State(NamedTuple):
     past: tuple[Array, ...] = ()
 
     def rows(self, rows: Any) -> State:
-        """Return the state of some episodes, by indices or booleans, as new arrays."""
+        """Return the state of some episodes, given by indices or booleans, as new arrays."""
         windows = {column: window[rows] for column, window in self.history.windows.items()}
         memory, past = (tuple(part[rows] for part in parts) for parts in (self.memory, self.past))
         seen = map_tensors(self.seen, lambda view: view[rows])
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 class EpisodeStates:
-    """Manager for the states of episodes, at their start and from step to step.
+    """Manager for the episodes' states, at the start and from step to step.
 
     Args:
         memory: The model's memory.
@@ -63,12 +63,12 @@ class EpisodeStates:
         return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
 
     def resume(self, encoded: Array, state: State | None, prev_reward: Any) -> State:
-        """Return the state before a step, with the last rewards and the views of the past.
+        """Return the state before a step, including the last rewards and the views of past steps.
 
         Args:
-            encoded: The observations of the step `[B, ...]`.
+            encoded: The step's observations `[B, ...]`.
             state: The state after the last step; None if all episodes are starting.
-            prev_reward: The rewards of the last step `[B]`, for models that request them.
+            prev_reward: The last step's rewards `[B]`, for models that request them.
 
         Raises:
             ModelContractError: The state has a different number of rows, or rewards are missing.
@@ -95,17 +95,17 @@ class EpisodeStates:
         return State(memory, history, before.seen, past)
 
     def restart(self, state: State, rows: Any) -> State:
-        """Return a state with new episodes in some rows, by indices or booleans."""
+        """Return a state with new episodes started in some rows, given by indices or booleans."""
         memory = _restarted(state.memory, self.memory.initial, rows)
         past = _restarted(state.past, self.memory.before, rows)
         return State(memory, self.views.restart(state.history, rows), state.seen, past)
 
 
 class Window(NamedTuple):
-    """Window of earlier values of a state that a model sees.
+    """Window of a state's earlier values that a model sees.
 
     Attributes:
-        depth: Number of values that are kept, the newest last.
+        depth: Number of values kept, the newest last.
         places: Which of them the model sees, counted from the end: one number, or several, which add an axis.
     """
 
@@ -125,22 +125,22 @@ class Window(NamedTuple):
 
 
 class Memory:
-    """Memory of a model: its start, and its next value.
+    """A model's memory: its initial value, and its value after each step.
 
-    A part is the state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, RLlib's way of
-    writing attention, it contains the states of the steps that the view's shift names. Steps before the episode have
-    the initial state.
+    Each part of it is a state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, which is
+    how RLlib implements attention, the part contains the states of the steps that the view's shift names. Steps before
+    the episode have the initial state.
 
     Args:
         model: The model.
 
     Attributes:
-        initial: The parts at the start of an episode, without a batch axis.
-        skips: Whether a part sees steps other than the last consecutive ones, so that `past` must be kept.
+        initial: The parts' values at the start of an episode, without a batch axis.
+        skips: Whether a part contains steps other than the last consecutive ones, so that `past` must be kept.
 
     Raises:
         NotServedError: A view of a state reads a different column, or does not read the past.
-        ModelContractError: A model has a view of a state, but neither a view nor an initial state before it.
+        ModelContractError: A model has a view of a state, but an earlier state has neither a view nor an initial state.
     """
 
     def __init__(self, model: ModelV2) -> None:
@@ -189,7 +189,7 @@ class Memory:
 
         Args:
             memory: The memory that was passed to the model.
-            returned: The states that it returned.
+            returned: The states that the model returned.
             past: `State.past`.
             ops: Operations on the arrays or tensors.
 
@@ -242,14 +242,14 @@ _STATE_IN = "state_in_"
 
 
 def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
-    """Return the window of a view of a state, or None if it is only the last value, as without a view."""
+    """Return the window for a view of a state, or None if it is only the last value, as it is without a view."""
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
         raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}.")
     if max(shifts) > -1:
         raise NotServedError(
-            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known once the model has run, so every"
-            " shift must be -1 or less."
+            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after the model has run, so"
+            " every shift must be -1 or less."
         )
     single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)
     return None if single and shifts == [-1] else Window(-min(shifts), shifts[0] if single else shifts)

@@ -22,7 +22,7 @@ def autoreset_of(envs: Any) -> str:
     """Return a vector environment's autoreset mode, one of `AUTORESET`.
 
     Raises:
-        ConfigError: The vector environment reports no mode, or an unknown one.
+        ConfigError: The vector environment reports no mode, or an unknown mode.
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment of that
     # class overwrites it. The attribute belongs to the vector environment.
@@ -37,7 +37,7 @@ def autoreset_of(envs: Any) -> str:
 
 
 def describe_env(env: Any) -> tuple[str, str]:
-    """Describe a passed environment, and what to pass if several are needed, for messages.
+    """Describe an environment argument, and what to pass if several environments are needed, for error messages.
 
     Args:
         env: A single environment or a vector environment.
@@ -58,15 +58,15 @@ class Stepper:
 
     - `"same_step"`: the first observation of the next episode.
     - `"next_step"`: the episode's last observation. The environment ignores the action chosen for it, and returns the
-      next episode's first observation. In such a row, ignore the action and its log density; the action may even be
-      masked. The value belongs to the last observation.
+      next episode's first observation. In such a row, ignore the action and its log density; a mask may even forbid the
+      action. The value belongs to the last observation.
     - `"disabled"`: the first observation of the next episode, from the caller's
       `envs.reset(options={"reset_mask": done})`.
 
     Args:
         policy: The policy.
-        n: Number of environments, or a vector environment, which reports its number and its mode.
-        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` if unknown.
+        n: Number of environments, or a vector environment, from which the number and the mode are read.
+        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` for a number of environments.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -83,7 +83,7 @@ class Stepper:
         self._encoded: Array | None = None
 
     def reset(self, rows: Any = None) -> None:
-        """Start new episodes: in the given rows (indices or a boolean mask), or in all.
+        """Start new episodes in the given rows (indices or a boolean mask), or in all rows.
 
         Args:
             rows: Indices `[k]` or booleans `[n]`.
@@ -106,7 +106,7 @@ class Stepper:
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
-            ModelContractError: `done` does not have one value for each environment.
+            ModelContractError: `done` does not have exactly one value for each environment.
         """
         ended = self._ended(done)
         begun = self._over if self.autoreset == "next_step" else ended
@@ -154,7 +154,7 @@ class Stepper:
 
 
 def _named(mode: Any) -> str:
-    """Return a mode by its name here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"` work, too."""
+    """Return a mode by the name used here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"` also work."""
     written = str(getattr(mode, "value", mode)).replace("_", "").lower()
     for name in AUTORESET:
         if name.replace("_", "") == written:

@@ -1,4 +1,4 @@
-"""Summaries of a policy: its parts and shapes, and the layers of its model with their weights."""
+"""Summaries of a policy: its components and shapes, and its model's layers with their weights."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Layer:
     """A layer of a model.
 
     Attributes:
-        name: Its description, such as `fcnet: hidden 1 (tanh)`; for a model that was built to count its weights, the
-            prefix of the weights' names.
-        shape: Shape of its output for one observation, or None if unknown.
+        name: Description of the layer, such as `fcnet: hidden 1 (tanh)`; for a model that was built to count its
+            weights, the common prefix of the weights' names.
+        shape: Shape of the layer's output for one observation, or None if unknown.
         weights: Number of its weights.
         arrays: Name and shape of each weight array; empty if no model was built.
     """
@@ -39,13 +39,13 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """The layers of a model; printed as a table, in notebooks as HTML.
+    """A model's layers; printed as a table, or shown as HTML in notebooks.
 
     Attributes:
-        parts: The names of the model's parts, from the inside out: `("fcnet", "lstm")`.
+        parts: The names of the model's components, from the inside out: `("fcnet", "lstm")`.
         framework: `"torch"` or `"tf"`.
         layers: The layers, from the inside out.
-        built: Whether a model was built to count its weights, because one of its parts does not announce them.
+        built: Whether a model was built to count its weights, because one of its components does not declare them.
     """
 
     parts: tuple[str, ...]
@@ -80,7 +80,7 @@ class Summary:
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
-    """Return the summary without building a model, or None if a part does not announce its weights."""
+    """Return the summary without building a model, or None if a component does not declare its weights."""
     layers = [
         Layer(one.name, one.shape, one.weights) for one in resolution.layers if one.weights is not None and one.whole
     ]

@@ -1,7 +1,7 @@
-"""Arrays in safetensors files, whose header is read first to bound the memory of the arrays.
+"""Arrays in safetensors files, whose headers are read first to limit the memory for the arrays.
 
-safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. These must match the
-file's length before anything is built for them. Everything else is checked by safetensors.
+safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. They must match the file's
+length before anything is built for them. safetensors checks everything else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
-    """Shape and dtype of an array in a file, before it is read; safetensors checks its position."""
+    """Shape and dtype of an array in a file, known before the array is read; safetensors checks its position."""
 
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
     dtype: np.dtype[Any]
@@ -99,7 +99,7 @@ class TensorFile:
         """Return the arrays.
 
         Raises:
-            SavedPolicyError: The file does not have this SHA-256, or safetensors cannot read it.
+            SavedPolicyError: The file's SHA-256 differs, or safetensors cannot read the file.
         """
         data = self.file.read()
         if hashlib.sha256(data).hexdigest() != digest:
@@ -111,10 +111,10 @@ class TensorFile:
 
 
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """Return arrays as the content of a safetensors file.
+    """Encode arrays as the content of a safetensors file.
 
     Raises:
-        SavedPolicyError: There are too many arrays to be read again.
+        SavedPolicyError: There are too many arrays for the file to be readable again.
     """
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if (length := int.from_bytes(content[:8], "little")) > _LONGEST_HEADER:
@@ -125,7 +125,7 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]) -> str:
-    """Return a list, as text, of the arrays with an unexpected dtype; empty if there are none."""
+    """Return a text that lists the arrays with an unexpected dtype; empty if there are none."""
     pairs = ((name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected)
     return "; ".join(f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted)
 

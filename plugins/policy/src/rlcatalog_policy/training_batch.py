@@ -1,4 +1,4 @@
-"""Check of the batch passed to `Policy.evaluate`: numbers of rows, stored actions and masks."""
+"""Checks on the batch passed to `Policy.evaluate`: its numbers of rows, stored actions and masks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlcatalog_policy.non_finite import check_observations
 
 
 def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> None:
-    """Raise an error if acting cannot have returned a training batch.
+    """Raise an error if the data in a training batch cannot have come from acting.
 
-    Shapes are always checked. Values are only checked outside a trace, which does not know them, and on the CPU: on
-    other devices, each step would wait for the device.
+    Shapes are always checked. Values are checked only outside a trace, in which they are unknown, and only on the CPU:
+    on other devices, each step would have to wait for the device.
 
     Args:
         policy: The policy.
@@ -26,8 +26,8 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
     Raises:
         MissingColumnError: A column is missing.
         ObservationError: Observations do not have the encoded shape.
-        ActionError: Actions have a wrong number of rows or columns, or are not in the space.
-        ActionMaskError: Masks have a wrong shape, contain numbers other than 0 and 1, or allow no action in a row.
+        ActionError: Actions have the wrong number of rows or columns, or are not in the space.
+        ActionMaskError: Masks have the wrong shape, contain numbers other than 0 and 1, or allow no action in a row.
         NonFiniteError: An observation contains NaN or infinity.
     """
     if "obs" not in batch or "raw_action" not in batch:
