@@ -1,4 +1,4 @@
-"""RLlib's module tree for rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
+"""RLlib's module tree in rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
 
 `names.toml` maps every name to its object. Importing this package does not import a framework.
 `import rlcatalog_compat as ray` replaces `import ray`. There is no cluster, so `init` and `shutdown` do nothing.
@@ -21,7 +21,7 @@ def init(*args: Any, **kwargs: Any) -> None:
 
 
 def shutdown(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: `init` started nothing."""
+    """Do nothing, because `init` starts nothing."""
 
 
 def is_initialized() -> bool:

@@ -71,7 +71,7 @@ def deep_update(
     allow_new_subkey_list: list[str] | None = None,
     override_all_if_type_changes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Merge a dictionary recursively into another dictionary, and return the latter.
+    """Recursively merge one dictionary into another, and return the latter.
 
     Args:
         original: The dictionary to change.
@@ -97,7 +97,7 @@ def deep_update(
 
 
 def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two dictionaries merged recursively; values of `d2` take precedence."""
+    """Return the recursive merge of two dictionaries; values in `d2` take precedence."""
     return deep_update(copy.deepcopy(dict(d1)), d2, new_keys_allowed=True)
 
 

@@ -63,8 +63,8 @@ def chop_into_sequences(
         episode_ids: Episode of each row `[B]`; a sequence ends where the episode changes.
         unroll_ids: Likewise for rollouts.
         agent_indices: Likewise for agents.
-        dynamic_max: Whether sequences are padded to the length of the longest one, instead of to `max_seq_len`.
-        shuffle: Whether the sequences are put into a random order.
+        dynamic_max: Whether to pad sequences to the length of the longest one instead of to `max_seq_len`.
+        shuffle: Whether to shuffle the sequences.
         seq_lens: Lengths `[S]`, if known.
         states_already_reduced_to_init: Whether `state_columns` are `[S, ...]`.
         handle_nested_data: Whether columns are structures; each is returned as the list of its leaves.

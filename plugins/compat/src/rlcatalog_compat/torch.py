@@ -18,21 +18,21 @@ from rlcatalog_torch import TorchModelV2
 
 
 def _activation(value: Any) -> list[nn.Module]:
-    """Return a list with the activation's module, or an empty list without activation."""
+    """Return a list with the activation's module, or an empty list if there is no activation."""
     if isinstance(value, str):
         value = get_activation_fn(value, "torch")
     return [] if value is None else [value()]
 
 
 class SlimFC(nn.Module):
-    """Dense layer with its activation: `[..., in_size]` → `[..., out_size]`.
+    """Dense layer with an activation: `[..., in_size]` → `[..., out_size]`.
 
     Args:
         in_size: Width of the input.
         out_size: Width of the output.
         initializer: Function that fills the weight in place; Glorot uniform if None.
         activation_fn: A name, a callable that creates a module, or None for no activation.
-        use_bias: Whether there is a bias.
+        use_bias: Whether to add a bias.
         bias_init: Initial value of the bias.
     """
 
@@ -59,7 +59,7 @@ class SlimFC(nn.Module):
 
 
 class SlimConv2d(nn.Module):
-    """Convolution with explicit padding and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
+    """Convolution with explicit padding and an activation: `[B, in, H, W]` → `[B, out, H', W']`.
 
     Args:
         in_channels: Channels of the input.
@@ -101,7 +101,7 @@ class SlimConv2d(nn.Module):
 
 
 class AppendBiasLayer(nn.Module):
-    """Layer that appends a trained vector to each row: `[B, n]` → `[B, n + num_bias_vars]`.
+    """Layer that appends a trainable vector to each row: `[B, n]` → `[B, n + num_bias_vars]`.
 
     Args:
         num_bias_vars: Width of the vector.
@@ -152,7 +152,7 @@ class SkipConnection(nn.Module):
 
 
 class Swish(nn.Module):
-    """`x` times the logistic function of `x` with a trained slope: RLlib's activation before PyTorch had SiLU."""
+    """`x` times the logistic function of `x` with a trainable slope; RLlib used it before PyTorch had SiLU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ class DQNTorchModel(TorchModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise Q-values `[B, n]`,
+            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise, Q-values `[B, n]`,
             the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
         """
         scores: Tensor = self.advantage_module(model_out)

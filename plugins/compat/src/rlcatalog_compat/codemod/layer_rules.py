@@ -1,4 +1,4 @@
-"""Rules for code that differs in Keras 3 and current PyTorch."""
+"""Rules for code that behaves differently in Keras 3 or current PyTorch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def model_call(context: Context, node: cst.Call) -> cst.Call:
-    """Return `model([input_dict])` as `model(input_dict)`, and a Keras model's call without state and lengths."""
+    """Replace `model([input_dict])` with `model(input_dict)`; drop state and lengths from a Keras model's call."""
     places = [dotted(arg.value) for arg in node.args]
     if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
         return node.with_changes(args=[cst.Arg(node.args[0].value)])

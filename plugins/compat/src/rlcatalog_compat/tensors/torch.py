@@ -120,7 +120,7 @@ def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
 
 
 def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False) -> Tensor:
-    """Return a mask of the positions in padded sequences that are not padding.
+    """Return a mask of the non-padding positions in padded sequences.
 
     Args:
         lengths: Lengths `[S]`.
