@@ -97,7 +97,7 @@ def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
     assert moved(second)
     second.save_checkpoint(tmp_path)
     with pytest.raises(
-        SavedPolicyError, match=r"were frozen there, or the reverse: module\.0\.bias, module\.0\.weight"
+        SavedPolicyError, match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight"
     ):
         PPO.restore(tmp_path, model=made(frozen=True))
     third = PPO.restore(tmp_path, model=made(frozen=False))

@@ -31,7 +31,7 @@ class PPO(OnPolicy):
 class A2C(OnPolicy):
     """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see `OnPolicy` for arguments).
 
-    A2C takes one optimiser step per rollout, which has 5 steps from each environment, as in the paper. The data always
+    A2C takes one optimiser step per rollout of 5 steps from each environment, as in the paper. The data always
     come from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
     RMSprop: all algorithms here share its state format, in both frameworks.
 
@@ -89,7 +89,7 @@ class PGTrainer(_Trainer, PG):
 
 
 class A3CTrainer:
-    """Asynchronous form of A2C, which is not supported.
+    """Asynchronous variant of A2C, which is not supported.
 
     Raises:
         NotServedError: Always; the message says why.
@@ -98,6 +98,6 @@ class A3CTrainer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotServedError(
             "A3C is not supported: its workers compute gradients at their own pace from outdated weights, so a run"
-            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with the workers in step; with"
+            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with synchronous workers; with"
             " vector='async', each environment has its own process."
         )

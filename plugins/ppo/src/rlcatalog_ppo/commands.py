@@ -20,9 +20,9 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A folder that train wrote, or a saved policy.")],
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a saved policy.")],
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")] = 100,
-    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment of a policy without a run.")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment, for a policy without a run.")] = None,
     modules: Modules = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
@@ -40,7 +40,7 @@ def evaluate(
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:
-        raise ConfigError("--video and --render: an environment renders either frames or a window; pass one of them.")
+        raise ConfigError("--video and --render: an environment renders either frames or a window. Pass only one.")
     source = policy_of(directory)
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}

@@ -26,7 +26,7 @@ class ExternalVectorEnv(VectorWrapper):
         env: The vector environment.
 
     Raises:
-        ConfigError: Its metadata do not contain an autoreset mode.
+        ConfigError: The environment's metadata does not contain an autoreset mode.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -59,7 +59,7 @@ class ExternalVectorEnv(VectorWrapper):
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer `where` and `go_to` for environments whose state is unknown, as `Resumable` does."""
+        """Answer `where` and `go_to`, as `Resumable` does, for environments whose state is unknown."""
         if name == "has_action_masks":
             members: Any = self.env
             with suppress(Exception):  # it may have no single environments, or a different form of `call`

@@ -16,10 +16,10 @@ class Losses(NamedTuple):
 
     Attributes:
         total: The scalar to minimise.
-        policy_loss: The policy's part of `total`.
+        policy_loss: The policy's contribution to `total`.
         vf_loss: The unweighted value loss, or None if no value is learned.
         entropy: The mean entropy, or None if the evaluation has none.
-        log_ratio: `[B]`, log of the probability ratio between the current and the collecting policy, or None if not
+        log_ratio: Log of the probability ratio between the current and the collecting policy, `[B]`, or None if not
             used.
         clip_param: The limit at which the ratio was clipped, or None.
     """
@@ -47,7 +47,7 @@ class Rates(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Objective of an algorithm, and the metrics that it reports for a step.
+    """An algorithm's objective, and the metrics that it reports for a step.
 
     Attributes:
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
@@ -172,19 +172,19 @@ def as_drawn(policy: Policy, raw: Any) -> Any:
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `custom_loss`: the minibatch under both RLlib's names and ours."""
+    """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's names."""
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
     return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
 
 
 def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
-    """Return the loss terms that `custom_loss` returned.
+    """Return the result of `custom_loss` as a list of loss terms.
 
     Args:
         policy: The policy.
         loss: A tensor, or a list of tensors.
-        is_tensor: Function that returns whether an object is a tensor of the framework.
+        is_tensor: Function that returns whether an object is one of the framework's tensors.
 
     Raises:
         ModelContractError: The result is neither a tensor nor a list of tensors.

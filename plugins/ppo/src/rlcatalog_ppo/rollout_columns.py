@@ -1,4 +1,4 @@
-"""Optional columns of a rollout: starts of sequences, and views of the future."""
+"""Optional rollout columns: sequence starts, and views of the future."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sequences:
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
-        """Return `starts` `[T, N]`, and `memory`, whose sequences are ordered by environment."""
+        """Return `starts` `[T, N]` and `memory`, with the sequences ordered by environment."""
         starts = np.stack(self._starts)
         order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were stored by time
         parts = zip(*self._memory, strict=True)
@@ -53,7 +53,7 @@ class Ahead:
     """Columns for views of the future.
 
     Args:
-        policy: The policy, whose model need not request such views.
+        policy: The policy; its model need not request such views.
         everything: Whether to store all columns. By default, only the requested columns are stored.
 
     Attributes:
@@ -105,10 +105,10 @@ Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping
 def added_columns(
     postprocess: Postprocess, policy: Policy, columns: Mapping[str, Array], done: Array, idle: Array | None
 ) -> dict[str, Array]:
-    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout; zeros for idle steps.
+    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout, with zeros for idle steps.
 
     Args:
-        postprocess: The function, which is called once per trajectory, that is, for the steps of one episode in the
+        postprocess: The function, which is called once per trajectory, that is, for all steps of one episode in the
             rollout.
         policy: The policy.
         columns: Column → values `[T, N, ...]`.
@@ -116,7 +116,7 @@ def added_columns(
         idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: It does not return a mapping, or a column has the wrong number of rows.
+        ModelContractError: The function does not return a mapping, or a column has the wrong number of rows.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}
@@ -146,7 +146,7 @@ def added_columns(
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:
-    """Return the observation after each step. At an episode's end, it is the episode's last observation."""
+    """Return the observation after each step. For an episode's last step, it is the episode's last observation."""
     if last is None:
         return encoded
     following = encoded.copy()
