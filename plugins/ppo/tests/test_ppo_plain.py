@@ -96,9 +96,7 @@ def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
     second = PPO("CartPole-v1", CONFIG, policy=first.policy)
     assert moved(second)
     second.save_checkpoint(tmp_path)
-    with pytest.raises(
-        SavedPolicyError, match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight"
-    ):
+    with pytest.raises(SavedPolicyError, match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight"):
         PPO.restore(tmp_path, model=made(frozen=True))
     third = PPO.restore(tmp_path, model=made(frozen=False))
     assert moved(third)

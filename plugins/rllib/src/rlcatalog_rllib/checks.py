@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: requirements of Ray RLlib's runners and learners, and outputs to compare."""
+"""Checks for the conformance kit: what Ray RLlib's runners and learners require, and outputs to compare."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _ENVS, _STEPS = 2, 12
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def rllib_moves_every_weight(part: kit.Part) -> None:
-    """One update of RLlib's PPO changes every weight. Runner and learner are in this process; Ray is not started."""
+    """A single update of RLlib's PPO changes every weight.
+
+    The runner and the learner are in this process; Ray is not started.
+    """
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
@@ -72,7 +75,7 @@ def outputs(module: Any) -> kit.OutputFunction:
         module: The module.
 
     Raises:
-        NotServedError: It is a different kind of module, or reads past steps.
+        NotServedError: The module is of a different kind, or reads past steps.
     """
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")

@@ -38,25 +38,26 @@ def configure(
 ) -> Any:
     """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the catalog.
 
-    The parts are chosen once, in this call, and every worker builds the same ones. Ray's `normalize_actions` sets the
-    default of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect.
-    Connectors in the config are kept. They run first, both on the way to the module and on the way to the environment.
+    This call chooses the parts once, and every worker builds the same ones. Ray's `normalize_actions` sets the default
+    of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect. Connectors
+    in the config are kept. They run before the catalog's, both on the way to the module and to the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
-            `MARWILConfig()`, or an instance of a subclass; modified in place and returned. BC and MARWIL encode the
-            recorded data, which is in the environment's format. After `multi_agent(...)`, each policy has separate
-            parts.
-        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the config's environment.
+            `MARWILConfig()`, or an instance of a subclass. It is modified in place and returned. For BC and MARWIL, the
+            recorded data, which is in the environment's format, is encoded. After `multi_agent(...)`, each policy has
+            its own parts.
+        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the environment in the
+            config.
         model: The flat model config of rlcatalog; its keys override those of `training(model=...)` and
-            `rl_module(model_config=...)`. Other keys have the catalog's defaults, except `vf_share_layers`,
+            `rl_module(model_config=...)`. Unset keys have the catalog's defaults, except `vf_share_layers`,
             `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Anything
             else, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
-            `tune.grid_search([...])` or a distribution of Ray Tune.
-        models: With several agents, model configs by policy id; their keys override those of `model`.
+            `tune.grid_search([...])` or a Ray Tune distribution.
+        models: With several agents, model configs by policy id; their keys override those in `model`.
         env_config: The environment's config. If None, the one in `config`.
-        catalog: The catalog for the parts, with its registrations. If None, each process uses its own. Ray pickles it
-            for its workers.
+        catalog: The catalog for the parts, with its registrations, which Ray pickles for its workers. If None, each
+            process uses its own catalog.
 
     Returns:
         The config.
@@ -113,7 +114,7 @@ def configure(
 
 
 def _as_config(model: Any) -> Mapping[str, Any]:
-    """Return a model config unchanged; for a model, return a config that selects it."""
+    """Return a model config unchanged, or, for a model, a config that selects it."""
     return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
 
 
@@ -183,7 +184,7 @@ def _for_module(name: str) -> Iterator[None]:
 
 
 def _own(make: Any) -> Any:
-    """Return the user's function for a pipeline, even if configure() was called before."""
+    """Return the user's function for a pipeline, even if `configure` was called before."""
     if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
@@ -203,7 +204,7 @@ def spec(
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The flat model config.
-        q_values: Whether the module is for DQN.
+        q_values: Whether to create a module for DQN.
         catalog: The catalog for the parts. If None, each process uses its own.
 
     Raises:
