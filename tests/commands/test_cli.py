@@ -145,7 +145,7 @@ def test_explain_for_people():
         (["explain", "Nowhere-v0"], "Environment 'Nowhere-v0' cannot be made"),
         (["trian", "CartPole-v1"], "Unknown command 'trian'. Did you mean 'train'?"),
         (["train", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'?"),
-        (["train", "CartPole-v1", "--set", "seed=1"], "--set does not take 'seed'. Use its option instead: --seed"),
+        (["train", "CartPole-v1", "--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
         (["evaluate", "nowhere"], "nowhere: not a saved policy"),
     ],
 )

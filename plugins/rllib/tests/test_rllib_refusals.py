@@ -130,7 +130,7 @@ def test_a_state_goes_back_where_it_came_from():
         ({"actions": gym.spaces.Discrete(2, start=1)}, "a different environment: its action space"),
         (
             {"use_lstm": True},
-            r"a different model: its parts are trunk 'fcnet', memory 'lstm', but here .* trunk 'fcnet'\.",
+            r"a different model: its parts are trunk 'fcnet', memory 'lstm', but here .*'fcnet'\.",
         ),
         ({"fcnet_hiddens": [9]}, r"hidden\.layers\.0\.weight: \(9, 4\) instead of \(8, 4\)"),
         ({"vf_share_layers": False}, r"unknown: \['model\.value_hidden"),

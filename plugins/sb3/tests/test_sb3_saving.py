@@ -273,7 +273,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
     [
         (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO does not accept 'gama'. Did you mean 'gamma'?"),
-        (["--set", "seed=1"], "--set does not take 'seed'. Use its option instead: --seed"),
+        (["--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
         (["--model", "use_lstm=true"], "use_lstm: PPO keeps no state"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Declarations: the commands that train, list and compare runs, and export policies."""
+"""Declarations: commands that train, list and compare runs, and export policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`, which show run folders as a table and as a picture."""
+"""The commands `runs` and `compare`, which show run folders in a table or a picture."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="Group runs by this; by default everything except the seed.",
+            help="Group runs by this setting; by default, by everything except the seed.",
         ),
     ] = None,
 ) -> None:
@@ -101,7 +101,7 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the named runs, the runs in named folders, and damaged folders with their problems.
+    """Return the runs at or below the given paths, and damaged folders with their problems.
 
     Raises:
         SavedPolicyError: A path contains no run.
@@ -111,7 +111,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
         inside = list(find_runs(path))
         if not inside:
             what = "contains no run" if path.is_dir() else "no such folder"
-            raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` makes one in runs.")
+            raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` creates one in runs.")
         for folder in inside:
             folders.setdefault(folder.resolve(), folder)
     found, damaged = [], []
