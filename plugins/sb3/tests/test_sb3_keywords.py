@@ -161,7 +161,7 @@ REFUSED = [
     (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*set fcnet_activation in"),
     (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
     (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
-    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they begin at 0"),
+    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they start at 0"),
     (VECTOR, TWO, {"log_std_init": 0.0, "model_config": {"custom_action_dist": "beta"}}, "beta.*free_log_std"),
     (IMAGE, TWO, {"net_arch": [8]}, "the observation contains images.*post_fcnet_hiddens"),
     (IMAGE, TWO, {"activation_fn": nn.ReLU}, "activation_fn=ReLU.*conv_activation"),

@@ -235,7 +235,7 @@ def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
     before = rlcatalog.load(tmp_path / "policy").values(obs)
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match=r"after 16 steps, weights of PPO are NaN or infinite.*after 0 steps"):
+    with pytest.raises(NonFiniteError, match=r"after 16 steps, PPO has NaN or infinite weights.*after 0 steps"):
         keeping.save()
     keeping.save_early()  # says nothing: there is an error already
     np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)

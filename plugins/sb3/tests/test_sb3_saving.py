@@ -151,9 +151,9 @@ def test_what_cannot_be_converted_is_refused(kwargs, message):
 
 
 def test_policies_without_our_parts_are_not_converted():
-    with pytest.raises(NotServedError, match="ActorCriticPolicy has no parts of the catalog"):
+    with pytest.raises(NotServedError, match="ActorCriticPolicy has no catalog parts"):
         to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
-    with pytest.raises(NotServedError, match="DQNPolicy has no parts of the catalog"):
+    with pytest.raises(NotServedError, match="DQNPolicy has no catalog parts"):
         to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
 
 
