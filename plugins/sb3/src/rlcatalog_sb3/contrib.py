@@ -32,8 +32,8 @@ class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
-    It also works with sb3-contrib's RecurrentPPO, but not for models with batch statistics, because that loop does not
-    report which rows of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics: that loop does not report
+    which rows of a batch are padding.
 
     The memory's state must consist of vectors that are initially zero. Memories from plugins and from your own program
     also work. If the config needs something that the loop does not support (previous actions and rewards, attention,
