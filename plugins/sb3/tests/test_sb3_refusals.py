@@ -145,9 +145,7 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
         def value_function(self):
             return torch.zeros(1)
 
-    with pytest.raises(
-        NotServedError, match=f"initially zero, as in an LSTM; Other has states of shapes {shapes}"
-    ):
+    with pytest.raises(NotServedError, match=f"initially zero, as in an LSTM; Other has states of shapes {shapes}"):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
     with pytest.raises(NotServedError, match=r"Other is recurrent .*: PPO keeps no state .* rlcatalog-ppo"):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})

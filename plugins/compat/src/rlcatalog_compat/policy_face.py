@@ -29,7 +29,7 @@ class EpisodeState(list[Any]):
 def act(
     policy: Policy, observation: Any, state: Any, prev_action: Any, prev_reward: Any, explore: bool
 ) -> tuple[Any, EpisodeState | list[Any], dict[str, Any]]:
-    """Return an action for one observation, the next memory, and RLlib's the other outputs.
+    """Return an action for one observation, the next memory, and RLlib's additional outputs.
 
     Args:
         policy: The policy.

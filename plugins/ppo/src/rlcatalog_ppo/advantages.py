@@ -18,7 +18,7 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
     """Return the advantage estimates `[T, N]` of a rollout (Schulman et al. 2016, equation 16).
 
     Args:
-        rollout: The rollout. If the rollout has scaled rewards, they are used.
+        rollout: The rollout; its scaled rewards are used if it has any.
         gamma: Discount.
         lambda_: Lambda of the estimate: 0 gives the one-step TD error, and 1 gives the discounted return minus the
             value.

@@ -189,7 +189,7 @@ class Checkpoints(Callback):
         self._noted = self._took = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Write the initial state, so that the run can be resumed from the start."""
+        """Write the initial state so that the run can always be resumed."""
         self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)

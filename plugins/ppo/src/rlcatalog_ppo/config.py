@@ -149,7 +149,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     kl_coeff: Annotated[
         _NotNegative, Meta(description="initial weight of the KL divergence from the collecting policy; 0 disables it")
     ] = 0.0
-    kl_target: Annotated[_NotNegative, Meta(description="KL divergence per update that the weight aims for")] = 0.01
+    kl_target: Annotated[_NotNegative, Meta(description="target KL divergence per update for this weight")] = 0.01
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible, and warn if a key has no effect."""

@@ -161,7 +161,7 @@ class Collector:
         gamma: Discount factor for the value of a truncated episode's last observation.
         postprocess: Function that adds columns to each trajectory, which the model may request as training views; or
             None.
-        values: Whether the algorithm learns from value estimates. Whether to estimate values. If False, values are 0,
+        values: Whether the algorithm learns from value estimates. If False, values are 0,
             and rewards after the rollout's end or a truncation count as 0.
         scale: Scaling for training rewards, or None.
     """

@@ -40,7 +40,8 @@ def configure(
 
     This call chooses the parts once, and every worker builds the same ones. Ray's `normalize_actions` sets the default
     of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect. Connectors
-    in the config are kept. They run before the catalog's, both on the way to the module and to the environment.
+    in the config are kept. They run before the catalog's connectors, both on the way to the module and on the way to
+    the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or

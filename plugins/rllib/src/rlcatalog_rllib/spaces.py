@@ -42,7 +42,7 @@ def encoded_space(policy: Policy) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return the environment's space that belongs to a space of encoded observations.
+    """Return the environment's space, which a space of encoded observations stores.
 
     Raises:
         ConfigError: The space was not created by `EncodeObservations`.

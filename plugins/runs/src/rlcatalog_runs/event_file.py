@@ -26,7 +26,7 @@ class EventFile:
 
     Args:
         folder: Folder for the file; created if missing. TensorBoard reads the files in a folder in order of creation.
-        purge_step: First step from which TensorBoard hides events in earlier files.
+        purge_step: TensorBoard hides events in earlier files from this step onwards.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:

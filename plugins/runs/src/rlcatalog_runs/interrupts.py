@@ -1,4 +1,4 @@
-"""Interrupts: Handling of Ctrl-C and SIGTERM, which stop a run after it has saved."""
+"""Interrupts: Ctrl-C and SIGTERM stop a run after it has saved."""
 
 from __future__ import annotations
 

@@ -24,16 +24,16 @@ class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
     """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
     Masks come from the observation (see `action_mask_key` in the model config), from `env.action_masks()`, or from
-    both. If there are both, an action must be allowed by both. MaskablePPO calls the environment's method. If only the
-    observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
+    both. If both provide masks, an action must be allowed by both. MaskablePPO calls the environment's method. If only
+    the observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
-    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics: that loop does not report
-    which rows of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics. sb3-contrib's training loop
+    does not report which rows of a batch are padding.
 
     The memory's state must consist of vectors that are initially zero. Memories from plugins and from your own program
     also work. If the config needs something that the loop does not support (previous actions and rewards, attention,

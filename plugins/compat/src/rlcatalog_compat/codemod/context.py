@@ -65,7 +65,7 @@ class ClassScope:
 
 @dataclass
 class Context:
-    """Context of the code that is currently processed in a file.
+    """Context of the code that is being processed in a file.
 
     Attributes:
         modules: Name → the module that it refers to, one of the constants above.

@@ -33,7 +33,7 @@ class Lifter(Rewriter):
 
     Args:
         module: The file.
-        context: Context that records what the names in it refer to.
+        context: The file's context, which records what its names refer to.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:

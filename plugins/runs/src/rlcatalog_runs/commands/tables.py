@@ -57,7 +57,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="Group runs by this setting; by default, by everything except the seed.",
+            help="Group runs by this setting; the default is everything except the seed.",
         ),
     ] = None,
 ) -> None:
