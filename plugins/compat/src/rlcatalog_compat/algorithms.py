@@ -1,4 +1,4 @@
-"""RLlib's algorithm names, as wrappers around rlcatalog's PPO and A2C."""
+"""RLlib's algorithm classes, as wrappers around rlcatalog's PPO and A2C."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _environment(env: Any, vector: Any = "sync") -> Any:
 class Algorithm:
     """Base class for `PPO` and `A2C` with RLlib's constructor: `PPO(config, env)` or `PPO(env=..., ...)`.
 
-    It trains with rlcatalog_ppo's algorithm of the same name, and forwards attributes to it.
+    It trains with the algorithm of the same name in rlcatalog_ppo, and forwards attribute access to it.
 
     Args:
         config: A config in RLlib's format, or a config builder. Each call to `train` takes at least `train_batch_size`
             steps, in whole fragments of `rollout_fragment_length` steps per environment. Keys for workers, machines and
             reports have no effect, and one warning lists them. `explore` sets the default for `compute_single_action`.
-        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config is passed as
-            an `EnvContext`. Worker 0 is the only worker.
+        env: Anything that `rlcatalog.catalog.make_env` accepts, or a name registered with `register_env`; a config is
+            passed as an `EnvContext`. The only worker is worker 0.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further config keys.
 

@@ -30,7 +30,7 @@ def relu(x: Any, alpha: float = 0.0) -> Any:
 
 
 def huber_loss(x: Any, delta: float = 1.0) -> Any:
-    """Return the Huber loss of errors: squared within `delta`, linear beyond."""
+    """Return the Huber loss for errors: quadratic within `delta`, linear beyond it."""
     error = np.abs(x)
     return np.where(error < delta, 0.5 * np.square(x), delta * (error - 0.5 * delta))
 
@@ -61,7 +61,7 @@ def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
 
 
 def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:
-    """Convert tensors, or a structure of tensors, to arrays.
+    """Convert tensors, or a structure of tensors, to NumPy arrays.
 
     Args:
         x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
@@ -95,7 +95,7 @@ def discount_cumsum(x: Any, gamma: float) -> Array:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return a pair: repeat a single number, or return two numbers unchanged."""
+    """Return a pair of numbers: a single number is repeated, and two numbers are returned unchanged."""
     if isinstance(value, int):
         return value, value
     first, second = value
@@ -105,7 +105,7 @@ def pair(value: Any) -> tuple[int, int]:
 def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
     """Return the padding that makes a convolution's output size equal to its input size over its stride, rounded up.
 
-    If the total is odd, the extra row or column is at the bottom or right.
+    If the total padding is odd, the extra row or column is at the bottom or on the right.
 
     Args:
         in_size: Size of the image.

@@ -49,7 +49,8 @@ class SampleBatch(dict[str, Any]):
 
     Args:
         *args: Arguments of `dict`.
-        **kwargs: Columns; `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len` are attributes instead.
+        **kwargs: Columns, except `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len`, which set
+            attributes.
     """
 
     OBS = CUR_OBS = "obs"
@@ -121,16 +122,16 @@ class SampleBatch(dict[str, Any]):
 
     @property
     def is_training(self) -> Any:
-        """Whether the batch is for training: a boolean, or a boolean tensor."""
+        """Whether the batch is used for training: a boolean, or a boolean tensor."""
         return False if self._is_training is None else self._is_training
 
     def set_training(self, training: Any = True) -> None:
-        """Set whether the batch is for training."""
+        """Set whether the batch is used for training."""
         self._is_training = training
 
     @property
     def count(self) -> int:
-        """Number of rows: time steps without padding."""
+        """Number of time steps, without padding."""
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths) and not self.zero_padded:
             return int(sum(int(length) for length in lengths))
@@ -193,7 +194,7 @@ class SampleBatch(dict[str, Any]):
 
         Raises:
             ConfigError: The key is not one of these.
-            KeyError: There is no such column.
+            KeyError: The required column is missing.
         """
         if key not in (None, self.EPS_ID, self.DONES):
             raise ConfigError(f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}.")
@@ -219,7 +220,7 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def concat(self, other: SampleBatch) -> SampleBatch:
-        """Return this batch with the rows of another batch appended."""
+        """Return this batch with another batch's rows appended."""
         return concat_samples([self, other])
 
     concat_samples = staticmethod(concat_samples)
@@ -244,7 +245,7 @@ class SampleBatch(dict[str, Any]):
         return SampleBatch(found)
 
     def size_bytes(self) -> int:
-        """Return the size of the columns in bytes."""
+        """Return the total size of the columns in bytes."""
         return sum(getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self)))
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:

@@ -26,7 +26,7 @@ def _setter(*places: str) -> Callable[..., PPOConfig]:
 
 
 class PPOConfig:
-    """RLlib's config builder: each method takes keys and returns the builder.
+    """RLlib's config builder, whose methods take keys and return the builder.
 
     Keys are also attributes: `config.lr = 1e-4` sets a key, and an unset key has its default from rlcatalog_ppo.
     """

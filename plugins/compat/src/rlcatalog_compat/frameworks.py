@@ -58,7 +58,7 @@ def keras_module() -> Any:
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `(torch, torch.nn)`; without PyTorch, None and a module whose classes cannot be used.
+    """Return `(torch, torch.nn)`; without PyTorch, return None and a module whose classes cannot be used.
 
     Args:
         error: Whether to raise an error if it is missing.
@@ -121,7 +121,7 @@ def tf_function(tf_module: Any) -> Callable[[Any], Any]:
 
 
 def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
-    """Return the activation for a name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
+    """Return the activation with this name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
 
     Args:
         name: RLlib's name; a callable is returned unchanged.
@@ -161,14 +161,14 @@ def get_variable(
     """Convert a value to a framework's variable.
 
     Args:
-        value: A number or array; for TensorFlow also an initialiser that is called with `shape`.
+        value: A number or array, or, for TensorFlow, an initialiser that is called with `shape`.
         framework: `"torch"`, `"tf"`, or anything else to get the value itself.
         trainable: Whether it gets gradients.
         tf_name: Name of the TensorFlow variable.
         torch_tensor: Whether to return a tensor for PyTorch; if False, the value is returned unchanged.
         device: PyTorch's device.
         shape: Shape for an initialiser.
-        dtype: Dtype. Default: float32 for floats, otherwise the value's dtype.
+        dtype: Dtype. If None, float32 for floats, otherwise the value's dtype.
     """
     import numpy as np
 
@@ -192,7 +192,7 @@ def _dtype(dtype: Any) -> Any:
 
 
 def get_initializer(name: Any, framework: str = "tf") -> Any:
-    """Return the initialiser for a name: a function that fills a tensor in place, or a Keras initialiser.
+    """Return the initialiser with this name: a function that fills a tensor in place, or a Keras initialiser.
 
     Args:
         name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned unchanged.
@@ -227,7 +227,7 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     """Return RLlib's default `conv_filters` for images.
 
     Args:
-        shape: `(height, width)`, optionally with channels before or after.
+        shape: `(height, width)`, optionally with channels first or last.
 
     Raises:
         ConfigError: There is no default for this image size.

@@ -24,10 +24,10 @@ def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Input of the layer `[B, n]`.
+        inputs: The layer's input `[B, n]`.
         units: Width of the layer.
         activation: A function, or None.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     options |= {"units": int(units), "activation": activation}
     return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(inputs)
@@ -39,10 +39,10 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Input of the layer `[B, H, W, C]`.
+        inputs: The layer's input `[B, H, W, C]`.
         filters: Number of output channels.
         kernel_size: Size of the kernel.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     options |= {"filters": int(filters), "kernel_size": kernel_size}
     return _layer(model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"]))(inputs)
@@ -62,10 +62,10 @@ def batch_normalization(
         model: The model that keeps the layer.
         name: The layer's name in the model.
         inputs: Input of the layer.
-        training: Whether to use the batch's statistics.
+        training: Whether to normalise with the batch's statistics.
         trainable: Whether the scale and the offset are trainable. Unlike in Keras, statistics are always updated, as in
             TensorFlow 1.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     layer = _layer(model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",))
     if not layer.built:
@@ -86,7 +86,7 @@ def get_variable(
         name: The variable's name in the model.
         shape: Shape of the variable.
         dtype: Dtype of the variable; float32 if None.
-        initializer: A function of a shape, or a value; Glorot uniform if None.
+        initializer: A function that takes a shape, or a value; Glorot uniform if None.
         trainable: Whether the variable is trainable.
     """
     tf, keras = tensorflow(), keras_module()

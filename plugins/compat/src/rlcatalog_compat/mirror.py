@@ -85,7 +85,7 @@ def lookup(module: str, name: str) -> Any:
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.
-        AttributeError: The name begins with an underscore, like names that Python itself looks up.
+        AttributeError: The name begins with an underscore, like the names that Python itself looks up.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
     if (entry := modules().get(path)) is not None and name in entry.names:

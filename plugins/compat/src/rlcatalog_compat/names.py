@@ -36,7 +36,7 @@ def modules() -> dict[str, Module]:
 
 @cache
 def reasons() -> dict[str, str]:
-    """Return why modules below a path are not supported; the longest matching path decides."""
+    """Return why modules below a path are not supported; the longest matching path takes precedence."""
     table = _table()
     return {path: why.format_map(table["texts"]) for path, why in table["reasons"].items()}
 

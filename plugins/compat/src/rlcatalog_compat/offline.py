@@ -33,7 +33,7 @@ class JsonReader:
         ioctx: Accepted without effect, because RLlib's workers and their config are not supported.
 
     Raises:
-        SavedPolicyError: There is no such file.
+        SavedPolicyError: The file does not exist.
         NotServedError: A path is a zip file or a URL instead of a local text file.
     """
 
@@ -81,7 +81,7 @@ class JsonReader:
     def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
         """Return a batch as TensorFlow tensors; each run of a traced function reads a new batch.
 
-        Text columns and `infos` are omitted. Columns are cast to the types of the first batch.
+        Text columns and `infos` are omitted. Columns are cast to the first batch's dtypes.
 
         Args:
             queue_size: Accepted without effect; there is no queue.

@@ -1,4 +1,4 @@
-"""Action computation as in RLlib's algorithms: one observation at a time, with the memory as a list of arrays."""
+"""Action computation in RLlib's style: one observation at a time, with the memory as a list of arrays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rlcatalog_compat.arrays import convert_to_numpy
 class EpisodeState(list[Any]):
     """An episode's memory in RLlib's format: arrays without a batch axis.
 
-    When passed back, it also contains the policy's other state, such as past actions.
+    It also carries the policy's other state, such as past actions, to the next call.
 
     Args:
-        carried: The policy's state for one row.
+        carried: The policy's state for a single environment.
     """
 
     def __init__(self, carried: Any) -> None:
@@ -42,7 +42,7 @@ def act(
 
     Raises:
         ModelContractError: The number or the shapes of the state's arrays do not match the model.
-        NotServedError: The model reads past actions, and the state does not contain them.
+        NotServedError: The model reads past actions, but the state does not contain them.
     """
     carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):

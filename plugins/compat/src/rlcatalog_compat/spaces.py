@@ -1,4 +1,4 @@
-"""Structures of spaces and their values, as in RLlib's `space_utils`; the keys of a Dict are sorted."""
+"""Functions for structures of spaces and values, as in RLlib's `space_utils`; a Dict's keys are sorted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get_base_struct_from_space(space: Space[Any]) -> Any:
 
 
 def flatten_space(space: Space[Any]) -> list[Space[Any]]:
-    """Return the leaves of a space from left to right."""
+    """Return a space's leaves from left to right."""
     return list(leaves(get_base_struct_from_space(space)))
 
 
@@ -71,10 +71,10 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
 
     Args:
         element: A value, or a structure of values.
-        sampled_element: A sample, in the same structure.
+        sampled_element: A sample from the space, with the same structure.
 
     Raises:
-        ObservationError: The value is a number, but the sample is an array with axes.
+        ObservationError: The value is a number, but the sample is an array that has axes.
     """
     return map_leaves(_like, element, sampled_element)
 

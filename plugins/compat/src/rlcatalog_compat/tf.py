@@ -15,7 +15,7 @@ from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFMode
 class TFActionDistribution(ActionDistribution):
     """Base class for distributions that sample in `_build_sample_op`.
 
-    RLlib samples once, in the constructor; here, each call of `sample` draws a new sample.
+    RLlib samples once, in the constructor; here, each call to `sample` draws a new sample.
 
     Args:
         inputs: Model output `[B, size]`.
@@ -35,7 +35,7 @@ class TFActionDistribution(ActionDistribution):
 
     @property
     def sample_op(self) -> Any:
-        """The last sample; if there is none yet, a new sample."""
+        """The last sample, or a new one if there is none yet."""
         return self.sample() if self.last_sample is None else self.last_sample
 
     @property
@@ -59,9 +59,9 @@ def get_categorical_class_with_temperature(t: float) -> type:
 
 
 class FullyConnectedNetwork(_FullyConnectedNetwork):
-    """The fully connected network, with an attribute `base_model`; it may be part of a Keras model.
+    """RLlib's fully connected network, with the attribute `base_model`; it can be used inside a Keras model.
 
-    Called with symbolic Keras tensors, it returns symbolic tensors; `value_function()` then does too.
+    When called with symbolic Keras tensors, it returns symbolic tensors, and so does `value_function()`.
     """
 
     def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:
@@ -81,7 +81,7 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
 
 
 class _BaseModel:
-    """Interface of the Keras model inside RLlib's fully connected network."""
+    """Interface that the Keras model inside RLlib's fully connected network has."""
 
     def __init__(self, net: FullyConnectedNetwork) -> None:
         self._net = net
@@ -143,7 +143,7 @@ class DistributionalQTFModel(TFModelV2):
         v_min: Smallest return in the distribution's support.
         v_max: Largest return in the distribution's support.
         sigma0: Accepted for RLlib's signature; only noisy layers use it.
-        add_layer_norm: Whether hidden layers use layer normalisation.
+        add_layer_norm: Whether the hidden layers use layer normalisation.
 
     Raises:
         NotServedError: `use_noisy` is set.

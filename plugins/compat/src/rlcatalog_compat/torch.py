@@ -133,7 +133,7 @@ class Reshape(nn.Module):
 
 
 class SkipConnection(nn.Module):
-    """Skip connection around a layer: adds the input to the output, or combines them with a gate.
+    """Skip connection around a layer, which adds the input to the output or combines them with a gate.
 
     Args:
         layer: The layer.
@@ -172,8 +172,8 @@ class ConvTranspose2DStack(nn.Module):
             channels.
         initializer: `"default"` for Glorot uniform, or a callable that fills a weight in place.
         bias_init: Initial value of the biases.
-        activation_fn: Activation between the convolutions, a name or a callable.
-        output_shape: Channels, height and width of the images.
+        activation_fn: Activation between the convolutions: a name or a callable.
+        output_shape: The images' channels, height and width.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def get_torch_categorical_class_with_temperature(t: float) -> type:
 
 
 class DQNTorchModel(TorchModelV2):
-    """Base class: `forward` returns features `[B, num_outputs]`, and heads compute Q-values from them.
+    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn them into Q-values.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -266,13 +266,13 @@ class DQNTorchModel(TorchModelV2):
         num_outputs: Width of the features; without `q_hiddens` and `dueling`, the features are the Q-values.
         model_config: The flat model config.
         name: Name of the model.
-        q_hiddens: Sizes of the hidden layers of the heads.
-        dueling: Whether there is a head for the state's value.
+        q_hiddens: Sizes of the heads' hidden layers.
+        dueling: Whether to add a head for the state value.
         dueling_activation: Activation of the hidden layers.
-        num_atoms: Number of atoms in the distribution over returns; with 1, there are only Q-values.
+        num_atoms: Number of atoms in the distribution over returns; 1 for plain Q-values.
         use_noisy: Noisy layers; not supported.
-        v_min: Smallest return in the distribution.
-        v_max: Largest return in the distribution.
+        v_min: Smallest return in the distribution's support.
+        v_max: Largest return in the distribution's support.
         sigma0: Accepted for RLlib's signature; only noisy layers use it.
         add_layer_norm: Whether hidden layers use layer normalisation.
 
@@ -334,7 +334,7 @@ class DQNTorchModel(TorchModelV2):
         return (returns * probs).sum(-1), returns, logits, logits, probs
 
     def get_state_value(self, model_out: Tensor) -> Tensor:
-        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+        """Return the state value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:
             NotServedError: The model was created without `dueling`.

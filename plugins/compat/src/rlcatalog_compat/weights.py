@@ -2,7 +2,7 @@
 
 Each name is mapped to the name in RLlib's net with the same structure: `hidden.layers.0.weight` is
 `_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A custom model's own
-weights have the same name in both.
+weights have the same names in both.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _PROJECTIONS = ("query", "key", "value")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
-    """Set a policy's weights to those of an RLlib policy with the same config.
+    """Copy the weights of an RLlib policy with the same config into a policy.
 
     The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets, the LSTM and
     attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weights
-    are set. For attention, a warning says that it differs from RLlib's while its memory fills.
+    are set. For attention, a warning says that its outputs differ from RLlib's until its memory is full.
 
     Args:
         policy: A `Policy` or a model in either framework, built with RLlib's model config.
@@ -171,7 +171,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _slim(name: str) -> str:
-    """Return an RLlib name without the indices in its slim layers, which padding shifts."""
+    """Return an RLlib name without the indices of its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 
@@ -211,7 +211,7 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
     if "convs" in parts and "nets" not in parts and post:
         raise ConfigError(
             "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the last activation"
-            " there and read the value from the convolutions, so the same weights would act differently."
+            " there and read the value from the convolutions, so the same weights would behave differently."
         )
     if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
         first, last = (activation_name(config.get(f"{key}_activation", None)) for key in ("fcnet", "post_fcnet"))
@@ -232,7 +232,7 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
 def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
     """Warn that attention acts like RLlib's only once no unit depends on empty memory slots.
 
-    A unit sees the last outputs of the unit below, so each unit adds a delay of the memory's length.
+    Each unit sees recent outputs of the unit below, so every unit adds a delay of the memory's length.
     """
     units = sum(name.endswith("_layer._uvar") for name in given.by_name)
     if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:

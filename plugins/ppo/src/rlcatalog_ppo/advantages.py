@@ -1,4 +1,4 @@
-"""Advantages of a rollout: generalised advantage estimation (GAE)."""
+"""Advantages for a rollout: generalised advantage estimation (GAE)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array:
-    """Return the advantage estimates `[T, N]` of a rollout (Schulman et al. 2016, equation 16).
+    """Return a rollout's advantage estimates `[T, N]` (Schulman et al. 2016, equation 16).
 
     Args:
         rollout: The rollout; its scaled rewards are used if it has any.

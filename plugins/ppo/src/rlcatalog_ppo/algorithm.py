@@ -40,11 +40,11 @@ class OnPolicy:
     """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout and how.
 
     Args:
-        env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
-            environment, or a vector environment. `stop` does not close the latter two, and `num_envs` must match them.
+        env: A Gymnasium id, a class or function that creates an environment (see `rlcatalog.catalog.make_env`), an
+            environment, or a vector environment. `stop` does not close the last two, and `num_envs` must match them.
         config: The algorithm's config (see `config_class` for its keys), with the model config under `model`.
-        catalog: Catalog to look up the parts in. If None, the default catalog.
-        record: Folder to write all experience to, for a `Reader`.
+        catalog: Catalog in which to look up the parts. If None, the default catalog.
+        record: Folder in which to record all experience, for a `Reader`.
         postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
             may add others. For training, the model can request the added columns in its `view_requirements`.
@@ -57,7 +57,7 @@ class OnPolicy:
         config: The checked config.
         policy: The policy that is trained.
         steps: Number of environment steps trained so far.
-        iterations: Number of `train` calls so far.
+        iterations: Number of calls to `train` so far.
         stopping: The reason why `learn` ends early, or None.
         acting: The policy that collects rollouts: `policy`, or its frozen form (see the config key `frozen`). If the
             frozen form is not faster, its `reason` explains why.
@@ -231,7 +231,7 @@ class OnPolicy:
             self.callbacks.append(callback)
 
     def stop_training(self, reason: str) -> None:
-        """End `learn` after this iteration.
+        """Make `learn` end after this iteration.
 
         Args:
             reason: The reason, for the run's record.
@@ -241,7 +241,7 @@ class OnPolicy:
     def evaluate(
         self, episodes: int = 10, *, env: AnyEnv | None = None, seed: int | None = None, explore: bool = False
     ) -> list[float]:
-        """Return the undiscounted returns of fresh episodes; training is not affected.
+        """Return the undiscounted returns of new episodes; training is not affected.
 
         Args:
             episodes: Number of episodes.
@@ -250,7 +250,7 @@ class OnPolicy:
             explore: Whether to sample actions instead of taking the most likely ones.
 
         Raises:
-            ConfigError: The training environment was passed, and Gymnasium cannot make another one.
+            ConfigError: The training environment was passed, and Gymnasium cannot create another one.
         """
         make = self._make_env.beside(env)
         n = make.passed or min(episodes, SIDE_BY_SIDE)
@@ -262,7 +262,7 @@ class OnPolicy:
         self.policy.save(directory)
 
     def stop(self) -> None:
-        """Close the environments, except one that the caller passed."""
+        """Close the environments, except any that the caller passed."""
         self._envs.close()
 
     # --- the whole state ---------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class OnPolicy:
         On the CPU, the run continues bit for bit, if its environments can be restored.
 
         Args:
-            directory: Folder of a checkpoint, or of a run, whose last checkpoint is used.
+            directory: Folder of a checkpoint, or of a run whose last checkpoint is used.
             env: The environment; required unless the run used a Gymnasium id. Before restoring, import the module that
                 registers the id.
             config: The algorithm's config keys to change, except `model`. An `env_config` with import paths is only

@@ -14,7 +14,7 @@ from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 class PPO(OnPolicy):
     """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy` for the arguments).
 
-    It makes several passes over each rollout, in minibatches, with a clipped surrogate.
+    It makes several passes over each rollout in minibatches, with a clipped surrogate objective.
 
     Example:
         >>> algo = PPO("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4, "seed": 0})
@@ -47,7 +47,7 @@ class A2C(OnPolicy):
 
 
 class PG(OnPolicy):
-    """REINFORCE (Williams 1992) with parts from a catalog (see `OnPolicy` for the arguments); no value is needed.
+    """REINFORCE (Williams 1992), without value estimates, with parts from a catalog (see `OnPolicy` for the arguments).
 
     Each action is weighted by the discounted sum of the rewards from its step to the episode's end. The sum also ends
     at a truncation and at the end of the rollout, because no value estimate replaces the later rewards. The rollout's

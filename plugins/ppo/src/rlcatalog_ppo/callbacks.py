@@ -38,7 +38,7 @@ class Callback:
 
         Args:
             algo: The algorithm.
-            step: The columns for the step, each `[N, ...]` (see `Rollout`).
+            step: The step's columns, each `[N, ...]` (see `Rollout`).
         """
 
     def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
@@ -96,10 +96,10 @@ class Evaluation(Callback):
 
     Args:
         every: Environment steps between two evaluations.
-        episodes: Number of episodes of each kind.
+        episodes: Number of episodes with most likely actions, and with sampled ones.
         folder: Folder for the best policy. If None, the policy is not saved.
         seed: Seed of the environments, which is the same for every evaluation.
-        env: The environment to play in, as for `OnPolicy.evaluate`.
+        env: The environment to play in; see `OnPolicy.evaluate`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Evaluation(Callback):
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise an error if there is no environment to play in."""
+        """Raise an error if there is no environment in which to play."""
         make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ class Checkpoints(Callback):
 
     Args:
         folder: The run's folder. Checkpoints are written to `checkpoints`, and the last one's policy to `policy`.
-        every: Environment steps between two checkpoints; 0 for only the first and the last.
+        every: Environment steps between two checkpoints; 0 to write only the first and the last.
         keep: Number of checkpoints to keep.
     """
 

@@ -46,7 +46,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
         state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate files.
 
     Raises:
-        SavedPolicyError: The state or the model config contains something other than plain data, or the files cannot be
+        SavedPolicyError: The state or the model config contains values that are not plain data, or the files cannot be
             written. Other checkpoints are unchanged.
     """
     folder = Path(directory)
@@ -83,7 +83,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Read a checkpoint.
 
     Args:
-        directory: Folder of a checkpoint, or of a run, whose last checkpoint is read.
+        directory: Folder of a checkpoint, or of a run whose last checkpoint is read.
 
     Returns:
         The checkpoint's folder, and the state that was passed to `write`. The policy is in the subfolder `policy`.

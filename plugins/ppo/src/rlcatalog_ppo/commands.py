@@ -30,7 +30,7 @@ def evaluate(
         int, typer.Option(metavar="N", min=1, max=1024, help="Threads; small networks are fastest with one.")
     ] = 1,
     video: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Film the first episodes into PATH, an .mp4 or a .gif.")
+        Path | None, typer.Option(metavar="PATH", help="Film the first episodes to PATH, an .mp4 or .gif file.")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one at a time.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
@@ -47,8 +47,8 @@ def evaluate(
     if env is None:
         if source == directory:
             raise SavedPolicyError(
-                f"{directory}: the policy was saved without its run, so its environment is unknown; pass"
-                " the folder of its run, or --env ID."
+                f"{directory}: the policy was saved without its run, so its environment is unknown. Pass"
+                " the run's folder, or --env ID."
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]

@@ -68,11 +68,11 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     lr_schedule: Annotated[
         _Schedule | None,
-        Meta(description="learning rate as [step, value] pairs, linear in between, instead of lr and anneal_lr"),
+        Meta(description="learning rate as [step, value] pairs, interpolated linearly; replaces lr and anneal_lr"),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
-        bool, Meta(description="learn from rewards divided by the running standard deviation of their discounted sum")
+        bool, Meta(description="divide training rewards by the running standard deviation of their discounted sum")
     ] = False
     reward_clip: Annotated[
         _AboveZero | None, Meta(description="clip training rewards to ± this value, after reward_scale")
@@ -139,9 +139,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     num_epochs: Annotated[_PerUpdate, Meta(description="passes over each rollout")] = 10
     minibatch_size: Annotated[_PerUpdate, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
-    clip_param: Annotated[_NotNegative, Meta(description="largest distance of the probability ratio from 1")] = 0.2
+    clip_param: Annotated[_NotNegative, Meta(description="largest deviation of the probability ratio from 1")] = 0.2
     clip_schedule: Annotated[
-        _Schedule | None, Meta(description="clip_param as [step, value] pairs, linear in between")
+        _Schedule | None, Meta(description="clip_param as [step, value] pairs, interpolated linearly")
     ] = None
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large weights harm shared layers")
@@ -188,7 +188,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for plain policy gradient."""
+    """Config keys for plain policy gradients."""
 
     algorithm: ClassVar[str] = "PG"
 

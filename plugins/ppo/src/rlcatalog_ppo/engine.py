@@ -36,7 +36,7 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class PPOEngine(Engine):
-    """Engine for PPO, A2C and policy gradient; a resumed run is identical to an uninterrupted one."""
+    """Engine for PPO, A2C and policy gradients; a resumed run is identical to an uninterrupted one."""
 
     options = PPOOptions
     algorithms = ("PPO", "A2C", "PG")

@@ -19,8 +19,8 @@ class EnvErrors(AbstractContextManager[Any]):
     The collector enters it twice per step, and a class takes a quarter of the time that a generator would.
 
     Args:
-        lengths: Steps taken in each episode `[N]`; read when an error is raised.
-        rows: Indices of the rows' environments. If None, all environments.
+        lengths: Number of steps taken in each episode `[N]`, which is read when an error is raised.
+        rows: Indices of the environments that the rows belong to. If None, all environments.
     """
 
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:

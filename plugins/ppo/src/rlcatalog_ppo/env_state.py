@@ -1,4 +1,4 @@
-"""State of an environment, from which a stopped run resumes in the middle of its episodes.
+"""Environment state, from which a stopped run resumes in the middle of its episodes.
 
 The first of these three methods that the environment supports is used:
 
@@ -44,7 +44,7 @@ _LONGEST = 200_000
 
 
 class _Episode:
-    """Record of an episode, from which it can be replayed.
+    """Record of an episode, from which the episode can be replayed.
 
     Args:
         env: The environment, before the reset.
@@ -85,7 +85,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        index: Index of the environment in the vector environment.
+        index: The environment's index in the vector environment.
         count: Number of environments in the vector environment.
         closes: Whether closing the wrapper closes the environment.
 
@@ -171,7 +171,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.has_wrapper_attr("action_masks") and callable(self.get_wrapper_attr("action_masks"))
 
     def where(self) -> dict[str, Any]:
-        """Return the environment's state, a structure for `trees.take_apart`."""
+        """Return the environment's state as a structure for `trees.take_apart`."""
         place: dict[str, Any] = {"generator": _generator(self.env)}
         if self._levels is not None:
             try:
@@ -244,7 +244,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return f"its replayed episode has different infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take the recorded actions of an episode that has begun; return the difference, if any."""
+        """Take an episode's recorded actions after its reset; return the first difference, if any."""
         episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
         assert episode is not None
         for number, action in enumerate(actions, 1):

@@ -43,7 +43,7 @@ class EnvMaker:
     It can be pickled if its contents can, and creates the same environment in another process.
 
     Args:
-        env: An environment in any form that `rlcatalog.catalog.make_env` takes.
+        env: An environment in any form that `rlcatalog.catalog.make_env` accepts.
         env_config: The environment's config.
         model: The model config, for the wrappers.
         catalog: Catalog in which to look up the wrappers.
@@ -64,7 +64,7 @@ class EnvMaker:
         """Return `n` environments that are stepped together (see `vector`); passed environments stay open.
 
         Raises:
-            ConfigError: The config does not fit the environment that was passed.
+            ConfigError: The config does not match the environment that was passed.
             ModelContractError: The environments in the vector environment lack a required wrapper.
         """
         if self.passed is None:
@@ -85,7 +85,7 @@ class EnvMaker:
         """Return a factory for separate environments, used for evaluations during training.
 
         Args:
-            env: The environment to evaluate in. If None, a new copy of the training environment.
+            env: The environment in which to evaluate. If None, a new copy of the training environment.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
@@ -120,7 +120,7 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return the number of passed environments: one, or the number in a vector environment; None if none was passed."""
+    """Return the number of passed environments: one, or all in a vector environment; None if none were passed."""
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
@@ -150,7 +150,7 @@ def vector(
     Args:
         make: Creates one environment.
         n: Number of environments.
-        first: Creates the first environment, if it differs from the others.
+        first: Function that creates the first environment, if it differs from the others.
         how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in its own process.
     """
     # Observations are encoded immediately, so the environments may overwrite them with the next ones.
@@ -179,8 +179,8 @@ def warn_of_masks(
     if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
         key = resolution.config["action_mask_key"]
         warn_caller(
-            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions as"
-            f" well. Put the mask into the observation, under {key!r} of a Dict, in a wrapper: {{{key!r}:"
+            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions."
+            f" Add the mask to the observation in a wrapper, under the key {key!r} of a Dict: {{{key!r}:"
             " env.action_masks(), 'obs': obs}.",
             UnusedMaskWarning,
         )

@@ -34,7 +34,7 @@ class ExternalVectorEnv(VectorWrapper):
         self._has_final_obs = autoreset_of(env) == "same_step"
 
     def reset(self, **options: Any) -> Any:
-        """Begin an episode in every environment, or in those selected by `options["reset_mask"]`."""
+        """Begin an episode in every environment, or in the ones selected by `options["reset_mask"]`."""
         return call_env(self._fault, self.env.reset, **options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Learner, which improves a policy on a rollout; `torch.py` and `tf.py` each define one optimiser step."""
+"""Learner that improves a policy on a rollout; `torch.py` and `tf.py` each define an optimiser step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES = PPO_OBJECTIVE.figures
 
 
 class Optimizer(frameworks.Learner, Protocol):
-    """Protocol for a framework's optimiser step, in addition to its `Learner`.
+    """Protocol for a framework's optimiser steps, in addition to its `Learner`.
 
     Attributes:
         objective: The objective to minimise.
@@ -98,7 +98,7 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
 
 
 class Learner:
-    """Learner, which improves a policy's weights.
+    """Learner that improves a policy's weights.
 
     By default, it takes one step on each complete rollout. If the config has `num_epochs` and `minibatch_size`, it
     makes several passes over the rollout in minibatches.
@@ -123,9 +123,9 @@ class Learner:
         """Improve the weights on a batch.
 
         Args:
-            batch: The batch that `Rollout.batch` returned; it includes `dist_inputs` if a divergence is needed.
+            batch: A batch from `Rollout.batch`, which includes `dist_inputs` if a divergence is needed.
             lr: Learning rate.
-            clip_param: Largest distance of the probability ratio from 1. If None, the config's.
+            clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
 
         Returns:
             Means of the objective's metrics over the last pass, the learning rate, and the model's metrics under
@@ -165,7 +165,7 @@ class Learner:
         return {**named, **self._adapted(means), "lr": lr, "model": model, **scheduled}
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
-        """Yield the passes over a batch, each in minibatches."""
+        """Yield each pass over a batch as minibatches."""
         if not hasattr(self.config, "minibatch_size"):
             yield [batch]
             return
@@ -236,7 +236,7 @@ def minibatches(
 
 
 def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
-    """Return the error for a minibatch with a loss or gradient norm that is not finite.
+    """Return the error for a minibatch whose loss or gradient norm is not finite.
 
     Args:
         algorithm: The algorithm's name.

@@ -18,7 +18,7 @@ class Losses(NamedTuple):
         total: The scalar to minimise.
         policy_loss: The policy's contribution to `total`.
         vf_loss: The unweighted value loss, or None if no value is learned.
-        entropy: The mean entropy, or None if the evaluation has none.
+        entropy: The mean entropy, or None if the evaluation has no entropy.
         log_ratio: Log of the probability ratio between the current and the collecting policy, `[B]`, or None if not
             used.
         clip_param: The limit at which the ratio was clipped, or None.
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
     Attributes:
         lr: Learning rate.
         kl_coeff: Weight of the divergence from the collecting policy.
-        clip_param: Largest distance of the probability ratio from 1. If None, the config's.
+        clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
     """
 
     lr: float
@@ -53,7 +53,7 @@ class Objective(NamedTuple):
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: Names of the float columns that `losses` reads from the batch.
         figures: Names of the metrics of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns the other metrics as scalars.
+        measured: `measured(losses, ops)` returns all metrics but the last as scalars.
     """
 
     losses: Callable[..., Losses]
@@ -201,7 +201,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that does not depend on any weight."""
     return ModelContractError(
-        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so nothing can be learned. Look"
+        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot be trained. Look"
         " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
         " distribution's logp()."
     )

@@ -1,4 +1,4 @@
-"""Reward scaling: rewards are divided by the standard deviation of their discounted sum, and clipped."""
+"""Reward scaling: division by the standard deviation of the discounted sum of rewards, and clipping."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RewardScale:
         return scaled.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
-        """Reset the sums of environments whose episodes restart, given as booleans `[N]`."""
+        """Reset the sums of the environments that begin a new episode, given as booleans `[N]`."""
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:

@@ -36,7 +36,7 @@ class Rollout:
         raw_action: Raw actions `[T, N, width]`.
         logp: Log densities of the actions at the time they were drawn.
         value: Value estimates for the observations; 0 if the algorithm does not use values.
-        reward: Rewards, unchanged from the environments.
+        reward: Rewards, as returned by the environments.
         done: Whether the episode ended at this step.
         bootstrap: Discounted value of the last observation where an episode was truncated, otherwise 0. A time limit
             does not end the task, so this value replaces the later rewards.
@@ -71,7 +71,7 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Number of steps of experience."""
+        """Number of steps that contain experience."""
         return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
 
     def rows(self, columns: Any) -> Any:
@@ -114,7 +114,7 @@ class Rollout:
 
 @dataclass
 class Episodes:
-    """Returns and lengths of finished episodes.
+    """Record of finished episodes' returns and lengths.
 
     Attributes:
         returns: Undiscounted returns of the last 100 episodes.
@@ -133,7 +133,7 @@ class Episodes:
         self.total += 1
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, for `trees.take_apart`."""
+        """Return the state as a structure for `trees.take_apart`."""
         return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
 
     def figures(self) -> dict[str, Any]:
@@ -155,11 +155,11 @@ class Collector:
     as `rlcatalog_ppo.environments.vector` ensures.
 
     Args:
-        policy: Policy that chooses the actions, directly or in its frozen form.
+        policy: Policy that chooses the actions, either directly or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments, and of a frozen policy.
         gamma: Discount factor for the value of a truncated episode's last observation.
-        postprocess: Function that adds columns to each trajectory, which the model may request as training views; or
+        postprocess: Function that adds columns, which the model may request as training views, to each trajectory; or
             None.
         values: Whether the algorithm learns from value estimates. If False, values are 0,
             and rewards after the rollout's end or a truncation count as 0.
@@ -207,7 +207,7 @@ class Collector:
         self.policy = policy.freeze(self.envs.num_envs, seed=self._seed) if frozen else policy
 
     def take_over(self) -> None:
-        """Update a frozen policy to the current weights."""
+        """Copy the current weights to the frozen policy, if there is one."""
         if isinstance(self.policy, Frozen):
             self.policy.update()
 
@@ -216,7 +216,7 @@ class Collector:
 
         Args:
             length: Number of steps.
-            watching: Functions to call with the columns of each step.
+            watching: Functions that are called with each step's columns.
 
         Raises:
             NonFiniteError: A reward, an observation or a policy output is NaN or infinite; the message names the

@@ -16,7 +16,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Sequences:
-    """Sequences and their initial memory. A sequence begins with each episode and after every `max_seq_len` steps.
+    """Recorder for the starts of sequences and their initial memory.
+
+    A sequence begins with each episode and after every `max_seq_len` steps.
 
     Args:
         policy: A policy with memory.
@@ -38,7 +40,7 @@ class Sequences:
             self._memory.append(tuple(part[starts] for part in state.memory))
 
     def step(self, over: Array) -> None:
-        """Advance one step. After the end of an episode, the next step begins a sequence."""
+        """Advance one step. After an episode ends, the next step begins a sequence."""
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
@@ -50,7 +52,7 @@ class Sequences:
 
 
 class Ahead:
-    """Columns for views of the future.
+    """Recorder for the columns that views of the future need.
 
     Args:
         policy: The policy; its model need not request such views.
@@ -71,14 +73,14 @@ class Ahead:
         self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
         last: Array | None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Return the required columns for a step.
+        """Return the columns that are required for a step.
 
         Args:
             row: The step's other columns.
             step: The policy's return value.
             terminated: Booleans `[N]`.
             truncated: Booleans `[N]`.
-            encoded: The encoded observations after the step.
+            encoded: The encoded observations that follow the step.
             last: The last observations of the episodes that ended at this step.
         """
         known: dict[str, Callable[[], Any]] = {

@@ -1,7 +1,7 @@
 """Checks for a checkpoint's training state, because checkpoint files are not trusted.
 
 `TrainingState` declares names and types. `check_generators` rejects generator states that would make NumPy read out of
-bounds. `check_like` checks that arrays match the algorithm that resumes.
+bounds. `check_like` checks that arrays match those of the algorithm that resumes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Learned(msgspec.Struct):
 
 
 class Episodes(msgspec.Struct):
-    """The last finished episodes (see `rollout.Episodes`)."""
+    """The most recent finished episodes (see `rollout.Episodes`)."""
 
     returns: Annotated[list[float], msgspec.Meta(max_length=100)]
     lengths: Annotated[list[int], msgspec.Meta(max_length=100)]
@@ -135,7 +135,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Args:
         state: The state.
-        now: The state of the new algorithm, which resumes from `state`.
+        now: The state of the new algorithm, which will resume from `state`.
 
     Raises:
         ValueError: They differ. The message names the arrays.
@@ -222,7 +222,7 @@ def _check_position(name: str, position: Any, most: int) -> None:
 
 
 def check_like(value: Any, like: Any, place: str) -> None:
-    """Raise an error unless two structures of arrays have equal names, lengths, shapes and kinds of dtypes.
+    """Raise an error unless two structures of arrays have the same names, lengths, shapes and dtype kinds.
 
     Args:
         value: The structure.

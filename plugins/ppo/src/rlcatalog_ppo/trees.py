@@ -73,7 +73,7 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def stack_steps(steps: list[Any]) -> Any:
-    """Stack the values from several steps into one structure of arrays `[T, N, ...]`."""
+    """Stack the structures from several steps into one structure of arrays `[T, N, ...]`."""
     first = steps[0]
     if isinstance(first, Mapping):
         return {name: stack_steps([step[name] for step in steps]) for name in first}

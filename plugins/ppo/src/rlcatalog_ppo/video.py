@@ -1,4 +1,4 @@
-"""Videos and windows that show a policy in an environment."""
+"""Videos of a policy in an environment, and windows that show it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Film:
         path: The file, with the suffix `.mp4` (H.264) or `.gif`. An existing file is replaced.
 
     Attributes:
-        fps: Frames per second; set this before the first frame.
+        fps: Frames per second; set it before adding the first frame.
         frames: Number of frames.
         episodes: Number of episodes.
 
@@ -158,7 +158,7 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment that contains one environment, shown in a window.
+    """Return a vector environment with a single environment, which is shown in a window.
 
     Args:
         make: Function that creates an environment with a given render mode.

@@ -32,7 +32,7 @@ class Workers(AsyncVectorEnv):
     """Gymnasium's `AsyncVectorEnv`, with clearer errors; closing it ends all of its processes.
 
     Args:
-        makes: Functions that each create one environment; cloudpickle sends them to the processes.
+        makes: Functions that each create one environment; cloudpickle is used to send them to the processes.
 
     Raises:
         ConfigError: The functions cannot be pickled.
@@ -99,7 +99,7 @@ class Workers(AsyncVectorEnv):
         return answer
 
     def _ended(self) -> WorkerError:
-        """End all processes; return an error that names those that had already ended."""
+        """End all processes; return an error that names the ones that had already ended."""
         for process in self.processes:
             process.join(timeout=0.5)
             if not process.is_alive():
@@ -114,7 +114,7 @@ class Workers(AsyncVectorEnv):
 
 
 class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that reports faults of its environment, a `Resumable`, in its infos."""
+    """Wrapper that reports errors from its environment, a `Resumable`, in its infos."""
 
     env: Resumable
 

@@ -39,7 +39,7 @@ class ClassScope:
         bases: The last components of the base classes' dotted names.
         functions: Methods that enclose the current code, outermost first.
         keeps: Whether any call was replaced by a layer that the model keeps.
-        models: Attributes that are Keras models.
+        models: Names of attributes that are Keras models.
         kept: Whether any method calls named TensorFlow 1 layers, which the model must keep.
         calls: Number of calls to each method from other methods.
         texts: The string literals in the class, which may be layer names.
@@ -73,9 +73,10 @@ class Context:
         notes: Pieces of code that could not be ported.
         classes: Classes that enclose the current code, outermost first.
         gym: Name → the path below gym that it refers to; `""` for gym itself.
-        patched: Dotted names that the file assigns to, which rules ignore.
+        patched: Dotted names that the file assigns to; the rules ignore them.
         makers: Functions in the file that always return symbolic tensors.
-        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which rules must not change.
+        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which the rules must then leave
+            unchanged.
         hidden: Parameters of the enclosing functions; they shadow modules of the same name.
         loops: Number of loops that enclose the current code within its function.
         helpers: Modules from rlcatalog-compat that the ported file calls.
@@ -181,13 +182,13 @@ def as_name(name: str) -> cst.AsName:
 
 
 def with_names(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
-    """Return an import of only these names."""
+    """Return an import that contains only these names."""
     last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=[*aliases[:-1], last])
 
 
 def names_of(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield the targets of an assignment one by one."""
+    """Yield an assignment's targets one by one."""
     if isinstance(node, cst.Tuple | cst.List):
         for element in node.elements:
             yield from names_of(element.value)

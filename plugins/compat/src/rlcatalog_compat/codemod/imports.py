@@ -26,7 +26,7 @@ _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
 def why_not(path: str, name: str = "") -> str | None:
-    """Return why an RLlib module or a name in it is not supported, or None if it is supported.
+    """Return why an RLlib module, or a name in it, is not supported; None if it is supported.
 
     Args:
         path: The module, without `ray.`; `""` is `ray` itself.
@@ -64,7 +64,7 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
 
 
 def without_root(path: str) -> str | None:
-    """Return a path inside Ray or the mirror without its root; None for other paths."""
+    """Return a path within Ray or the mirror without its root, or None for other paths."""
     root, _, inside = path.partition(".")
     return inside if root in RAY else None
 

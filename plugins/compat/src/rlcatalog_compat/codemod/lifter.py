@@ -44,7 +44,7 @@ class Lifter(Rewriter):
         self._lengths: dict[cst.CSTNode, cst.BaseExpression] = {}
 
     def is_symbolic(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression is symbolic in the function around it."""
+        """Return whether an expression is symbolic in its enclosing function."""
         return is_symbolic(node, self._known[-1], self.context)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -98,7 +98,7 @@ class Lifter(Rewriter):
         return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
 
     def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return an expression as a layer's output."""
+        """Turn an expression into a layer's output."""
         if matchers.findall(node, _BINDING):
             self.note(node, node.func if isinstance(node, cst.Call) else node, _UNWRAPPED)
             return node

@@ -1,4 +1,4 @@
-"""Rewriter for a file, which applies all rules."""
+"""Rewriter that applies all rules to a file."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Symbolic:
 
     Args:
         module: The file.
-        context: Context with the meaning of its names.
+        context: The file's context, which records what its names refer to.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
@@ -59,7 +59,7 @@ class Symbolic:
 
 
 def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
-    """Return whether an expression is a symbolic Keras tensor, or a list of them."""
+    """Return whether an expression is a symbolic Keras tensor or a list of such tensors."""
     if dotted(node) in known:
         return True
     if isinstance(node, cst.Call):

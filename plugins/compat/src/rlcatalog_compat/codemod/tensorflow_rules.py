@@ -90,11 +90,11 @@ def is_kept(context: Context, node: cst.Call) -> bool:
 
 
 def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
-    """Return a call to a TensorFlow 1 layer as a call to a kept layer.
+    """Replace a call to a TensorFlow 1 layer with a call to a kept layer.
 
     Args:
         context: Context of the file.
-        node: The call, in a method of a class.
+        node: The call, which is in a class's method.
         once: Whether the call runs once per forward pass; otherwise the layer needs a name.
 
     Returns:

@@ -22,7 +22,7 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space is of a different kind.
+        UnsupportedSpaceError: The space is neither a Discrete nor a MultiDiscrete.
     """
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
@@ -35,8 +35,8 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
     Args:
         inputs: The values, each `[B, ...]`.
-        spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
-        time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
+        spaces_struct: The leaves' spaces, in the same structure; None if no leaf is discrete.
+        time_axis: Whether the values are `[B, T, ...]` and the result is `[B, T, n]`.
     """
     columns = []
     for leaf, space in leaves_in(inputs, spaces_struct):
