@@ -17,7 +17,7 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     """RLModule with a policy and a value estimate, for PPO, APPO and IMPALA.
 
-    While acting, it samples raw actions and also returns the parameters of their distribution (`action_dist_inputs`).
+    When acting, it samples raw actions and also returns their distribution's parameters (`action_dist_inputs`).
     During training, it returns the distribution parameters under the current weights, to score the batch's actions. In
     both cases, a single distribution scores the actions, even if an action's components depend on each other.
     """

@@ -44,8 +44,8 @@ def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Di
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
-        observations: The observation space of each agent.
-        actions: The action space of each agent.
+        observations: Each agent's observation space.
+        actions: Each agent's action space.
 
     Raises:
         ConfigError: A module's spaces are not given, and no agent is mapped to it.
@@ -90,13 +90,13 @@ def _same(a: Any, b: Any) -> bool:
 class EncodeAgents(Encoding):
     """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
 
-    Observations for modules without catalog parts are unchanged.
+    Observations for modules without catalog parts do not change.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        recipes: The recipe of each module's policy.
-        module_spaces: The observation and action space of each module.
+        recipes: The recipe for each module's policy.
+        module_spaces: Each module's observation and action space.
     """
 
     def __init__(

@@ -25,10 +25,10 @@ def identity(policy: Policy) -> np.ndarray[Any, Any]:
 
 
 def check_same(policy: Policy, found: Any) -> None:
-    """Raise an error unless a state comes from a module with the same spaces and parts.
+    """Raise an error unless a state was saved by a module with the same spaces and parts.
 
     Args:
-        policy: The parts in this process.
+        policy: The policy in this process.
         found: The state's `identity`, or None.
 
     Raises:

@@ -45,7 +45,7 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
 
 
 def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
-    """Return a small PPO config for an example, and an environment runner in this process."""
+    """Return a small PPO config for an example, and an environment runner that runs in this process."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
@@ -66,10 +66,10 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 
 
 def outputs(module: Any) -> kit.OutputFunction:
-    """Return a `CatalogRLModule` without memory, as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps a `CatalogRLModule` without memory, for `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `forward_inference`. Densities and entropies come from Ray's distribution for the output of
-    `forward_train`, as Ray's learners compute them. Values come from `compute_values`.
+    Actions come from `forward_inference`. Ray's distribution computes densities and entropies from the output of
+    `forward_train`, as in Ray's learners. Values come from `compute_values`.
 
     Args:
         module: The module.

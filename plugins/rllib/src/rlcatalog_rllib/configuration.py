@@ -1,4 +1,4 @@
-"""`configure` and `spec`: set up RLlib algorithms with the catalog's parts."""
+"""`configure` and `spec`, which set up RLlib algorithms with catalog parts."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def configure(
             its own parts.
         env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the environment in the
             config.
-        model: The flat model config of rlcatalog; its keys override those of `training(model=...)` and
+        model: rlcatalog's flat model config; its keys override those in `training(model=...)` and
             `rl_module(model_config=...)`. Unset keys have the catalog's defaults, except `vf_share_layers`,
-            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Anything
-            else, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
+            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Any other
+            object, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
             `tune.grid_search([...])` or a Ray Tune distribution.
         models: With several agents, model configs by policy id; their keys override those in `model`.
-        env_config: The environment's config. If None, the one in `config`.
+        env_config: The environment's config. If None, the environment in `config`.
         catalog: The catalog for the parts, with its registrations, which Ray pickles for its workers. If None, each
             process uses its own catalog.
 
@@ -169,7 +169,7 @@ def _set_up(
 
 
 def _with_check(callbacks: Any) -> list[Any]:
-    """Return the user's callbacks for an event, followed by the check on remote runners."""
+    """Return the user's callbacks for an event, followed by the check of remote runners."""
     given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
     return [*(callback for callback in given if callback is not check_runners), check_runners]
 
@@ -199,7 +199,7 @@ def spec(
     q_values: bool = False,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Return the `RLModuleSpec` for a module with the catalog's parts, to use in your own config.
+    """Return the `RLModuleSpec` for a module with catalog parts, for use in your own config.
 
     Args:
         obs_space: The environment's observation space.

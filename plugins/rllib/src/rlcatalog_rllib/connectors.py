@@ -22,10 +22,10 @@ from rlcatalog_rllib.recipe import Recipe
 
 
 class Encoding(ConnectorV2):
-    """Base class for connectors that encode observations. Their state consists of each module's filter statistics.
+    """Base class for connectors that encode observations. Their state is the filter statistics for each module.
 
     Attributes:
-        encoders: The encoder of each module.
+        encoders: Each module's encoder.
     """
 
     encoders: Mapping[str, EpisodeEncoder]
@@ -48,7 +48,7 @@ class Encoding(ConnectorV2):
 class EncodeObservations(Encoding):
     """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    It writes its results into the episodes, so that the learner receives them too. It adds the action mask's columns
+    It writes the results into the episodes, so that the learner also receives them. It adds the action mask's columns
     and the model's views of the past to the encoded observation. An observation filter learns only while exploring. Its
     statistics are this connector's state, which Ray merges across all environment runners.
 
@@ -168,7 +168,7 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
     """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:
-        model: The model config, which must equal the module's.
+        model: The model config, which must be the same as the module's.
         catalog: The catalog for the parts, which must be the same as the module's.
     """
     recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)

@@ -14,11 +14,11 @@ from rlcatalog_rllib.spaces import original_space
 
 
 def to_policy(algo: Any, module_id: str | None = None) -> Policy:
-    """Return the policy that an algorithm has learned; `policy.save(directory)` saves it.
+    """Return the policy that an algorithm has trained; `policy.save(directory)` saves it.
 
     Args:
         algo: An algorithm set up by `configure`, or, if it has no filter, its module.
-        module_id: With several agents, the id of a policy.
+        module_id: Id of the policy to convert, if there are several agents.
 
     Raises:
         UnknownNameError: There is no policy `module_id`, or `module_id` is None and there are several policies.

@@ -1,4 +1,4 @@
-"""The catalog's action distributions as Ray's `Distribution`."""
+"""The catalog's action distributions as subclasses of Ray's `Distribution`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CatalogDistribution(Distribution):
     `of(policy)` returns the subclass for a policy.
 
     Args:
-        dist: The catalog's distribution, over rows `[N, ...]`.
+        dist: The catalog's distribution over rows `[N, ...]`.
         shape: Sizes of the leading axes, whose product is N.
     """
 
@@ -51,7 +51,7 @@ class CatalogDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:
-        """Raise an error, because the size depends on the policy, not only on the space."""
+        """Raise an error, because the size depends on the policy as well as on the space."""
         raise NotServedError("CatalogDistribution: the policy knows the size: policy.resolution.num_outputs.")
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ class CatalogDistribution(Distribution):
             raise
 
     def to_deterministic(self) -> CatalogDistribution:
-        """Return the same distribution, with the most likely actions as its samples."""
+        """Return the same distribution, but with the most likely actions as its samples."""
         other = copy(self)
         other._most_likely = True
         return other

@@ -16,11 +16,11 @@ Array = np.ndarray[Any, Any]
 
 
 class EpisodeEncoder:
-    """Encoder for one module's observations, which replaces them in the episodes.
+    """Encoder that replaces one module's observations in the episodes with encoded ones.
 
     Args:
         recipe: The recipe from which to build the module's policy.
-        observation_space: The environment's observation space for the module.
+        observation_space: The environment's observation space for this module.
         action_space: Its action space.
 
     Attributes:
@@ -117,7 +117,7 @@ class ViewHistory:
     """History of recent steps in an environment runner's episodes.
 
     Args:
-        policy: The policy, whose model requests views.
+        policy: The policy whose model requests views.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -132,7 +132,7 @@ class ViewHistory:
 
         Args:
             episodes: Ray's episodes, one per environment.
-            obs: Their current encoded observations `[B, ...]`.
+            obs: The episodes' current encoded observations `[B, ...]`.
         """
         rows = len(episodes)
         now = [(episode.id_, episode.t) for episode in episodes]

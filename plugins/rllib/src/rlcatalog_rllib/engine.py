@@ -112,7 +112,7 @@ class RLlibEngine(Engine):
 
 
 def _count_gpus(device: str | None) -> int:
-    """Return the number of GPUs for a learner."""
+    """Return the number of GPUs that a learner uses."""
     if device in (None, "cpu"):
         return 0
     if device not in ("cuda", "auto"):

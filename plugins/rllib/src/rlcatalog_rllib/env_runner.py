@@ -54,7 +54,7 @@ class _Telling:
         return found
 
     def assert_healthy(self) -> None:
-        """Raise an error if the runner is unhealthy, which ends its process. A runner with an error stays alive."""
+        """Raise an error, which ends the process, if the runner is unhealthy. A runner with an error stays alive."""
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
@@ -93,7 +93,7 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
 
 
 def check_runners(*, algorithm: Any, **_: Any) -> None:
-    """Raise the error of a remote runner that cannot run. Ray calls this after it has created or restarted runners.
+    """Raise the error from a remote runner that cannot run. Ray calls this after it has created or restarted runners.
 
     Raises:
         CatalogError: The runner's error.

@@ -26,7 +26,7 @@ _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
 
 
 class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with the wrappers of installed plugins, which `configure` passes to Ray.
+    """Environment with installed plugins' wrappers, which `configure` passes to Ray.
 
     Args:
         config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
@@ -50,7 +50,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that encodes observations before they leave the environment.
+    """Wrapper that encodes observations before the environment returns them.
 
     Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence, Graph and plugin-defined
     spaces are batched as tuples of values, which Ray would split incorrectly.
@@ -101,7 +101,7 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
         context: The worker's `EnvContext`, or None.
 
     Raises:
-        UnknownNameError: Gymnasium does not know the id.
+        UnknownNameError: The id is not registered with Gymnasium.
         ConfigError: `env` is not an id, a class or a function.
     """
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")

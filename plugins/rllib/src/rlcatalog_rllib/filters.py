@@ -1,7 +1,7 @@
 """Functions that merge statistics from filters that learn in several processes.
 
 A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
-`rlcatalog-filters`. Its other entries must be equal in all processes.
+`rlcatalog-filters`. The state's other entries must be equal in all processes.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class EncodeEpisodes(ConnectorV2):
     """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Replace recorded episodes in the list with encoded ones."""
+        """Replace the recorded episodes in the list with encoded ones."""
         module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
         self._policy: Any = module.policy
         self._space: Any = module.observation_space

@@ -87,7 +87,7 @@ def _is_code(key: str, value: Any) -> bool:
 
 
 def _named(value: Any) -> Any:
-    """Return a class or function unchanged, or the class of an instance."""
+    """Return a class or function unchanged; for an instance, return its class."""
     return value if hasattr(value, "__qualname__") else type(value)
 
 
@@ -110,7 +110,7 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
 
 @contextmanager
 def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
-    """Let cloudpickle send the modules of classes by value, except installed packages; yield these modules."""
+    """Let cloudpickle send the modules of classes by value, except those in installed packages; yield these modules."""
     installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
     found = {cls.__module__: sys.modules.get(cls.__module__) for cls in classes if cls.__module__ != "__main__"}
     taken = [m for m in found.values() if m is not None and not _is_below(getattr(m, "__file__", None), installed)]

@@ -87,7 +87,7 @@ def is_the_users(spec: Any) -> bool:
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the keys in a spec without a module class; empty for a spec from `configure`.
+    """Return the model config keys of a spec without a module class; empty for a spec from `configure`.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -129,7 +129,7 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def _name(key: str) -> str:
-    """Return the catalog's name for a key. Ray's new stack renamed some keys of the old stack."""
+    """Return the catalog's name for a key. Ray's new stack renamed some of the old stack's keys."""
     if key not in _FIELDS:
         return key
     if not key.startswith("conv_"):

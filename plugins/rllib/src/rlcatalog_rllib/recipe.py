@@ -28,7 +28,7 @@ RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe from which any process builds the same policy.
+    """Recipe from which any process can build the same policy.
 
     Attributes:
         model: The model config.
@@ -119,7 +119,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built on this node. The message names the node and any missing package.
+        CatalogError: A part cannot be built on this Ray node. The message names the node and any missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins

@@ -84,11 +84,11 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
 
     Args:
         config: Ray's AlgorithmConfig.
-        models: Model configs by policy id.
+        models: Model configs, by policy id.
 
     Raises:
         NotServedError: The algorithm or one of its settings is not supported. The message names it.
-        ConfigError: A model config is for an unknown policy.
+        ConfigError: A model config belongs to an unknown policy.
     """
     known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
     if (module := next(known, None)) is None:
@@ -114,7 +114,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
 
 
 def learns_offline(config: Any) -> bool:
-    """Return whether an algorithm learns from recorded data (BC, MARWIL).
+    """Return whether an algorithm is trained on recorded data (BC, MARWIL).
 
     Args:
         config: Ray's AlgorithmConfig.

@@ -31,14 +31,14 @@ before_torch_optimizers()
 
 @dataclass
 class Rows:
-    """Batch in the format that the model expects.
+    """Batch in the format that the model takes as input.
 
     Attributes:
         obs: Encoded observations `[N, ...]`.
         mask: Action masks as columns `[N, m]`, or None.
         views: The model's views of the past, each `[N, ...]`.
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
-        lengths: Lengths of the sequences `[S]`, or None for a model without memory.
+        lengths: Sequence lengths `[S]`, or None for a model without memory.
         states: Memory at the start of each sequence.
         padding: The sequences' padding, if any.
     """
@@ -55,7 +55,7 @@ class Rows:
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
     """RLModule with a model that the catalog chose and built.
 
-    `model_config` is the flat model config of rlcatalog. `policy` contains the parts, and `policy.model` is this
+    `model_config` is rlcatalog's flat model config. `policy` contains the parts, and `policy.model` is this
     module's `model`.
     """
 
@@ -166,7 +166,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     ) -> Tensor:  # fmt: skip
         """Apply the model's `custom_loss` to the learner's loss and return it; report the model's `metrics`.
 
-        The model receives the batch's real rows, without sequence padding.
+        The model receives the batch's rows without sequence padding.
         """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
@@ -184,7 +184,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return found_loss
 
     def make_target_networks(self) -> None:
-        """Copy the model; called by the learners of APPO and DQN."""
+        """Copy the model; called by APPO's and DQN's learners."""
         self.target = make_target_network(self.model)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -229,7 +229,7 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 
 def folded(value: Any) -> Any:
-    """Reshape `[S, T, ...]` to `[S * T, ...]`, for each part of a structure."""
+    """Reshape `[S, T, ...]` to `[S * T, ...]` for each tensor in a structure."""
     return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 

@@ -1,4 +1,4 @@
-"""The RLModule for SAC: a catalog actor, and critics with trunks of the same kind."""
+"""The RLModule for SAC, with a catalog actor and critics that have trunks of the same kind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NumberCritic(nn.Module):
         self.joint = nn.Sequential(nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the values `[B]` of raw actions `[B, width]`, which are scaled to [-1, 1]."""
+        """Return the values `[B]` of raw actions `[B, width]`, after scaling them to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
         scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
         values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
@@ -69,7 +69,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
     """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete: Christodoulou 2019).
 
     The actor is the catalog's model and distribution, which must be bounded; the model's value branch is not used.
-    Densities refer to actions between -1 and 1, as in RLlib's module, so that the target entropy keeps its meaning.
+    As in RLlib's module, densities refer to actions between -1 and 1, so that the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:

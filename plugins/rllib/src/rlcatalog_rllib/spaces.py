@@ -1,8 +1,8 @@
 """Spaces of encoded observations, which Ray passes from environments to modules.
 
 An encoded observation is an array or a dict. In the dict, `"obs"` is the array, `"mask"` contains the action mask's
-columns, and `"views"` contains the model's views of the past. The space's attribute `original_space` is the
-environment's space.
+columns, and `"views"` contains the model's past views. The space's attribute `original_space` is the environment's
+space.
 """
 
 from __future__ import annotations

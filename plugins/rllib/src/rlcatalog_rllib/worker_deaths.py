@@ -42,7 +42,7 @@ def record_start() -> WorkerError | None:
 
 
 def forget_starts() -> None:
-    """Clear the record; called once this process has collected data."""
+    """Clear the record; this is called once the process has collected data."""
     _internal_kv_del(_key())
 
 

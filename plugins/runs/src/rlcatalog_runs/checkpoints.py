@@ -97,7 +97,7 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
     Args:
         directory: The run's folder, which the caller has locked.
         keep: Number of checkpoints to keep.
-        last: If given, also remove checkpoints after this step.
+        last: If not None, checkpoints after this step are also removed.
     """
     found = checkpoints_of(directory)
     later = [path for path in found if last is not None and (checkpoint_steps(path) or 0) > last]
@@ -152,7 +152,10 @@ def _tidy(folder: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint, or a file with this name. Rename it first, so that a half-removed one does not count."""
+    """Remove a checkpoint, or a file with this name.
+
+    It is renamed first, so that a partly removed checkpoint is not mistaken for a complete one.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:

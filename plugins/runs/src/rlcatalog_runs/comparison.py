@@ -124,7 +124,7 @@ def draw(path: Path, rows: Sequence[Row], title: str) -> None:
 
 
 def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
-    """Plot curves in one picture.
+    """Plot several curves in one picture.
 
     Args:
         path: File for the picture; its suffix selects the format.
@@ -180,7 +180,7 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return a run's flat settings without its seed: algorithm, framework, and all keys."""
+    """Return a run's settings as a flat dict without the seed: algorithm, framework and all keys."""
     algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
@@ -217,7 +217,7 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return short labels that distinguish several settings."""
+    """Return short labels that tell several settings apart."""
     names = list(dict.fromkeys(key for settings in found for key in settings))
     if len(names) == 1:
         return [_written(names[0], settings.get(names[0])) for settings in found]
@@ -256,8 +256,8 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
     """Return the interquartile mean; for fewer than four runs, the mean.
 
     Args:
-        returns: Returns, with the runs along `axis`.
-        axis: The axis along which runs differ, which is removed.
+        returns: Mean returns, with the runs along `axis`.
+        axis: The axis of the runs, which is removed.
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
     cut = int(CUT * len(ordered))

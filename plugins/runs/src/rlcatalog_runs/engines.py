@@ -1,4 +1,4 @@
-"""Engines for `rlcatalog train`, and plans, which describe a new or a resumed run."""
+"""Engines for `rlcatalog train`, and plans, which describe new or resumed runs."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class RunPlan:
 
 
 class Engine:
-    """Base class for engines. An instance trains one run; it builds everything, new or from the plan's checkpoint.
+    """Base class for engines. An instance trains one run, and builds everything for it, from scratch or a checkpoint.
 
     The constructor is called before the run's folder exists, and raises an error if the run cannot be trained.
 
     Attributes:
-        options: Class of the options. A field with the name of an existing `rlcatalog train` option receives its value.
-            Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the
-            metavar `"PATH"`, each seed gets a separate folder if there are several.
+        options: Class of the options. A field named like an existing `rlcatalog train` option receives that option's
+            value. Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With
+            the metavar `"PATH"`, each seed gets a separate folder if there are several.
         algorithms: Names for `--algo`; the first is the default.
         checkpoint: Name of a file or folder that each of the engine's checkpoints contains.
         packages: Modules whose versions are recorded, if they are imported.
@@ -98,7 +98,7 @@ class Engine:
         reserved: Keys that `--set` does not accept → the option that sets them.
         not_restored: Sentence that tells the user which state a resumed run does not restore; may be empty.
         trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
-            `--resume` then also needs `--engine`.
+            `--resume` then also requires `--engine`.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine checks
             `session.interrupts`.
 
@@ -143,7 +143,7 @@ class Engine:
         """Prepare the folder before the run writes to it; for example, remove files from an earlier run."""
 
     def learn(self, session: Session) -> None:
-        """Train until `session.options.steps`, or until `session.stopping` is set.
+        """Train until `session.options.steps` is reached or `session.stopping` is set.
 
         Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`,
         including one at the end.
@@ -170,7 +170,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         kind: The engine's class.
         engine: The engine's name.
         env_id: The environment.
-        typed: Explicitly given options by name.
+        typed: Options that were passed explicitly, by name.
 
     Raises:
         ConfigError: A value is invalid.
@@ -191,7 +191,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
 def resumed_plan(
     kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
 ) -> RunPlan:
-    """Return the plan of a resumed run. Nothing is loaded or changed.
+    """Return the plan of a resumed run. This does not load or change anything.
 
     The engine later opens files in this folder by name, so links and pipes are rejected here.
 
@@ -199,11 +199,11 @@ def resumed_plan(
         kind: The class of the engine that `engine_of` names.
         directory: The run's folder, or the folder of one of its checkpoints.
         config: The run's `config.json`, as returned by `read_config`.
-        typed: Options that replace the run's options.
+        typed: Options that override the run's options.
         imported: Modules passed with `--import`; see `read_config`.
 
     Raises:
-        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or its folder contains a link.
+        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or the folder contains a link.
         ConfigError: All steps are done, or a value is invalid.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]

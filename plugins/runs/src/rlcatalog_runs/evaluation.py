@@ -26,7 +26,7 @@ def play(
     explore: bool = False,
     on_episode: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Play fresh episodes and return their undiscounted returns.
+    """Play new episodes, and return their undiscounted returns.
 
     Each environment plays a fixed share of the episodes, because counting the first episodes to finish would favor
     short ones.
@@ -93,7 +93,7 @@ def get_state(policy: Policy) -> dict[str, Any]:
 
 
 def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
-    """Set the states that `get_state` returned."""
+    """Restore the states that `get_state` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     policy.set_random_state(state["policy"])

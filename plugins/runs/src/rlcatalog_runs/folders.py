@@ -48,10 +48,10 @@ _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
     """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
-    Names sort by time. A second run in the same second gets a different name.
+    Names sort by time. A second run that starts in the same second gets a different name.
 
     Args:
-        env_id: The environment, as given on the command line.
+        env_id: The environment, as passed on the command line.
         algorithm: The algorithm, if the command has several; its name precedes the seed.
         seed: The seed, or the seeds of several runs in one folder.
     """
@@ -70,7 +70,7 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise an error if a folder contains a run and `overwrite` is not set; change nothing.
+    """Raise an error, without changing anything, if a folder contains a run and `overwrite` is not set.
 
     Raises:
         RunFolderError: The folder contains a run.
@@ -150,7 +150,7 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: The run's folder.
-        env_id: The environment, as given on the command line. For `module:Id`, the run's environment is only the id;
+        env_id: The environment, as passed on the command line. For `module:Id`, the run's environment is only the id;
             the file records the module, but nothing imports it because of that.
         config: The remaining config.
     """
@@ -211,7 +211,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
-    """Import modules that the user named, which register environments.
+    """Import the modules, named by the user, that register environments.
 
     Args:
         names: The modules.
@@ -262,7 +262,7 @@ def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice:
 
 
 def _import_paths(value: Any) -> list[tuple[str, str]]:
-    """Return the import paths in a value, each with its module."""
+    """Return the import paths found in a value, each with its module."""
     if isinstance(value, dict):
         return _import_paths([*value.keys(), *value.values()])
     if isinstance(value, list):
@@ -288,7 +288,7 @@ def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = Non
 
     Args:
         manifest: The policy's manifest.
-        env: The environment, in any form that `rlcatalog.catalog.make_env` takes.
+        env: The environment, in any form that `rlcatalog.catalog.make_env` accepts.
         catalog: The catalog that provides the wrappers. If None, the process's.
     """
     names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]

@@ -23,12 +23,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """Exit status of a process that was ended by a signal, as shells expect it."""
+        """Exit status that shells expect from a process that was ended by a signal."""
         return 128 + self.number
 
 
 class Interrupts:
-    """Requests to stop that arrive while a run cannot stop.
+    """Pending request to stop, which arrived while the run could not stop.
 
     Attributes:
         pending: The signal that asked the run to stop, or None.

@@ -40,7 +40,7 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Writer(Protocol):
     """Protocol for a log that writes a run's rows one after another.
 
-    For a resumed run, the writer is opened with `after`, the number of steps to continue from. It removes rows for
+    For a resumed run, the log is opened with `after`, the number of steps to continue from. It then removes rows for
     later steps, which the run wrote before it was killed.
     """
 
@@ -82,7 +82,7 @@ def log_names(text: str | None) -> tuple[str, ...]:
 def writers(
     names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
 ) -> list[Writer]:
-    """Open the logs for a run: metrics.jsonl, which every run has, and others.
+    """Open a run's logs: metrics.jsonl, which every run has, and any others.
 
     Args:
         names: Names of other logs, as returned by `log_names`.
@@ -188,7 +188,7 @@ class CsvFile:
 
 
 class TensorBoard:
-    """A folder `tensorboard` with an event file, for any framework, with the rows' numbers under their flat names.
+    """A folder `tensorboard` with an event file, which contains the rows' numbers under their flat names.
 
     Args:
         folder: The run's folder.
@@ -208,7 +208,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run in Weights & Biases, whose files are in a folder `wandb`.
+    """A run in Weights & Biases, whose local files are in a folder `wandb`.
 
     `WANDB_MODE=offline` requires neither a network connection nor an account. `WANDB_PROJECT` names the project; the
     default is `rlcatalog`. A resumed run keeps its id. Later steps that were already logged are kept, because the run
@@ -222,7 +222,7 @@ class Wandb:
     Raises:
         MissingExtraError: wandb is not installed.
         ConfigError: wandb cannot start a run, for example without an account.
-        SavedPolicyError: The id in the folder is invalid.
+        SavedPolicyError: The id stored in the folder is invalid.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -281,7 +281,7 @@ def _wandb_id(folder: Path, after: int | None) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row in table form: the names on one line, and the values on the next."""
+    """Return a row as table text: the names on one line, and the values on the next."""
     return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 

@@ -48,7 +48,7 @@ def recorded(
 
     Args:
         folder: The run's folder.
-        engine: The engine, such as `"sb3"`, unless it is rlcatalog's own.
+        engine: The engine, such as `"sb3"`; None for rlcatalog's own.
         packages: Additional modules whose versions are recorded if they are imported.
         resumed: Whether the run is resumed; if so, the existing record is kept, and this session is added to it.
 

@@ -28,14 +28,14 @@ _SEED, _EPISODES = 10_000, 100
 
 
 class Session:
-    """Training run in progress, as the engine sees it.
+    """Training run in progress, from the engine's point of view.
 
     Args:
         plan: The plan of the run.
         folder: The run's folder.
         interrupts: Pending requests to stop.
-        logs: Logs that receive each row.
-        show: Function that also receives each row.
+        logs: Logs that receive each metrics row.
+        show: Function that also receives each metrics row.
 
     Attributes:
         stopping: The reason why the run should end before its last step, or None.

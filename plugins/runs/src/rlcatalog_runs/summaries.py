@@ -29,7 +29,7 @@ class Row(msgspec.Struct):
 
     Attributes:
         timesteps_total: Number of environment steps so far.
-        episode_return_mean: Mean return of the last episodes, or None.
+        episode_return_mean: Mean return of the most recent episodes, or None.
         time_total_s: Elapsed time in seconds, if recorded.
         evaluation: An evaluation's metrics, if any.
     """
@@ -50,9 +50,9 @@ class Run(NamedTuple):
         engine: The engine, such as `"sb3"`; None for rlcatalog's own algorithms.
         framework: The framework, or None.
         seed: The seed, or None.
-        steps: Number of environment steps done.
+        steps: Number of environment steps so far.
         wanted: Requested number of environment steps, or None.
-        last_return: Mean return of the last episodes, or None.
+        last_return: Mean return of the most recent episodes, or None.
         best_evaluation: The best mean return in an evaluation, or None.
         seconds: Duration in seconds, or None.
         status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a record.

@@ -39,7 +39,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
-    """Return the version of a module, or None if it is not imported."""
+    """Return a module's version, or None if the module is not imported."""
     if (module := sys.modules.get(name)) is None:
         return None
     if (version := getattr(module, "__version__", None)) is None:

@@ -31,8 +31,8 @@ class ActorCritic:
 
     Args:
         owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
-        model_config: The model config. Default: the config that the environment was flattened with.
-        catalog: The catalog for the parts. If None, the flattened environment's catalog or the process's.
+        model_config: The model config. If None, the config that the environment was flattened with.
+        catalog: The catalog for the parts. If None, the flattened environment's catalog, or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
         frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
@@ -160,7 +160,7 @@ class ActorCritic:
         return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
-        """Record that the model was moved to a device."""
+        """Keep track of the device that the model was moved to."""
         self.policy.to(str(device))
         self.collector.begin()
 

@@ -32,7 +32,7 @@ OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
 def algorithm_class(name: str) -> Any:
-    """Return the class of an algorithm.
+    """Return an algorithm's class.
 
     Args:
         name: The algorithm's name.
@@ -76,14 +76,14 @@ def refuse_algorithm(name: str) -> None:
 
 
 def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any) -> Any:
-    """Return an algorithm with the catalog's parts.
+    """Return an algorithm with catalog parts.
 
     Args:
         name: The algorithm's name.
         env: An environment created with `for_sb3`, or a vector environment of such environments.
         model: The model config.
         frozen: Whether a frozen policy collects rollouts; see `CatalogPolicy`. If None, the policy's default applies.
-        settings: Keyword arguments of the algorithm; missing `policy_kwargs` are added.
+        settings: Keyword arguments for the algorithm; missing `policy_kwargs` are added.
 
     Raises:
         UnknownNameError: There is no such algorithm.

@@ -31,7 +31,7 @@ class Stopped(Exception):
 
 
 class CheckpointCallback(BaseCallback):
-    """Callback that saves a run between two updates.
+    """Callback that saves the run between updates.
 
     Args:
         session: The run.
@@ -92,7 +92,7 @@ class CheckpointCallback(BaseCallback):
 
 
 class RowWriter(KVWriter):
-    """Output format for Stable-Baselines3's logger that reports rows to a run.
+    """Output format that reports rows from Stable-Baselines3's logger to a run.
 
     Args:
         session: The run.
@@ -128,7 +128,7 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
         name: The algorithm's name.
         checkpoint: The checkpoint's folder.
         env: The environment, created in the same way as for the run.
-        settings: Arguments that replace the saved ones.
+        settings: Arguments that override the saved ones.
 
     Raises:
         SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
@@ -175,7 +175,7 @@ def _fill_up(buffer: Any) -> None:
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
-    """Return the contents of a replay buffer by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
+    """Return a replay buffer's contents by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
     found = []
     for name, value in vars(buffer).items():
         parts = list(value.values()) if isinstance(value, dict) else [value]

@@ -41,7 +41,7 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
 
 
 def outputs(algorithm: Any) -> kit.OutputFunction:
-    """Return a PPO or A2C with a `CatalogPolicy` as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps PPO or A2C with a `CatalogPolicy`, for `rlcatalog_testing.check_same_outputs`.
 
     Actions come from `algorithm.predict`; densities, entropies and values come from `policy.evaluate_actions`.
 

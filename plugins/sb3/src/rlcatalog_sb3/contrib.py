@@ -80,7 +80,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             obs: Observations of S sequences, padded to the same length T: `[S * T, ...]`.
             actions: Raw actions `[S * T, ...]`.
             lstm_states: The state at the start of each sequence.
-            episode_starts: Where a new episode begins `[S * T]`.
+            episode_starts: Whether a new episode begins at each step `[S * T]`.
         """
         actor_critic = self.actor_critic
         inputs, values = self._sequences(actor_critic.observer.encode(obs), lstm_states.pi, episode_starts)
@@ -112,7 +112,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates for padded sequences. The loss masks the padding."""
+        """Return model outputs and value estimates for padded sequences. Padding is masked in the loss."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]

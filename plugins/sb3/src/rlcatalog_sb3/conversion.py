@@ -24,9 +24,9 @@ _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 def to_policy(model: Any) -> Policy:
     """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
-    It acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3. With a
-    `CatalogPolicy`, it shares its weights with the algorithm. For DQN, SAC and TD3 with a `CatalogExtractor`, the
-    weights are copied, and the layers after the trunk become `post_fcnet` layers. Q-values become a Categorical's
+    The policy acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3.
+    If the algorithm has a `CatalogPolicy`, the two share their weights. For DQN, SAC and TD3 with a `CatalogExtractor`,
+    the weights are copied, and the layers after the trunk become `post_fcnet` layers. Q-values become a Categorical's
     logits, so that its most likely action is the greedy one. Actors become squashed Gaussians, with almost no noise for
     TD3. These policies' value estimates are 0.
 
@@ -93,7 +93,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
 
 
 def _pairs(modules: list[nn.Module]) -> list[Layer]:
-    """Return linear layers, each with the activation that follows it."""
+    """Return the linear layers, each with the activation that follows it."""
     found: list[Layer] = []
     for module in modules:
         if isinstance(module, nn.Linear):

@@ -27,7 +27,7 @@ class CatalogExtractor(CombinedExtractor):
     """Features extractor with a catalog trunk.
 
     `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor, "features_extractor_kwargs":
-    {"model_config": {...}}})`. The layers after the trunk are Stable-Baselines3's (`net_arch`). The trunk receives
+    {"model_config": {...}}})`. The layers after the trunk come from Stable-Baselines3 (`net_arch`). The trunk receives
     images as the environment returns them, regardless of Stable-Baselines3's `normalize_images`.
 
     Args:
@@ -38,7 +38,7 @@ class CatalogExtractor(CombinedExtractor):
             process's.
 
     Raises:
-        NotServedError: The config selects a memory, a head or a filter, or there are action masks.
+        NotServedError: The config selects a memory, a head or a filter, or the observations contain action masks.
     """
 
     def __init__(

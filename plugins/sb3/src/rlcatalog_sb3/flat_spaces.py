@@ -41,7 +41,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
 
     Raises:
         NotServedError: The config sets an observation filter.
-        UnsupportedSpaceError: No installed part supports a space.
+        UnsupportedSpaceError: No installed part supports one of the spaces.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         return self._observed(obs, terminated or truncated), reward, terminated, truncated, info
 
     def _last_mask(self) -> Any:
-        """Return the action mask of the last observation, boolean `[m]`."""
+        """Return the last observation's action mask, boolean `[m]`."""
         return self._mask
 
     def _observed(self, obs: Any, last: bool) -> Any:
@@ -86,17 +86,17 @@ def for_sb3(
     """Flatten an environment's spaces for Stable-Baselines3.
 
     `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces are supported by the installed parts.
-    Matching wrappers of the installed plugins are applied first (see `rlcatalog.wrap_env`). For several
+    Matching wrappers from installed plugins are applied first (see `rlcatalog.wrap_env`). For several
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
-        env: A single environment, its Gymnasium id, its class or a function that creates it.
+        env: A single environment, its Gymnasium id, its class, or a function that creates it.
         model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
         catalog: The catalog for the parts, which policies in this environment also use. If None, the process's.
 
     Raises:
         ModelContractError: `env` is a vector environment.
-        ConfigError: `env` is neither an environment nor something that creates one.
+        ConfigError: `env` is neither an environment nor a callable, class or id that creates one.
 
     Example:
         >>> class Hybrid(gym.Env):

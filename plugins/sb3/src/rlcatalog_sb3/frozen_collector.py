@@ -27,7 +27,7 @@ class FrozenCollector:
             more), `"always"` or `"never"`.
 
     Attributes:
-        acting: The policy that acts: `policy` or its frozen form. If the frozen form is not faster, its `reason`
+        acting: The policy that acts: `policy` itself or its frozen form. If the frozen form is not faster, its `reason`
             explains why.
 
     Raises:
@@ -58,7 +58,7 @@ class FrozenCollector:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Whether to take the most likely actions.
-            memory: The model's memory for the B episodes. The returned step's state contains the next memory.
+            memory: The model's memory for each of the B episodes. The returned step's state contains the next memory.
         """
         if not self._open or torch.is_grad_enabled():
             return None

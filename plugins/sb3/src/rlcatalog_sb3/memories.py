@@ -34,9 +34,9 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
         algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: The loop has no states, or supports only vectors that are initially zero, unlike attention's
-            state.
-        ConfigError: The loop needs states, but the model has none.
+        NotServedError: The training loop has no states, or supports only vectors that are initially zero, unlike
+            attention's state.
+        ConfigError: The training loop needs states, but the model has none.
     """
     initial = policy.memory.initial
     if recurrent and not initial:

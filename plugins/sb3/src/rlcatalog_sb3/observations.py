@@ -71,10 +71,10 @@ def encoder(
     """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
 
     Args:
-        preprocessor: The preprocessor for the environment's space.
+        preprocessor: The preprocessor for the environment's observation space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
-        flat: Whether the observations are already encoded, as vectors.
+        flat: Whether the observations are already encoded as vectors.
         preprocess: Function that encodes a batch of the environment's observations, used if tensor operations cannot.
     """
     shape = preprocessor.shape

@@ -20,15 +20,15 @@ from rlcatalog_torch import before_torch_optimizers
 
 
 class CatalogBasePolicy(BasePolicy):
-    """Base class for this package's policies; not for direct use.
+    """Base class for this package's policies; do not use it directly.
 
     Args:
-        observation_space: The observation space from Stable-Baselines3.
+        observation_space: Stable-Baselines3's observation space.
         action_space: Stable-Baselines3's action space.
         lr_schedule: Learning rate as a function of the remaining progress.
-        model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
-        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` in the model config.
-        catalog: The catalog for the parts. Default: the catalog that the environment was flattened with, or the
+        model_config: The model config. If None, the config that the environment was flattened with, or the defaults.
+        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's `"custom_model"`.
+        catalog: The catalog for the parts. If None, the catalog that the environment was flattened with, or the
             process's.
         frozen: Whether a frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
             or `"never"`.
@@ -68,7 +68,7 @@ class CatalogBasePolicy(BasePolicy):
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
-                "use_sde=True: state-dependent exploration needs Stable-Baselines3's own distribution. Remove it, or"
+                "use_sde=True: state-dependent exploration requires Stable-Baselines3's own distribution. Remove it, or"
                 " choose a distribution with custom_action_dist in model_config."
             )
         if optimizer_kwargs is None:
@@ -94,7 +94,7 @@ class CatalogBasePolicy(BasePolicy):
 
     @property
     def catalog_policy(self) -> Policy:
-        """The rlcatalog policy, which shares the weights, for `policy.save(directory)` and `policy.act(obs)`."""
+        """The rlcatalog policy with the same weights, for `policy.save(directory)` and `policy.act(obs)`."""
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:

@@ -65,7 +65,7 @@ def translated(
     Args:
         keywords: The arguments.
         config: The given model config.
-        resolve: Function that looks up the parts for a model config.
+        resolve: Function that looks up the parts that a model config selects.
         policy: Name of the policy, for error messages.
         recurrent: Whether the policy has a memory.
 
@@ -119,7 +119,7 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         actor, critic = value.get("pi", []), value.get("vf", [])
         if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
             raise ConfigError(
-                f"policy_kwargs: {what}: the catalog's actor and critic have layers of equal widths. Pass the same"
+                f"policy_kwargs: {what}: the catalog's actor and critic have layers of the same widths. Pass the same"
                 " list for both, or set fcnet_hiddens in model_config. For other nets, write a custom_model."
             )
         value = actor
@@ -148,7 +148,7 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
 
 
 def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the key for `log_std_init`: trainable log standard deviations, independent of the observation."""
+    """Return the key for `log_std_init`: trainable log standard deviations that do not depend on the observation."""
     what = f"log_std_init={_said(value)}"
     info, dist = found.action, found.component("action_dist")
     single = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
@@ -181,7 +181,7 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
     """
     if recurrent:
         raise ConfigError(
-            f"policy_kwargs: {what}: Stable-Baselines3's layers come after the memory, the catalog's before it."
+            f"policy_kwargs: {what}: Stable-Baselines3's layers come after the memory, but the catalog's before it."
             f" Set {key} in model_config."
         )
     if has_images(found.request.obs):

@@ -110,10 +110,10 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     Args:
         policy: The policy that contains the model.
         recurrent: Whether the training loop supports a memory's states.
-        algorithm: Name of the algorithm that runs the loop.
+        algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: There is a filter, or the model requests views or states, or has a `custom_loss`.
+        NotServedError: There is an observation filter, or the model requests views or states, or has a `custom_loss`.
         ModelContractError: The model has no value branch.
         ConfigError: The loop needs states, but the model has none.
     """
@@ -132,6 +132,6 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3's losses do not include a model's custom_loss. Train it with"
+            f"{name}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its losses. Train it with"
             " rlcatalog-ppo."
         )

@@ -26,7 +26,7 @@ class Origin:
         action_space: The environment's action space.
         config: The model config that the environment was flattened with.
         encoding: The settings that affect flat observations and actions, as plain data for comparison.
-        catalog: The catalog that the environment was flattened with; None for the process's.
+        catalog: The catalog that the environment was flattened with; None for the process's default.
     """
 
     observation_space: Any
@@ -37,7 +37,7 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Space of encoded observations as flat vectors. Two such spaces are equal only if their origins are equal.
+    """Space of observations encoded as flat vectors. Two such spaces are equal only if their origins are equal.
 
     Args:
         low: Lowest values `[size]`.

@@ -37,7 +37,7 @@ _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
 class _Child(NamedTuple):
-    """One seed and its process."""
+    """A seed, with the process that trains it."""
 
     seed: int
     process: subprocess.Popen[bytes]
@@ -81,7 +81,7 @@ def train_seeds(
     per_seed: Sequence[str] = ("record",),
     resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
-    """Run the command once per seed, each in a separate process and folder, and plot their curves.
+    """Run the command once per seed, each time in a separate process and folder, and plot the curves.
 
     The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue.
     SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
@@ -96,7 +96,7 @@ def train_seeds(
         resume: Function that returns the command for resuming the run in a folder.
 
     Raises:
-        RunFolderError: A folder contains a run, or another process is writing into it.
+        RunFolderError: A folder contains a run, or another process is writing to it.
         FailedRunsError: Some runs failed; all others have ended.
         Exit: A signal asked the command to stop.
     """
@@ -131,7 +131,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
     """Raise an error if an option does not work with several seeds.
 
     Raises:
-        ConfigError: There is such an option.
+        ConfigError: The user passed such an option.
     """
     for name, why in (
         ("seed", "names one seed, --seeds several. Pass one of them."),
@@ -214,7 +214,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
 
 
 def _bars(quiet: bool) -> Progress:
-    """Return progress bars for the runs. Without a terminal, or if quiet, they are not shown."""
+    """Return progress bars for the runs. The bars are hidden if there is no terminal or the command is quiet."""
     columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
     console = Console()
     return Progress(
@@ -232,7 +232,7 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
-    """Ask processes to end, and wait for them; a second signal kills them."""
+    """Ask processes to end and wait for them; a second signal kills them."""
     name = signal.Signals(asked[0]).name
     told = f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once"
     print(told, file=sys.stderr)
@@ -271,7 +271,7 @@ def _error(child: _Child) -> str:
 
 
 def _outcome(child: _Child) -> str:
-    """Return a description of how a run that did not fail ended."""
+    """Describe how a run ended, if it did not fail."""
     found = _look(child)
     return "ended" if found is None else f"{found[0].steps:,} steps, mean return {found[1]}"
 

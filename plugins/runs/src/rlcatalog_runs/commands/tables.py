@@ -48,7 +48,7 @@ def runs(
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that contain them.")
+        list[Path], typer.Argument(metavar="PATH...", help="Run folders, or folders that contain them.")
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="PATH", help="File for the picture; its suffix selects the format.")
@@ -73,7 +73,7 @@ def compare(
 
 
 def print_groups(groups: Sequence[comparison.Group]) -> None:
-    """Print the value at the end of each curve."""
+    """Print each curve's final value."""
     rows = []
     for group in groups:
         interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
@@ -104,7 +104,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
     """Return the runs at or below the given paths, and damaged folders with their problems.
 
     Raises:
-        SavedPolicyError: A path contains no run.
+        SavedPolicyError: A path does not contain any run.
     """
     folders: dict[Path, Path] = {}  # each folder once
     for path in paths:

@@ -1,4 +1,4 @@
-"""The command `train`, for all engines."""
+"""The command `train`, which works with every engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
-    """Train a policy, and write it to a folder with the best policy, checkpoints, metrics and a plot."""
+    """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a plot."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
@@ -103,7 +103,7 @@ def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
 
 
 def _run(engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False) -> None:
-    """Train with progress, and print where the results are."""
+    """Train while showing progress, and print where the results are."""
     plan = engine.plan
     try:
         with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:

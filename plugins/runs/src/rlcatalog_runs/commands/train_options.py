@@ -24,9 +24,9 @@ class Option(NamedTuple):
         kind: Type of the value.
         metavar: Placeholder for the value in the help text.
         help: Description of the option.
-        default: Value if the option is not passed.
+        default: Value that is used if the option is not passed.
         flags: Flags of the option; `--name` if empty.
-        bounds: Smallest and largest allowed number.
+        bounds: Smallest and largest allowed values.
     """
 
     name: str
@@ -65,7 +65,7 @@ COMMON = {
         Option("overwrite", bool, None, "Replace the run in the folder.", False),
         Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. sb3 and rllib"
                " runs are pickles, which can run code, so they also need --engine."),
-        Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
+        Option("seed", int, "N", "Seed for environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
         Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
         Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
                ("--import",)),
