@@ -153,5 +153,5 @@ def test_algorithm_finds_out_what_was_saved(tmp_path):
             assert isinstance(algo, Algorithm)
     with pytest.raises(SavedPolicyError, match="A2C wrote this checkpoint; PPO cannot resume it"):
         PPO.from_checkpoint(folder)
-    with pytest.raises(ConfigError, match="Create one of them: PPO, A2C"):
+    with pytest.raises(ConfigError, match="Use one of its subclasses: PPO, A2C"):
         Algorithm(config={}, env="CartPole-v1")

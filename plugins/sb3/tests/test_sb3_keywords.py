@@ -153,8 +153,8 @@ class Own(TorchModelV2):
 
 UNEQUAL = {"pi": [8], "vf": [9]}
 REFUSED = [
-    (VECTOR, TWO, {"net_arch": UNEQUAL}, "equal widths.*fcnet_hiddens in model_config"),
-    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "equal widths"),
+    (VECTOR, TWO, {"net_arch": UNEQUAL}, "the same widths.*fcnet_hiddens in model_config"),
+    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "the same widths"),
     (VECTOR, TWO, {"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
     (VECTOR, TWO, {"net_arch": 64}, "net_arch=64: expected widths"),
     (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),

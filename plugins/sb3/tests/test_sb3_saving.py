@@ -138,7 +138,7 @@ def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": [8], "activation_fn": torch.nn.Hardtanh}, "a Hardtanh among the layers"),
+        ({"net_arch": [8], "activation_fn": torch.nn.Hardtanh}, "a Hardtanh among Stable-Baselines3's layers"),
         ({"net_arch": [8], "activation_fn": torch.nn.Tanh, "features_extractor_kwargs": {
             "model_config": {"post_fcnet_hiddens": [8]}}}, r"have the activations tanh;.*Set net_arch=\[\]"),
         ({"features_extractor_kwargs": {"model_config": {"no_final_linear": True}}}, "no_final_linear"),
